@@ -1,0 +1,50 @@
+"""The command line: absl flags by topic, and the `Config` they make. Nothing in `tfbert` imports this."""
+
+import dataclasses
+import pathlib
+
+from absl import flags
+
+from flags import data, model, output, runtime, training
+from flags._topic import part_from_flags
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig, UsageError
+
+_PARTS = {
+    "model": (model, ModelConfig),
+    "data": (data, DataConfig),
+    "training": (training, TrainingConfig),
+    "runtime": (runtime, RuntimeConfig),
+    "output": (output, OutputConfig),
+}
+
+
+def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Declares every flag of the command."""
+    for topic, _ in _PARTS.values():
+        topic.define(flag_values)
+    flags.DEFINE_string(
+        "run_config",
+        "",
+        "Repeat the run whose run_config.json this is; flags given beside it replace its values.",
+        flag_values=flag_values,
+    )
+
+
+def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
+    """The configuration that parsed flags describe.
+
+    Raises:
+        UsageError: naming every rule that is broken.
+    """
+    path = flag_values["run_config"].value
+    if not path:
+        return Config(
+            **{name: part_from_flags(part(), flag_values, only_given=False) for name, (_, part) in _PARTS.items()}
+        )
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"run_config must be a file. Received: run_config={path!r} ({error.strerror}).") from None
+    base = Config.from_json(text)
+    parts = {name: part_from_flags(getattr(base, name), flag_values, only_given=True) for name in _PARTS}
+    return dataclasses.replace(base, **parts)

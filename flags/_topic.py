@@ -1,0 +1,87 @@
+"""One flag for each field of a configuration dataclass: name, default, type and help all come from there."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from absl import flags
+
+from tfbert.config import UsageError
+
+
+def define_topic(part: type, values: flags.FlagValues, aliases: dict[str, str] | None = None) -> None:
+    """Declares the flags of one configuration dataclass.
+
+    Args:
+        part: The dataclass, each field followed by a docstring.
+        values: Where to declare them.
+        aliases: Second names of flags: `{alias: name}`.
+    """
+    types, docs = get_type_hints(part), _field_docs(part)
+    for field in dataclasses.fields(part):
+        _define(field.name, field.default, types[field.name], docs[field.name], values)
+    for alias, name in (aliases or {}).items():
+        flags.DEFINE_alias(alias, name, flag_values=values)
+
+
+def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) -> Any:
+    """A configuration part with the flags' values.
+
+    Args:
+        base: The dataclass instance that flags change.
+        values: Parsed flags.
+        only_given: Leave fields alone whose flag was not on the command line.
+    """
+    types = get_type_hints(type(base))
+    changes = {
+        field.name: _to_field(values[field.name].value, field.name, types[field.name])
+        for field in dataclasses.fields(base)
+        if values[field.name].present or not only_given
+    }
+    return dataclasses.replace(base, **changes)
+
+
+def _define(name: str, default: Any, kind: Any, doc: str, values: flags.FlagValues) -> None:
+    members = [m for m in (get_args(kind) or (kind,)) if m is not type(None)]
+    if kind is bool:
+        flags.DEFINE_boolean(name, default, doc, flag_values=values)
+    elif get_origin(kind) is Literal:
+        flags.DEFINE_enum(name, default, list(members), doc, flag_values=values)
+    elif kind is int:
+        flags.DEFINE_integer(name, default, doc, flag_values=values)
+    elif members == [float]:
+        flags.DEFINE_float(name, default, doc, flag_values=values)
+    elif kind is str:
+        flags.DEFINE_string(name, default, doc, flag_values=values)
+    else:  # Comma-separated values, or a word.
+        flags.DEFINE_list(name, list(default), doc, flag_values=values)
+
+
+def _to_field(value: Any, name: str, kind: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    if kind == tuple[str, ...]:
+        return tuple(value)
+    words = [word for member in get_args(kind) if get_origin(member) is Literal for word in get_args(member)]
+    if not value or ",".join(value) in words:
+        return ",".join(value)
+    try:
+        return tuple(float(number) for number in value)
+    except ValueError:
+        raise UsageError(
+            f"{name} takes numbers separated by commas, or {' or '.join(filter(None, words))}. "
+            f"Received: {name}={','.join(value)!r}. Pass for example --{name}=1,2.5."
+        ) from None
+
+
+def _field_docs(part: type) -> dict[str, str]:
+    """The string after each field, as one line."""
+    body = ast.parse(inspect.getsource(part)).body[0].body
+    return {
+        field.target.id: " ".join(ast.literal_eval(doc.value).split())
+        for field, doc in zip(body, body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr)
+    }

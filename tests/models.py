@@ -1,0 +1,78 @@
+"""The small models and batches that tests share, and the reference update written out in NumPy."""
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+from transformers import BertConfig, TFBertForSequenceClassification
+
+VOCAB = 60
+
+
+def tiny_bert(num_labels=3, dropout=0.0, seed=1, **options):
+    """A 2-layer, hidden-32 BERT with random weights."""
+    keras.utils.set_random_seed(seed)
+    config = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        num_labels=num_labels,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        initializer_range=0.2,
+        **options,
+    )
+    model = TFBertForSequenceClassification(config)
+    model.build_in_name_scope()
+    return model
+
+
+def random_batch(rows, width=12, num_labels=3, seed=0, weights=None):
+    """(inputs, labels, weights) with texts of different lengths."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(3, width + 1, rows)
+    mask = np.arange(width) < lengths[:, None]
+    inputs = {
+        "input_ids": np.where(mask, rng.integers(5, VOCAB, (rows, width)), 0).astype(np.int32),
+        "attention_mask": mask.astype(np.int32),
+        "token_type_ids": np.zeros((rows, width), np.int32),
+    }
+    labels = rng.integers(0, num_labels, rows).astype(np.int32)
+    return inputs, labels, np.ones(rows, np.float32) if weights is None else np.asarray(weights, np.float32)
+
+
+class NumpyAdamW:
+    """AdamW as in Loshchilov & Hutter 2019, in float64."""
+
+    def __init__(self, rate, decay=0.0, epsilon=1e-8):
+        self.rate, self.decay, self.epsilon, self.step, self.m, self.v = rate, decay, epsilon, 0, {}, {}
+
+    def __call__(self, name, value, gradient, decays):
+        m = 0.9 * self.m.get(name, 0.0) + 0.1 * gradient
+        v = 0.999 * self.v.get(name, 0.0) + 0.001 * gradient**2
+        self.m[name], self.v[name] = m, v
+        t = self.step + 1
+        rate = self.rate * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+        return value - self.decay * self.rate * decays * value - rate * m / (np.sqrt(v) + self.epsilon)
+
+
+def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=()):
+    """One big batch after the other, nothing split: the weights that every way of splitting must reach."""
+    for inputs, labels, weights in batches:
+        with tf.GradientTape() as tape:
+            logits = tf.cast(model(inputs, training=True).logits, tf.float32)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_sum(losses * weights) / max(1, (weights > 0).sum())
+        grads = [
+            tf.convert_to_tensor(g).numpy().astype(np.float64) for g in tape.gradient(loss, model.trainable_variables)
+        ]
+        norm = np.sqrt(sum((g**2).sum() for g in grads))
+        factor = max_grad_norm / max(norm, max_grad_norm) if max_grad_norm else 1.0
+        for variable, gradient in zip(model.trainable_variables, grads, strict=True):
+            decays = not any(part in variable.name for part in no_decay)
+            new = optimizer(variable.name, variable.numpy().astype(np.float64), gradient * factor, decays)
+            variable.assign(new.astype(np.float32))
+        optimizer.step += 1
+    return [v.numpy() for v in model.trainable_variables]

@@ -1,0 +1,250 @@
+"""What happens beside the updates of a run: progress, evaluation, the best weights, early stopping.
+
+A run is one Keras epoch of all its updates, so that it can start and stop anywhere; these callbacks count true steps
+and true epochs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.config import RunError
+from tfbert.data.pipeline import EncodedExamples
+from tfbert.evaluate import Predictor, evaluate
+from tfbert.finetuner import FineTuner
+from tfbert.logs import RunLog, duration
+from tfbert.metrics import is_better
+from tfbert.weights import get_weights_dict
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A run in updates.
+
+    Attributes:
+        steps_per_epoch: Updates that visit every example once.
+        total_steps: Updates of the whole run.
+        eval_steps: Evaluate after every this many, and at the end.
+        logging_steps: Log after every this many, and at the end.
+        first_step: Updates made by earlier starts of the run.
+    """
+
+    steps_per_epoch: int
+    total_steps: int
+    eval_steps: int
+    logging_steps: int
+    first_step: int = 0
+
+    def epoch_at(self, step: int) -> float:
+        """Passes over the data after `step` updates."""
+        return round(step / self.steps_per_epoch, 4)
+
+    def is_due(self, step: int, every: int) -> bool:
+        """Whether something done every so many updates falls on this one."""
+        return step % every == 0 or step == self.total_steps
+
+
+class _StepCallback(keras.callbacks.Callback):
+    """Counts true steps; asks Keras not to copy logs to the host after each."""
+
+    model: FineTuner
+
+    def __init__(self, schedule: Schedule):
+        super().__init__()
+        self._supports_tf_logs = True
+        self.schedule = schedule
+
+    def on_train_batch_end(self, batch: int, logs=None) -> None:
+        self.on_step(self.schedule.first_step + batch + 1)
+
+    def on_step(self, step: int) -> None:
+        """Called after update number `step`."""
+        raise NotImplementedError
+
+
+class Progress(_StepCallback):
+    """Loss, learning rate, gradient norm, speed and time left, every `logging_steps` updates.
+
+    Args:
+        schedule: The run in updates.
+        run_log: Where the numbers go.
+        global_batch_size: Examples an update.
+        clock: Seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        run_log: RunLog,
+        *,
+        global_batch_size: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        super().__init__(schedule)
+        self._run_log, self._batch, self._clock = run_log, global_batch_size, clock
+        self._step = schedule.first_step
+        self._loss_sum, self._finite, self._skipped = 0.0, 0, 0
+        self._seconds, self._counted = 0.0, 0
+        self.paused = 0.0
+
+    @property
+    def examples_per_second(self) -> float:
+        """Training speed without evaluation, and without the first logged stretch, which holds the compilation."""
+        return self._counted * self._batch / self._seconds if self._seconds else float("nan")
+
+    def on_train_begin(self, logs=None) -> None:
+        counters = self.model.progress
+        self._loss_sum, self._finite = float(counters.loss_sum.numpy()), int(counters.finite_steps.numpy())
+        self._skipped = int(counters.skipped_steps.numpy())
+        self._since = self._clock()
+
+    def on_step(self, step: int) -> None:
+        if self.schedule.is_due(step, self.schedule.logging_steps):
+            self._report(step)
+
+    def _report(self, step: int) -> None:
+        counters = self.model.progress
+        # Reading a counter waits for the device: everything before is done when the clock is read.
+        loss_sum, finite, skipped = (
+            float(counters.loss_sum.numpy()),
+            int(counters.finite_steps.numpy()),
+            int(counters.skipped_steps.numpy()),
+        )
+        now = self._clock()
+        seconds, self.paused = now - self._since - self.paused, 0.0
+        steps = step - self._step
+        speed = steps * self._batch / seconds
+        if self._step > self.schedule.first_step:
+            self._seconds, self._counted = self._seconds + seconds, self._counted + steps
+        known_speed = self.examples_per_second if self._counted else speed
+        left = (self.schedule.total_steps - step) * self._batch / known_speed
+        new_finite = finite - self._finite
+        numbers = {
+            "loss": (loss_sum - self._loss_sum) / new_finite if new_finite else float("nan"),
+            "learning_rate": float(learning_rate(self.model.optimizer, step - 1)),
+            "grad_norm": float(counters.gradient_norm.numpy()),
+            "epoch": self.schedule.epoch_at(step),
+            "examples_per_second": round(speed, 1),
+            "skipped_steps": skipped,
+        }
+        self._run_log.record(step, "train", {k: v for k, v in numbers.items() if np.isfinite(v)})
+        self._run_log.advance(
+            step,
+            f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
+            f"lr {numbers['learning_rate']:.2e}  {speed:.0f} examples/s  {duration(left)} left",
+        )
+        if skipped > self._skipped:
+            self._run_log.say(f"{skipped - self._skipped} of the last {steps} steps skipped: gradients not finite")
+        self._step, self._loss_sum, self._finite, self._skipped, self._since = step, loss_sum, finite, skipped, now
+
+
+class Evaluate(_StepCallback):
+    """Evaluates, keeps the best weights, stops early; every worker comes to the same decisions.
+
+    Args:
+        schedule: The run in updates.
+        run_log: Where the metrics go.
+        progress: Told how long evaluation took, so that it does not count as training.
+        predictor: Runs the model.
+        sets: Name -> examples; the first one decides what is best.
+        task: `classification` or `regression`.
+        metric: Decides what is best.
+        patience: Evaluations in a row without a better metric before the run stops; 0 for never.
+
+    Attributes:
+        best: All metrics of the best evaluation.
+        best_step: When it was.
+        best_weights: The model's weights then, float32 by PyTorch name.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        run_log: RunLog,
+        progress: Progress,
+        *,
+        predictor: Predictor,
+        sets: dict[str, EncodedExamples],
+        task: str,
+        metric: str,
+        patience: int = 0,
+    ):
+        super().__init__(schedule)
+        self._run_log, self._progress, self._predictor, self._sets = run_log, progress, predictor, sets
+        self._task, self._metric, self._patience = task, metric, patience
+        self._without_better = 0
+        self.best: dict[str, float] = {}
+        self.best_step = 0
+        self.best_weights: dict[str, np.ndarray] = {}
+
+    def on_step(self, step: int) -> None:
+        if not self.schedule.is_due(step, self.schedule.eval_steps):
+            return
+        start = time.perf_counter()
+        self._evaluate(step)
+        self._progress.paused += time.perf_counter() - start
+
+    def _evaluate(self, step: int) -> None:
+        found: dict[str, float] = {}
+        start = time.perf_counter()
+        for name, examples in self._sets.items():
+            found |= evaluate(self._predictor, examples, self._task, eval_prefix(name))
+        seconds = time.perf_counter() - start
+        decisive = f"{eval_prefix(next(iter(self._sets)))}_{self._metric}"
+        improved = is_better(self._metric, found[decisive], self.best.get(decisive))
+        numbers = found | {"eval_runtime": round(seconds, 3), "epoch": self.schedule.epoch_at(step)}
+        self._run_log.record(step, "eval", numbers)
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+        self._run_log.say(f"evaluation at step {step}  {shown}{'  (best)' * improved}")
+        if improved:
+            self.best, self.best_step, self._without_better = found, step, 0
+            self.best_weights = get_weights_dict(self.model.model)
+            return
+        self._without_better += 1
+        if self._patience and self._without_better >= self._patience:
+            self._run_log.say(
+                f"stopped early: {decisive} has not improved on {self.best[decisive]:.4f} (step {self.best_step}) in "
+                f"{self._without_better} evaluations"
+            )
+            self.model.stop_training = True
+
+
+class StopWhenDiverged(_StepCallback):
+    """Ends a run whose gradients stay non-finite.
+
+    Args:
+        schedule: The run in updates; looks every `logging_steps`.
+        limit: Skipped steps in a row that end the run.
+    """
+
+    def __init__(self, schedule: Schedule, *, limit: int):
+        super().__init__(schedule)
+        self._limit = limit
+
+    def on_step(self, step: int) -> None:
+        if not self.schedule.is_due(step, self.schedule.logging_steps):
+            return
+        in_a_row = int(self.model.progress.skipped_in_a_row.numpy())
+        if in_a_row >= self._limit:
+            raise RunError(
+                f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
+                "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
+            )
+
+
+def eval_prefix(name: str) -> str:
+    """`validation` -> `eval`, `validation_matched` -> `eval_matched`."""
+    return "eval" + name.removeprefix("validation")
+
+
+def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:
+    """The rate of the update after `step` updates."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = inner._learning_rate
+    return rate(tf.constant(step)) if callable(rate) else rate

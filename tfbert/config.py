@@ -1,0 +1,369 @@
+"""What a run is: frozen dataclasses, their validation, and their JSON form. Standard library only.
+
+Every option of the command lives here once, with its default; `flags/` reads names and defaults from here. All
+problems of a configuration are reported together in one `UsageError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Any, Literal, get_args, get_type_hints
+
+Task = Literal["auto", "classification", "regression"]
+Batching = Literal["length_grouped", "padded"]
+LrSchedule = Literal["linear", "cosine", "constant"]
+StrategyName = Literal["one_device", "mirrored", "multi_worker"]
+MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
+
+SCRATCH_PREFIX = "scratch/"
+SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
+REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
+
+
+class UsageError(ValueError):
+    """Something the user gave cannot be used: a flag, a configuration, a file. The command exits with status 2.
+
+    The message is one line: the rule, then `Received: name=value`, then what to do.
+    """
+
+
+class RunError(RuntimeError):
+    """A run that was set up correctly failed: a full disk, a lost worker, diverged training. Exit status 1."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which weights to start from."""
+
+    model_name_or_path: str = "scratch/tiny"
+    """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large) for
+    random weights and a vocabulary learned from the training text."""
+    vocab_file: str = ""
+    """A WordPiece vocabulary, one token a line. Empty: the model's own, or one learned (`scratch/`)."""
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the weights start random rather than pretrained."""
+        return self.model_name_or_path.startswith(SCRATCH_PREFIX)
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if not self.model_name_or_path:
+            out.append(
+                "A model is needed. Received: model_name_or_path=''. Pass a hub name, a directory, or scratch/tiny."
+            )
+        size = self.model_name_or_path.removeprefix(SCRATCH_PREFIX)
+        if self.is_scratch and size not in SCRATCH_SIZES:
+            out.append(
+                f"A scratch model has one of the sizes {', '.join(SCRATCH_SIZES)}. "
+                f"Received: model_name_or_path={self.model_name_or_path!r}. Pass for example scratch/tiny."
+            )
+        if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
+            out.append(f"vocab_file must be a file. Received: vocab_file={self.vocab_file!r}. Check the path.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which examples to train and evaluate on, and how they become batches."""
+
+    dataset: str = ""
+    """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless `train_file` is given."""
+    data_dir: str = ""
+    """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
+    train_file: str = ""
+    """Training examples: .tsv, .csv, .jsonl or .parquet, also .gz."""
+    validation_file: str = ""
+    """Examples evaluated during training. Empty: no evaluation during training."""
+    test_file: str = ""
+    """Labelled examples evaluated once, after training, with the model that is saved."""
+    text_column: tuple[str, ...] = ()
+    """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
+    label_column: str = ""
+    """The label's column: a name or an index. Empty: found by name."""
+    header: bool = True
+    """Whether .tsv and .csv files start with a line of column names."""
+    task: Task = "auto"
+    """`auto` takes labels with a fraction (0.5, 3.2) as regression and everything else as classification."""
+    max_seq_length: int = 128
+    """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut."""
+    max_train_examples: int = 0
+    """Train on this many examples, drawn at random but always the same ones. 0: all."""
+    max_eval_examples: int = 0
+    """Evaluate on this many examples of each evaluation set, drawn likewise. 0: all."""
+    batching: Batching = "length_grouped"
+    """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
+    pads every batch to `max_seq_length`."""
+
+    @property
+    def uses_files(self) -> bool:
+        """Whether the examples come from the user's own files."""
+        return bool(self.train_file or self.validation_file or self.test_file)
+
+    @property
+    def source(self) -> str:
+        """What the data is called in logs: the data set's name or the training file's path."""
+        return self.train_file or self.dataset or "demo"
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if self.dataset and self.uses_files:
+            out.append(
+                "Data comes from a data set or from files, not both. "
+                f"Received: dataset={self.dataset!r}, train_file={self.train_file!r}. Drop one."
+            )
+        if self.uses_files and not self.train_file:
+            out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
+        for name in ("train_file", "validation_file", "test_file"):
+            value = getattr(self, name)
+            if value and not pathlib.Path(value).is_file():
+                out.append(f"{name} must be a file. Received: {name}={value!r}. Check the path.")
+        if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
+            out.append(f"data_dir must be a directory. Received: data_dir={self.data_dir!r}. Check the path.")
+        if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):
+            out.append(
+                "data_dir is where TensorFlow Datasets keeps prepared data. "
+                f"Received: data_dir={self.data_dir!r} without a TFDS dataset. Pass --dataset=NAME or drop --data_dir."
+            )
+        if len(self.text_column) > 2:
+            out.append(
+                "text_column takes one column, or two for pairs. "
+                f"Received: text_column={','.join(self.text_column)!r}. Name at most two."
+            )
+        if not self.header:
+            for name, values in (("text_column", self.text_column), ("label_column", (self.label_column,))):
+                if not all(v.isdigit() for v in values) or not values:
+                    out.append(
+                        f"Without a header, {name} must be given as indexes from 0. "
+                        f"Received: {name}={','.join(values)!r}. Pass for example --{name}=0."
+                    )
+        if self.max_seq_length < 8:
+            out.append(
+                "max_seq_length counts tokens with [CLS] and [SEP] and must be 8 or more. "
+                f"Received: max_seq_length={self.max_seq_length}. Pass a larger one."
+            )
+        for name in ("max_train_examples", "max_eval_examples"):
+            out += _at_least(name, getattr(self, name), 0)
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How the weights are updated. A step is one optimizer update."""
+
+    global_batch_size: int = 32
+    """Examples of one update, over all replicas and micro-batches."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches that each replica's share of a global batch is split into, one after the other."""
+    num_train_epochs: float | None = None
+    """Passes over the training data; may be a fraction. None: 3."""
+    max_steps: int = 0
+    """Stop after this many updates, whatever `num_train_epochs` says. 0: no limit."""
+    learning_rate: float | None = None
+    """Peak learning rate. None: 5e-5 for pretrained weights, 1e-3 for `scratch/` ones."""
+    lr_schedule: LrSchedule = "linear"
+    """After the warm-up: `linear` or `cosine` down to 0 at the last step, or `constant`."""
+    warmup_ratio: float = 0.1
+    """Share of all steps during which the rate rises linearly from 0."""
+    warmup_steps: int = 0
+    """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
+    weight_decay: float = 0.01
+    """AdamW's decoupled decay (Loshchilov & Hutter 2019); never on biases and LayerNorm."""
+    max_grad_norm: float = 1.0
+    """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
+    max_skipped_steps: int = 20
+    """Stop with an error after this many updates in a row whose gradients were not finite."""
+    label_smoothing: float = 0.0
+    """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016)."""
+    class_weights: tuple[float, ...] | Literal["", "balanced"] = ""
+    """A weight for each class in label order, or `balanced`: n / (num_classes x count). Empty: all 1."""
+    early_stopping_patience: int = 0
+    """Stop after this many evaluations in a row without a better metric. 0: never."""
+    metric_for_best_model: str = ""
+    """The evaluation metric that decides which weights are kept. Empty: accuracy, or pearson for regression."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        for name, least in (
+            ("global_batch_size", 1),
+            ("gradient_accumulation_steps", 1),
+            ("max_skipped_steps", 1),
+            ("max_steps", 0),
+            ("warmup_steps", 0),
+            ("early_stopping_patience", 0),
+            ("weight_decay", 0),
+            ("max_grad_norm", 0),
+        ):
+            out += _at_least(name, getattr(self, name), least)
+        for name in ("num_train_epochs", "learning_rate"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                out.append(f"{name} must be above 0 and finite. Received: {name}={value}. Pass a positive number.")
+        for name in ("warmup_ratio", "label_smoothing"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                out.append(f"{name} must be at least 0 and below 1. Received: {name}={value}. Pass for example 0.1.")
+        if self.lr_schedule not in get_args(LrSchedule):
+            out.append(_one_of("lr_schedule", self.lr_schedule, get_args(LrSchedule)))
+        weights = self.class_weights
+        if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
+            out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
+        known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS)
+        if self.metric_for_best_model and self.metric_for_best_model not in known:
+            out.append(_one_of("metric_for_best_model", self.metric_for_best_model, known))
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """On what, and in which precision, the run computes."""
+
+    strategy: StrategyName = "one_device"
+    """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG."""
+    num_replicas: int = 0
+    """Replicas on this machine. 0: all GPUs with `mirrored` and `multi_worker`, or one CPU replica where there is no
+    GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
+    mixed_precision: bool = False
+    """Compute in 16 bits, keep the weights in float32."""
+    mixed_precision_dtype: MixedPrecisionDtype = "auto"
+    """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
+    xla: bool = False
+    """Compile each replica's forward and backward pass with XLA."""
+    seed: int = 42
+    """Decides initial weights, data order and dropout."""
+    deterministic: bool = False
+    """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = _at_least("num_replicas", self.num_replicas, 0)
+        if self.strategy not in get_args(StrategyName):
+            out.append(_one_of("strategy", self.strategy, get_args(StrategyName)))
+        if self.strategy == "one_device" and self.num_replicas > 1:
+            out.append(
+                "one_device has one replica. "
+                f"Received: num_replicas={self.num_replicas}. Pass --strategy=mirrored or drop --num_replicas."
+            )
+        if self.mixed_precision_dtype not in get_args(MixedPrecisionDtype):
+            out.append(_one_of("mixed_precision_dtype", self.mixed_precision_dtype, get_args(MixedPrecisionDtype)))
+        if self.mixed_precision_dtype != "auto" and not self.mixed_precision:
+            out.append(
+                "mixed_precision_dtype takes effect with mixed_precision only. "
+                f"Received: mixed_precision_dtype={self.mixed_precision_dtype!r}. Add --mixed_precision."
+            )
+        if not 0 <= self.seed < 2**31:
+            out.append(f"seed must be at least 0 and below 2**31. Received: seed={self.seed}. Pass another.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """What a run writes, where and how often."""
+
+    output_dir: str = ""
+    """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
+    overwrite_output_dir: bool = False
+    """Write into a directory that holds an earlier run's files, replacing them."""
+    eval_steps: int = 0
+    """Evaluate every this many updates. 0: after each epoch."""
+    logging_steps: int = 10
+    """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files to `output_dir/tensorboard`."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return _at_least("eval_steps", self.eval_steps, 0) + _at_least("logging_steps", self.logging_steps, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run. Construction checks every rule that needs neither data nor devices.
+
+    Raises:
+        UsageError: naming all problems at once.
+    """
+
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    runtime: RuntimeConfig = dataclasses.field(default_factory=RuntimeConfig)
+    output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
+
+    def __post_init__(self):
+        parts = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        problems = [problem for part in parts for problem in part.problems()]
+        if self.data.task not in get_args(Task):
+            problems.append(_one_of("task", self.data.task, get_args(Task)))
+        if self.data.batching not in get_args(Batching):
+            problems.append(_one_of("batching", self.data.batching, get_args(Batching)))
+        watches = self.training.early_stopping_patience or self.training.metric_for_best_model
+        if watches and self.data.train_file and not self.data.validation_file:
+            problems.append(
+                "Early stopping and the best model need evaluation during training. "
+                "Received: validation_file=''. Pass --validation_file."
+            )
+        if problems:
+            raise UsageError("\n".join(problems))
+
+    def resolved(self) -> Config:
+        """The same run with every default that depends on another option written out."""
+        training = dataclasses.replace(
+            self.training,
+            num_train_epochs=self.training.num_train_epochs or 3.0,
+            learning_rate=self.training.learning_rate or (1e-3 if self.model.is_scratch else 5e-5),
+        )
+        data = (
+            self.data if self.data.uses_files else dataclasses.replace(self.data, dataset=self.data.dataset or "demo")
+        )
+        return dataclasses.replace(self, training=training, data=data)
+
+    def to_json(self) -> str:
+        """The configuration as JSON text, one object a part."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Config:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            UsageError: for text that is not such an object, an unknown name, or a value of the wrong type.
+        """
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
+        parts = get_type_hints(cls)
+        _refuse_unknown("the configuration", values, parts)
+        return cls(**{name: _part_from_dict(parts[name], value) for name, value in values.items()})
+
+
+def _part_from_dict(part: type, values: dict[str, Any]):
+    fields = {field.name for field in dataclasses.fields(part)}
+    _refuse_unknown(part.__name__, values, fields)
+    return part(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
+
+def _refuse_unknown(where: str, values, known) -> None:
+    unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [repr(values)]
+    if unknown:
+        raise UsageError(
+            f"Every name in {where} must be an option of this version. Received: {', '.join(unknown)}. Remove it."
+        )
+
+
+def _at_least(name: str, value: float, least: float) -> list[str]:
+    if value >= least and math.isfinite(value):
+        return []
+    return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
+
+
+def _one_of(name: str, value: str, choices) -> str:
+    return f"{name} must be one of {', '.join(choices)}. Received: {name}={value!r}. Pass one of them."

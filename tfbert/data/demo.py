@@ -1,0 +1,177 @@
+"""The built-in corpus: short English reviews of films and gadgets, written by a grammar, so that a run needs no download.
+
+It is synthetic. Nobody wrote these reviews, and a score on them says that training works, not how well a model reads.
+Their sentiment hangs on word order and negation ("not boring but moving" against "not moving but boring"): most
+patterns hold a favourable and an unfavourable word, or turn one round, so that counting words does not tell them apart
+(`benchmarks/demo_bag_of_words.py`), while a small BERT learns to read them in a minute.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+
+from tfbert.data.files import RawTable
+
+NUM_TRAIN = 8000
+NUM_VALIDATION = 1000
+LABEL_NAMES = ("negative", "positive")
+
+# The slots {same}, {same2}, {love} and {better} take words of the review's own sentiment, {other}, {other2}, {hate} and
+# {worse} words of the opposite one. So every pattern gives reviews of both sentiments, in the same number.
+_PLAIN_PATTERNS = (
+    "the {part} was {same}",
+    "the {part} was {same} and {same2}",
+    "I {love} it because the {part} was so {same}",
+    "I {love} it",
+)
+_TURNED_PATTERNS = (
+    # The order decides.
+    "the {part} was not {other} but {same}",
+    "the {part} was {same}, not {other}",
+    "the {part} was {same} rather than {other}",
+    "far from {other}, the {part} was {same}",
+    "I expected the {part} to be {other}, but it was {same}",
+    "the {part} looked {other} at first, but it was {same}",
+    "instead of {a_other} {thing} I got {a_same} one",
+    "everyone told me the {part} would be {other}, yet it was {same}",
+    "the {part} was more {same} than {other}",
+    # Somebody else thinks otherwise.
+    "everyone but me {hate} it",
+    "my {friend} {hate} it, but I {love} it",
+    "I {love} it, although my {friend} {hate} it",
+    # A negation turns the word round.
+    "the {part} was not {other} at all",
+    "the {part} was neither {other} nor {other2}",
+    "nobody could call the {part} {other}",
+    "nobody could deny that the {part} was {same}",
+    "it is not true that the {part} was {other}",
+    "I was wrong to think that the {part} would be {other}",
+    "I was right to think that the {part} would be {same}",
+    "there was nothing {other} about the {part}",
+    # Comparisons.
+    "the {part} could not be {better}",
+    "the {part} could hardly have been {better}",
+    "I have never {tried} a {better} {thing} than this one",
+    "most {thing}s are {worse} than this one",
+)
+_PLAIN_SHARE = 0.4
+_NUM_SENTENCES = (1, 1, 2, 3)
+_FRIENDS = ("sister", "brother", "father", "mother", "neighbour", "friend", "colleague", "teacher")
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_OPINIONS = {
+    "negative": {"love": ("hated", "disliked", "loathed"), "better": ("worse",)},
+    "positive": {"love": ("loved", "liked", "enjoyed"), "better": ("better",)},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Topic:
+    """What a review is about. Every adjective goes with every part."""
+
+    things: Sequence[str]
+    parts: Sequence[str]
+    tried: str
+    adjectives: dict[str, Sequence[str]]
+    openings: Sequence[str]
+
+
+_TOPICS = (
+    _Topic(
+        things="film movie drama comedy thriller western".split(),
+        parts=("film", "plot", "script", "story", "ending", "dialogue", "acting", "opening scene"),
+        tried="seen",
+        adjectives={
+            "negative": "boring dull clumsy tedious shallow silly lifeless bland awful weak".split(),
+            "positive": "moving gripping charming clever funny witty brilliant touching superb lively".split(),
+        },
+        openings=(
+            "We saw it on {day}.",
+            "I watched it with my {friend} on {day}.",
+            "My {friend} chose it for {day} evening.",
+            "It was on television last {day}.",
+        ),
+    ),
+    _Topic(
+        things="phone camera laptop tablet printer speaker".split(),
+        parts="screen battery keyboard sound design case software charger".split(),
+        tried="used",
+        adjectives={
+            "negative": "useless flimsy shoddy terrible dreadful poor unreliable cheap awkward bad".split(),
+            "positive": "excellent solid handy reliable great splendid elegant perfect wonderful good".split(),
+        },
+        openings=(
+            "It arrived on {day}.",
+            "I bought it for my {friend} on {day}.",
+            "My {friend} gave it to me last {day}.",
+            "I have had it since {day}.",
+        ),
+    ),
+)
+
+
+def demo_data() -> tuple[RawTable, RawTable]:
+    """The training and validation sets: always the same, half of each positive, and no review twice.
+
+    Example:
+        train, validation = demo_data()
+        print(train.text[0], train.labels[0])
+    """
+    rng = random.Random(0)
+    reviews: dict[str, str] = {}
+    while len(reviews) < NUM_TRAIN + NUM_VALIDATION:
+        sentiment = LABEL_NAMES[len(reviews) % 2]
+        # Drawn again when it is there already, so that the sentiments keep taking turns.
+        reviews.setdefault(_review(rng, sentiment), sentiment)
+    rows = list(reviews.items())
+    return _table("demo train", rows[:NUM_TRAIN]), _table("demo validation", rows[NUM_TRAIN:])
+
+
+def _review(rng: random.Random, sentiment: str) -> str:
+    """One to three sentences that all say the same, at times after one that says nothing."""
+    topic = rng.choice(_TOPICS)
+    sentences = [_sentence(rng, topic, sentiment) for _ in range(rng.choice(_NUM_SENTENCES))]
+    if rng.random() < 0.4:
+        sentences.insert(0, rng.choice(topic.openings).format(day=rng.choice(_DAYS), friend=rng.choice(_FRIENDS)))
+    return " ".join(sentences)
+
+
+def _sentence(rng: random.Random, topic: _Topic, sentiment: str) -> str:
+    pattern = rng.choice(_PLAIN_PATTERNS if rng.random() < _PLAIN_SHARE else _TURNED_PATTERNS)
+    opposite = LABEL_NAMES[1 - LABEL_NAMES.index(sentiment)]
+    same, same2 = rng.sample(topic.adjectives[sentiment], 2)
+    other, other2 = rng.sample(topic.adjectives[opposite], 2)
+    text = pattern.format(
+        same=same,
+        same2=same2,
+        other=other,
+        other2=other2,
+        a_same=_with_article(same),
+        a_other=_with_article(other),
+        love=rng.choice(_OPINIONS[sentiment]["love"]),
+        hate=rng.choice(_OPINIONS[opposite]["love"]),
+        better=rng.choice(_OPINIONS[sentiment]["better"]),
+        worse=rng.choice(_OPINIONS[opposite]["better"]),
+        part=rng.choice(topic.parts),
+        thing=rng.choice(topic.things),
+        tried=topic.tried,
+        friend=rng.choice(_FRIENDS),
+    )
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _with_article(adjective: str) -> str:
+    return f"{'an' if adjective[0] in 'aeiou' and not adjective.startswith('use') else 'a'} {adjective}"
+
+
+def _table(name: str, rows: list[tuple[str, str]]) -> RawTable:
+    return RawTable(
+        name=name,
+        text_columns=("text",),
+        text=[text for text, _ in rows],
+        text_pair=None,
+        labels=[label for _, label in rows],
+        lines=range(1, len(rows) + 1),
+        unit="example",
+    )

@@ -1,0 +1,154 @@
+"""Which example is in which batch: pure NumPy, from (lengths, seed, epoch) alone.
+
+Every worker builds the same plan and takes its own slice, so workers never disagree about data and never run out at
+different times; resuming at step n takes up row n of the plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tfbert.config import UsageError
+
+FILL = -1
+"""Stands where a batch has no example: the row gets weight 0."""
+
+GROUP_BATCHES = 50
+"""Batches that one length-sorted pool of shuffled examples is cut into (as HF's `group_by_length`)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchPlan:
+    """Examples and widths of consecutive global batches.
+
+    Attributes:
+        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`.
+        widths: int32 `[num_batches]`: the padded length of each batch, in tokens.
+    """
+
+    rows: np.ndarray
+    widths: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def steps_per_epoch(num_examples: int, global_batch_size: int) -> int:
+    """Updates that visit every example once; the last batch may be short."""
+    return -(-num_examples // global_batch_size)
+
+
+def micro_batch_size(global_batch_size: int, num_replicas: int, gradient_accumulation_steps: int) -> int:
+    """The rows one replica computes at a time.
+
+    Raises:
+        UsageError: if the global batch does not split evenly; names the nearest batch sizes that do.
+    """
+    parts = num_replicas * gradient_accumulation_steps
+    if global_batch_size % parts == 0 and global_batch_size >= parts:
+        return global_batch_size // parts
+    below, above = global_batch_size // parts * parts, (global_batch_size // parts + 1) * parts
+    nearest = f"{below} or {above}" if below else f"{above}"
+    raise UsageError(
+        f"global_batch_size must be a multiple of num_replicas x gradient_accumulation_steps = {num_replicas} x "
+        f"{gradient_accumulation_steps} = {parts}. Received: global_batch_size={global_batch_size}. "
+        f"Pass --global_batch_size={nearest}, or other gradient_accumulation_steps."
+    )
+
+
+def plan_epoch(
+    lengths: np.ndarray,
+    *,
+    global_batch_size: int,
+    seed: int,
+    epoch: int,
+    group_by_length: bool,
+    allowed_widths: np.ndarray,
+) -> BatchPlan:
+    """Plans one training epoch: every example exactly once, in an order that is a function of (seed, epoch).
+
+    With `group_by_length` the shuffled examples are cut into pools of `GROUP_BATCHES` batches, each pool is sorted
+    by length, and its batches are shuffled again, so that a batch holds texts of similar length at random times. The
+    short batch, if any, comes last.
+
+    Args:
+        lengths: int `[num_examples]`, tokens of each example.
+        global_batch_size: Rows of each batch.
+        seed: The run's seed.
+        epoch: Counted from 0.
+        group_by_length: Whether to batch similar lengths.
+        allowed_widths: ascending int widths that batches may be padded to; the last must hold the longest example.
+
+    Returns:
+        The plan, `ceil(num_examples / global_batch_size)` batches.
+    """
+    rng = np.random.Generator(np.random.PCG64([seed, epoch]))
+    order = rng.permutation(len(lengths))
+    whole = len(order) // global_batch_size * global_batch_size
+    if group_by_length:
+        pool = GROUP_BATCHES * global_batch_size
+        for start in range(0, whole, pool):
+            part = order[start : min(start + pool, whole)]
+            order[start : start + len(part)] = part[np.argsort(lengths[part], kind="stable")]
+        batches = order[:whole].reshape(-1, global_batch_size)
+        batches = batches[rng.permutation(len(batches))]
+        order = np.concatenate([batches.reshape(-1), order[whole:]])
+    return _as_plan(order, lengths, global_batch_size, allowed_widths)
+
+
+def plan_in_order_of_length(lengths: np.ndarray, *, global_batch_size: int, allowed_widths: np.ndarray) -> BatchPlan:
+    """Plans one pass for evaluation: longest first, so that a lack of memory shows at once and little is padded."""
+    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
+    return _as_plan(order, lengths, global_batch_size, allowed_widths)
+
+
+def _as_plan(order: np.ndarray, lengths: np.ndarray, global_batch_size: int, allowed_widths: np.ndarray) -> BatchPlan:
+    num_batches = steps_per_epoch(len(order), global_batch_size)
+    rows = np.full(num_batches * global_batch_size, FILL, np.int64)
+    rows[: len(order)] = order
+    rows = rows.reshape(num_batches, global_batch_size)
+    longest = np.where(rows == FILL, 0, lengths[rows]).max(axis=1)
+    return BatchPlan(rows=rows, widths=allowed_widths[np.searchsorted(allowed_widths, longest)].astype(np.int32))
+
+
+def exact_widths(lengths: np.ndarray) -> np.ndarray:
+    """Every width up to the longest example: no batch is padded beyond its own longest text."""
+    return np.arange(1, max(1, int(np.max(lengths))) + 1)
+
+
+def few_widths(lengths: np.ndarray, max_widths: int) -> np.ndarray:
+    """At most `max_widths` widths that pad the given examples least; for XLA, which compiles each shape anew.
+
+    Exact, by dynamic programming over the lengths that occur: the cost of a width is the tokens it pads.
+
+    Args:
+        lengths: int `[num_examples]`.
+        max_widths: Most widths to choose, at least 1.
+
+    Returns:
+        Ascending widths; the last is the longest length.
+    """
+    values, counts = np.unique(lengths, return_counts=True)
+    n = len(values)
+    total = np.concatenate([[0], np.cumsum(counts)])
+    # best[j]: least padded tokens for the j shortest distinct lengths; a step covers lengths i..j-1 with width j-1.
+    best = np.concatenate([[0.0], np.full(n, np.inf)])
+    choices = []
+    for _ in range(min(max_widths, n)):
+        cost = best[:, None] + np.where(
+            np.arange(n + 1)[:, None] < np.arange(n + 1)[None, :],
+            (total[None, :] - total[:, None]) * np.concatenate([[0], values])[None, :],
+            np.inf,
+        )
+        cost[0, 0] = 0.0
+        choices.append(cost.argmin(axis=0))
+        best = cost.min(axis=0)
+    widths, end = [], n
+    for choice in reversed(choices):
+        if end == 0:
+            break
+        widths.append(values[end - 1])
+        end = int(choice[end])
+    return np.array(sorted(widths))

@@ -1,0 +1,249 @@
+"""FineTuner: any Keras classifier, trained by `model.fit` with a step that stays correct however a batch is split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert import gradients
+from tfbert.dropout import KeyedDropout, noise_key
+from tfbert.optimizer import apply_if_finite, scaled, unscaled
+
+
+class FineTuner(keras.Model):
+    """Wraps a tf_keras model with one output; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
+
+    A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
+    micro-batches, sums their gradients in float32, sums those over all replicas, divides by the number of rows of the
+    global batch whose weight is above 0, clips by global norm and applies. The update is therefore the same for any
+    number of replicas, workers and micro-batches, also when shares are uneven or empty. A step whose gradients are not
+    finite changes nothing but the step count, on all replicas.
+
+    Args:
+        model: A tf_keras model, or a Hugging Face TF model: its `logits` are taken. Create it in the strategy's scope.
+        gradient_accumulation_steps: Micro-batches per replica and step.
+        max_grad_norm: Largest global norm of the gradient of the global batch; 0 for no clipping.
+        jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
+            is compiled anew: pad to few lengths.
+        seed: Decides the dropout noise, together with step, replica and layer.
+
+    Attributes:
+        model: The wrapped model; save this one.
+        progress: Counters of the run, see `StepCounters`.
+
+    Raises:
+        ValueError: for a Keras 3 object, or options that exclude each other.
+
+    Example:
+        >>> with strategy.scope():
+        ...     model = FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
+        ...     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+        >>> model.fit(train_ds, epochs=3)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        gradient_accumulation_steps: int = 1,
+        max_grad_norm: float = 0.0,
+        jit_compile: bool = False,
+        seed: int = 0,
+        name: str = "fine_tuner",
+    ):
+        if not isinstance(model, keras.Model):
+            raise _keras3_error("model", model) or ValueError(
+                f"FineTuner wraps a tf_keras.Model. Received: model={model!r}. Build it with `import tf_keras`."
+            )
+        if gradient_accumulation_steps < 1 or max_grad_norm < 0:
+            raise ValueError(
+                "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
+                f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
+            )
+        super().__init__(name=name, dtype=model.dtype_policy)
+        self.model = model
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = max_grad_norm
+        self.seed = seed
+        self.progress = StepCounters()
+        self._xla = jit_compile
+        self._dropout = None
+        self._loss_metric = keras.metrics.Mean(name="loss")
+
+    def compile(self, optimizer="rmsprop", loss=None, metrics=None, jit_compile=None, **kwargs) -> None:
+        """As `tf_keras.Model.compile`, for one loss.
+
+        Raises:
+            ValueError: for a Keras 3 object, several losses, or `jit_compile` (an argument of the constructor).
+        """
+        for argument, value in (("optimizer", optimizer), ("loss", loss), ("metrics", metrics)):
+            for item in tf.nest.flatten(value):
+                if error := _keras3_error(argument, item):
+                    raise error
+        if jit_compile:
+            raise ValueError(
+                "XLA compiles the local part of a step only. Received: compile(jit_compile=True). "
+                "Pass FineTuner(jit_compile=True)."
+            )
+        if loss is None or isinstance(loss, (list, tuple, dict)):
+            raise ValueError(
+                f"FineTuner trains one output with one loss. Received: loss={loss!r}. Pass one Keras loss."
+            )
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        self._loss_object = keras.losses.get(loss)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The loss, then the compiled metrics."""
+        compiled = self.compiled_metrics.metrics if getattr(self, "compiled_metrics", None) is not None else []
+        return [self._loss_metric, *compiled]
+
+    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
+        """The wrapped model's output, or its `logits` where it returns a Hugging Face output: float32."""
+        output = self.model(inputs, training=training)
+        output = getattr(output, "logits", output)
+        return tf.cast(output, tf.float32) if output.dtype.is_floating else output
+
+    def make_train_function(self, force: bool = False):
+        """Creates what can be created before the step is traced: TensorFlow traces a step that creates variables twice."""
+        if self.model.built and self.model.variables and self._dropout is None:
+            with self.distribute_strategy.scope():
+                self._prepare()
+                self.optimizer.build(self._trained)
+        return super().make_train_function(force)
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """One update from this replica's share of a global batch; runs in a replica context."""
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        num_rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
+        weights = _row_weights(sample_weight, num_rows)
+        if self._dropout is None:
+            self(inputs, training=False)
+            self._prepare()
+        padded = gradients.pad_rows((inputs, labels, weights), num_rows, self.gradient_accumulation_steps)
+        rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
+        context = tf.distribute.get_replica_context()
+        (total_rows,) = gradients.all_reduce_sum([rows])
+        total_rows = tf.maximum(total_rows, 1.0)
+        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
+        grads, loss, predictions = self._local_gradients(*padded, total_rows, self.optimizer.iterations, replica)
+        predictions = tf.nest.map_structure(lambda p: p[:num_rows], predictions)
+
+        *grads, total_loss = gradients.all_reduce_sum([*grads, loss])
+        grads = unscaled(self.optimizer, grads)
+        norm = tf.linalg.global_norm(grads)
+        is_finite = tf.math.is_finite(norm)
+        clip = gradients.clip_coefficient(norm, self.max_grad_norm)
+        apply_if_finite(self.optimizer, grads, self._trained, clip, is_finite)
+
+        self.progress.update(total_loss, norm, is_finite)
+        # A mean weighted by rows is the mean over all examples, whatever the shares.
+        self._loss_metric.update_state(tf.math.divide_no_nan(loss * total_rows, rows), sample_weight=rows)
+        self.compiled_metrics.update_state(labels, predictions, sample_weight)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Loss and compiled metrics of a batch, averaged over rows whose weight is above 0."""
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        weights = _row_weights(sample_weight, tf.shape(tf.nest.flatten(inputs)[0])[0])
+        predictions = self(inputs, training=False)
+        rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
+        loss_sum = self._weighted_loss(labels, predictions, weights)
+        self._loss_metric.update_state(tf.math.divide_no_nan(loss_sum, rows), sample_weight=rows)
+        self.compiled_metrics.update_state(labels, predictions, sample_weight)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def _prepare(self) -> None:
+        """Takes over the dropout of the built model and settles what is trained."""
+        self._dropout = KeyedDropout(self.model)
+        self._trained = self.model.trainable_variables
+        if not self._trained:
+            raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
+        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
+
+    def _accumulate(self, inputs, labels, weights, total_rows, step, replica):
+        def loss_fn(inputs, labels, weights, micro_batch):
+            with self._dropout.keyed(noise_key(self.seed, step, replica, micro_batch)):
+                predictions = self(inputs, training=True)
+            loss = self._weighted_loss(labels, predictions, weights)
+            if self.losses:
+                # Keras adds regularisation once a batch; as a share of each row it survives any split.
+                rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
+                loss += tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses]) * rows
+            loss /= total_rows
+            return scaled(self.optimizer, loss), loss, predictions
+
+        return gradients.accumulate(
+            loss_fn, self._trained, inputs, labels, weights, num_micro_batches=self.gradient_accumulation_steps
+        )
+
+    def _weighted_loss(self, labels: Any, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Sum of weight x per-example loss: float32 `[]`. A loss of several values a row counts as their mean."""
+        loss = self._loss_object
+        if labels.shape.rank == 1 and predictions.shape.rank == 2:  # As Keras does before it calls a loss.
+            labels = tf.expand_dims(labels, -1)
+        if labels.dtype.is_floating and predictions.dtype.is_floating:
+            labels = tf.cast(labels, predictions.dtype)
+        values = loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
+        values = tf.cast(values, tf.float32)
+        weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * (values.shape.rank - weights.shape.rank)], 0))
+        # Not multiplied: an infinite loss in a row that only fills the batch must not turn the sum into NaN.
+        values = tf.where(weights > 0, values * weights, 0.0)
+        return tf.reduce_sum(tf.reduce_mean(values, axis=list(range(1, values.shape.rank))))
+
+
+class StepCounters:
+    """What a run counts on the device, so that nothing waits for the host but a reader.
+
+    Attributes:
+        loss_sum: float64 `[]`: sum of the losses of all steps whose gradients were finite.
+        finite_steps: int64 `[]`: how many those are.
+        skipped_steps: int64 `[]`: steps whose gradients were not finite.
+        skipped_in_a_row: int64 `[]`: such steps since the last finite one.
+        gradient_norm: float32 `[]`: global norm of the last step's gradient, before clipping.
+    """
+
+    def __init__(self):
+        def counter(dtype: tf.DType, name: str) -> tf.Variable:
+            once = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            return tf.Variable(0, dtype=dtype, trainable=False, aggregation=once, name=name)
+
+        self.loss_sum = counter(tf.float64, "loss_sum")
+        self.finite_steps = counter(tf.int64, "finite_steps")
+        self.skipped_steps = counter(tf.int64, "skipped_steps")
+        self.skipped_in_a_row = counter(tf.int64, "skipped_in_a_row")
+        self.gradient_norm = counter(tf.float32, "gradient_norm")
+
+    def update(self, loss: tf.Tensor, norm: tf.Tensor, is_finite: tf.Tensor) -> None:
+        """Counts a step; the arguments are equal on all replicas."""
+        one = tf.cast(is_finite, tf.int64)
+        self.loss_sum.assign_add(tf.where(is_finite, tf.cast(loss, tf.float64), 0.0))
+        self.finite_steps.assign_add(one)
+        self.skipped_steps.assign_add(1 - one)
+        self.skipped_in_a_row.assign((self.skipped_in_a_row + 1) * (1 - one))
+        self.gradient_norm.assign(norm)
+
+
+def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Tensor:
+    """float32 `[rows]`, or `[rows, ...]` for weights inside a row."""
+    if sample_weight is None:
+        return tf.ones([num_rows])
+    weights = tf.cast(sample_weight, tf.float32)
+    return tf.squeeze(weights, -1) if weights.shape.rank == 2 and weights.shape[-1] == 1 else weights
+
+
+def _is_counted(weights: tf.Tensor) -> tf.Tensor:
+    """bool `[rows]`: whether any weight of the row is above 0."""
+    return tf.reduce_any(weights > 0, axis=list(range(1, weights.shape.rank)))
+
+
+def _keras3_error(argument: str, value: Any) -> ValueError | None:
+    module = type(value).__module__ if not isinstance(value, type) else value.__module__
+    if module.split(".")[0] != "keras":
+        return None
+    return ValueError(
+        f"FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={type(value).__name__} of Keras 3. "
+        "Write `import tf_keras as keras` and take it from there."
+    )

@@ -1,0 +1,120 @@
+"""Gradients of one step, as free functions over tensors: split, accumulate, reduce, measure, clip. TensorFlow alone.
+
+The order in a step is: count the rows of the *global* batch -> scaled loss of each micro-batch, divided by that count ->
+sum its gradients in float32 -> all-reduce (sum) -> unscale -> clip by global norm -> apply. One count for all is what
+makes the update independent of how the batch was split; counting first keeps float16 gradients as small as those of a
+mean, so that the usual first loss scale does not overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+LossFn = Callable[[Any, Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+"""`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], loss [], predictions [rows, ...])`, where the losses
+of all micro-batches and replicas add up to the step's."""
+
+
+def pad_rows(structure: Any, num_rows: tf.Tensor, multiple: int) -> Any:
+    """Fills every tensor `[num_rows, ...]` with zeros up to a multiple of rows, and to at least `multiple`."""
+    target = tf.maximum((num_rows + multiple - 1) // multiple, 1) * multiple
+
+    def pad(tensor: tf.Tensor) -> tf.Tensor:
+        paddings = tf.concat([[[0, target - num_rows]], tf.zeros([tf.rank(tensor) - 1, 2], tf.int32)], axis=0)
+        padded = tf.pad(tensor, paddings)
+        return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
+
+    return tf.nest.map_structure(pad, structure)
+
+
+def accumulate(
+    loss_fn: LossFn,
+    variables: list[tf.Variable],
+    inputs: Any,
+    labels: Any,
+    weights: tf.Tensor,
+    *,
+    num_micro_batches: int,
+) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+    """Sums the gradients of a replica's rows, one micro-batch after the other, in float32.
+
+    Args:
+        loss_fn: Computes one micro-batch.
+        variables: What to differentiate by.
+        inputs: Structure of tensors `[rows, ...]`, `rows` a multiple of `num_micro_batches`.
+        labels: Structure of tensors `[rows, ...]`.
+        weights: float32 `[rows]`.
+        num_micro_batches: How many equal parts to compute one at a time.
+
+    Returns:
+        Dense float32 gradients of the scaled loss, one a variable (zeros where the loss does not depend on it); the
+        loss `[]`; the predictions `[rows, ...]`.
+    """
+
+    # Called from two places below: as a tf.function it is traced once.
+    @tf.function
+    def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            scaled, loss, predictions = loss_fn(*part, index)
+        grads = tape.gradient(scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in grads], loss, predictions
+
+    everything = (inputs, labels, weights)
+    if num_micro_batches == 1:
+        return gradients_of(everything, tf.constant(0))
+
+    def part(index: tf.Tensor) -> tuple:
+        def cut(tensor: tf.Tensor) -> tf.Tensor:
+            size = tf.shape(tensor)[0] // num_micro_batches
+            piece = tf.reshape(tensor, tf.concat([[num_micro_batches, size], tf.shape(tensor)[1:]], axis=0))[index]
+            return tf.ensure_shape(piece, [None, *tensor.shape[1:]])
+
+        return tf.nest.map_structure(cut, everything)
+
+    # The first micro-batch runs before the loop: its results give the loop's structure and save a round of zeros.
+    grads, loss, predictions = gradients_of(part(tf.constant(0)), tf.constant(0))
+    outputs = tf.nest.map_structure(
+        lambda p: tf.TensorArray(p.dtype, num_micro_batches, element_shape=p.shape).write(0, p), predictions
+    )
+
+    def body(index, sums, loss_so_far, outputs):
+        grads, loss, predictions = gradients_of(part(index), index)
+        outputs = tf.nest.map_structure(lambda array, p: array.write(index, p), outputs, predictions)
+        return index + 1, [s + g for s, g in zip(sums, grads, strict=True)], loss_so_far + loss, outputs
+
+    _, grads, loss, outputs = tf.while_loop(
+        lambda index, *_: index < num_micro_batches,
+        body,
+        (tf.constant(1), grads, loss, outputs),
+        parallel_iterations=1,
+        maximum_iterations=num_micro_batches - 1,
+    )
+
+    def join(array: tf.TensorArray) -> tf.Tensor:
+        stacked = array.stack()
+        return tf.reshape(stacked, tf.concat([[-1], tf.shape(stacked)[2:]], axis=0))
+
+    return grads, loss, tf.nest.map_structure(join, outputs)
+
+
+def all_reduce_sum(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Sums each tensor over all replicas; call it in a replica context, outside any XLA function."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return tensors
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+
+def clip_coefficient(norm: tf.Tensor, max_norm: float) -> tf.Tensor:
+    """The factor that brings a gradient of global norm `norm` down to `max_norm` (Pascanu et al. 2013); 1 if below.
+
+    Args:
+        norm: float32 `[]`.
+        max_norm: Largest norm wanted; 0 for no clipping.
+    """
+    if not max_norm:
+        return tf.ones([])
+    return max_norm / tf.maximum(norm, max_norm)

@@ -1,0 +1,91 @@
+"""Where a run's numbers go: the screen, `log.jsonl`, and TensorBoard on request. Only the chief has any of them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import pathlib
+import sys
+from typing import Any
+
+import tqdm
+
+log = logging.getLogger("tfbert")
+
+
+class RunLog:
+    """Takes records of numbers, each at a step.
+
+    Args:
+        directory: The run's output directory; None writes no files and shows nothing (workers that are not the chief).
+        total_steps: Updates of the whole run.
+        first_step: Updates made by earlier starts of the run.
+        tensorboard: Also write TensorBoard event files to `directory/tensorboard`.
+    """
+
+    def __init__(
+        self, directory: pathlib.Path | None, *, total_steps: int, first_step: int = 0, tensorboard: bool = False
+    ):
+        self._is_silent = directory is None
+        self._file = None if directory is None else (directory / "log.jsonl").open("a", encoding="utf-8")
+        self._summary = None
+        if directory is not None and tensorboard:
+            import tensorflow as tf
+
+            self._summary = tf.summary.create_file_writer(str(directory / "tensorboard"))
+        self._bar = None
+        if not self._is_silent and sys.stderr.isatty():
+            self._bar = tqdm.tqdm(total=total_steps, initial=first_step, unit="step", dynamic_ncols=True, smoothing=0.1)
+
+    def record(self, step: int, kind: str, numbers: dict[str, float]) -> None:
+        """Writes one record.
+
+        Args:
+            step: Updates made so far.
+            kind: `train`, `eval` or `test`.
+            numbers: By name; evaluation metrics carry their prefix.
+        """
+        if self._is_silent:
+            return
+        entry = {"step": step, "kind": kind, "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds")}
+        self._file.write(json.dumps(entry | numbers) + "\n")
+        self._file.flush()
+        if self._summary is not None:
+            self._write_summary(step, kind, numbers)
+
+    def advance(self, step: int, text: str) -> None:
+        """Moves the progress bar to `step`; without a terminal, prints a line instead."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(step - self._bar.n)
+        elif not self._is_silent:
+            log.info("%s", text)
+
+    def say(self, text: str) -> None:
+        """Prints a line beside the progress bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        if not self._is_silent:
+            log.info("%s", text)
+
+    def close(self) -> None:
+        """Ends the bar and the files."""
+        for part in (self._bar, self._file, self._summary):
+            if part is not None:
+                part.close()
+
+    def _write_summary(self, step: int, kind: str, numbers: dict[str, Any]) -> None:
+        import tensorflow as tf
+
+        with self._summary.as_default(step=step):
+            for name, value in numbers.items():
+                tf.summary.scalar(f"{kind}/{name.removeprefix(kind + '_')}", value)
+            self._summary.flush()
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03`, or `2:03` below an hour."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,218 @@
+"""The optimizer a run uses: AdamW with decay groups, and its learning-rate schedule in optimizer steps."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.config import TrainingConfig
+
+NO_DECAY = ("bias", "LayerNorm", "layer_norm", "beta:0", "gamma:0")
+"""Parts of variable names that weight decay leaves alone (Devlin et al. 2019's `optimization.py`)."""
+
+
+class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise from 0, then a linear or cosine fall to 0 at `total_steps`, or a constant rate.
+
+    The first update has rate `peak / warmup_steps`, the last one the rate one step above 0: no update is wasted on a
+    rate of 0.
+
+    Args:
+        peak: The highest rate.
+        schedule: `linear`, `cosine` or `constant`.
+        warmup_steps: Updates that rise.
+        total_steps: Updates of the whole run.
+    """
+
+    def __init__(self, *, peak: float, schedule: str, warmup_steps: int, total_steps: int):
+        self.peak, self.schedule, self.warmup_steps, self.total_steps = peak, schedule, warmup_steps, total_steps
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """The rate of the update after `step` updates: float32 `[]`."""
+        step = tf.cast(step, tf.float32)
+        rising = (step + 1) / max(1, self.warmup_steps + 1)
+        done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
+        done = tf.clip_by_value(done, 0.0, 1.0)
+        if self.schedule == "linear":
+            falling = 1 - done
+        elif self.schedule == "cosine":
+            falling = 0.5 * (1 + tf.cos(math.pi * done))
+        else:
+            falling = tf.ones([])
+        return self.peak * tf.where(step < self.warmup_steps, rising, falling)
+
+    def get_config(self) -> dict:
+        """The constructor's arguments."""
+        return {
+            "peak": self.peak,
+            "schedule": self.schedule,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+        }
+
+
+def warmup_steps(config: TrainingConfig, total_steps: int) -> int:
+    """The warm-up in updates: as given, or the given share of all updates."""
+    return config.warmup_steps or math.ceil(config.warmup_ratio * total_steps)
+
+
+def build_optimizer(config: TrainingConfig, total_steps: int) -> keras.optimizers.Optimizer:
+    """AdamW (Loshchilov & Hutter 2019) as BERT is fine-tuned: no decay on biases and LayerNorm; create it in scope.
+
+    Args:
+        config: Rates, schedule and decay.
+        total_steps: Updates of the whole run.
+
+    Returns:
+        A tf_keras optimizer that neither clips nor scales losses: `FineTuner` does.
+    """
+    schedule = WarmupSchedule(
+        peak=config.learning_rate,
+        schedule=config.lr_schedule,
+        warmup_steps=warmup_steps(config, total_steps),
+        total_steps=total_steps,
+    )
+    optimizer = FusedAdamW(learning_rate=schedule, weight_decay=config.weight_decay, epsilon=1e-8)
+    optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
+    return optimizer
+
+
+class FusedAdamW(keras.optimizers.AdamW):
+    """tf_keras's AdamW with decay and update of all variables in one XLA-compiled function.
+
+    The numbers are AdamW's. An update is bound by memory traffic: the plain path makes many passes over weights,
+    moments and gradients, this one a single pass, which also takes in the factor that clips the gradients.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(jit_compile=False, **kwargs)
+        self._factor = None
+        self._compiled = {}
+
+    def apply_scaled(self, grads: list[tf.Tensor], variables: list[tf.Variable], factor: tf.Tensor) -> None:
+        """Applies `gradient x factor`, equal on all replicas already; call it in a replica context."""
+        # Kept aside because Keras passes on nothing but pairs; all replicas meet in one update, so one slot is enough.
+        self._factor = factor
+        try:
+            self.apply_gradients(zip(grads, variables, strict=True), skip_gradients_aggregation=True)
+        finally:
+            self._factor = None
+
+    def _is_fused(self) -> bool:
+        # Where replicas update without meeting (several GPUs with NCCL), each variable is updated on its own.
+        return not tf.__internal__.distribute.strategy_supports_no_merge_call()
+
+    def _apply_weight_decay(self, variables) -> None:
+        if not self._is_fused():
+            super()._apply_weight_decay(variables)
+
+    def _distributed_apply_gradients_fn(self, distribution, grads_and_vars, **kwargs):
+        factor = tf.ones([]) if self._factor is None else self._factor
+        if not self._is_fused():
+            scaled = [(g * factor, v) for g, v in grads_and_vars]
+            return super()._distributed_apply_gradients_fn(distribution, scaled, **kwargs)
+        grads, variables = zip(*grads_and_vars, strict=True)
+        index = [self._index_dict[self._var_key(v)] for v in variables]
+        decays = [float(self.weight_decay) * self._use_weight_decay(v) for v in variables]
+        groups = [variables, [self._momentums[i] for i in index], [self._velocities[i] for i in index], grads]
+        step = tf.cast(self.iterations + 1, tf.float32)
+        rate = tf.cast(self.learning_rate, tf.float32)
+        local = [[distribution.experimental_local_results(item) for item in group] for group in groups]
+        for replica in range(len(local[0][0])):
+            params, momentums, velocities, share = ([item[replica] for item in group] for group in local)
+            with tf.device(params[0].device):
+                update = self._compiled_update(params, momentums, velocities, decays)
+                update(share, rate, factor, step)
+        return self.iterations.assign_add(1)
+
+    def _compiled_update(self, params, momentums, velocities, decays):
+        """The update of one replica's variables as an XLA function of (gradients, rate, factor, step)."""
+        key = tuple(id(p) for p in params)
+        if key in self._compiled:
+            return self._compiled[key]
+
+        @tf.function(jit_compile=True)
+        def update(grads, rate, factor, step):
+            corrected = rate * tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
+            for p, m, v, decay, g in zip(params, momentums, velocities, decays, grads, strict=True):
+                g = g * factor
+                new_m = m + (g - m) * (1 - self.beta_1)
+                new_v = v + (tf.square(g) - v) * (1 - self.beta_2)
+                p.assign(p - p * (decay * rate) - new_m * corrected / (tf.sqrt(new_v) + self.epsilon))
+                m.assign(new_m)
+                v.assign(new_v)
+
+        self._compiled[key] = update
+        return update
+
+
+def scaled(optimizer: keras.optimizers.Optimizer, loss: tf.Tensor) -> tf.Tensor:
+    """The loss times the loss scale of a `LossScaleOptimizer`; unchanged for any other optimizer."""
+    return optimizer.get_scaled_loss(loss) if _scales(optimizer) else loss
+
+
+def unscaled(optimizer: keras.optimizers.Optimizer, grads: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Gradients of the loss from gradients of the scaled loss."""
+    return optimizer.get_unscaled_gradients(grads) if _scales(optimizer) else grads
+
+
+def _scales(optimizer: keras.optimizers.Optimizer) -> bool:
+    return isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
+
+
+def apply_if_finite(
+    optimizer: keras.optimizers.Optimizer,
+    grads: list[tf.Tensor],
+    variables: list[tf.Variable],
+    factor: tf.Tensor,
+    is_finite: tf.Tensor,
+) -> None:
+    """One update with `gradient x factor`, or none where the gradients are not finite; `iterations` counts both.
+
+    Call it in a replica context with values that are equal on all replicas.
+
+    Args:
+        optimizer: Any tf_keras optimizer; a `LossScaleOptimizer` also adapts its scale.
+        grads: float32, summed over replicas, unscaled.
+        variables: What to update.
+        factor: float32 `[]`, for clipping.
+        is_finite: bool `[]`.
+    """
+    if _scales(optimizer):
+        # It looks for non-finite gradients itself, skips on all replicas together and adapts its scale.
+        clipped = [g * factor for g in grads]
+        optimizer.apply_gradients(zip(clipped, variables, strict=True), skip_gradients_aggregation=True)
+        return
+    with tf.init_scope():
+        optimizer.build(variables)
+
+    def apply(grads, factor):
+        if isinstance(optimizer, FusedAdamW):
+            optimizer.apply_scaled(grads, variables, factor)
+            return
+        clipped = [g * factor for g in grads]
+        optimizer.apply_gradients(zip(clipped, variables, strict=True), skip_gradients_aggregation=True)
+
+    def skip():
+        optimizer.iterations.assign_add(1, read_value=False)
+
+    if tf.__internal__.distribute.strategy_supports_no_merge_call():
+        tf.cond(is_finite, lambda: _nothing(apply(grads, factor)), lambda: _nothing(skip()))
+        return
+
+    # An update meets the other replicas, which TensorFlow allows in no branch of a replica: branch, then fan out.
+    def meet(strategy, grads, factor, is_finite):
+        def apply_everywhere():
+            strategy.extended.call_for_each_replica(apply, args=(grads, factor))
+
+        decision = strategy.experimental_local_results(is_finite)[0]
+        tf.cond(decision, lambda: _nothing(apply_everywhere()), lambda: _nothing(skip()))
+
+    tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
+
+
+def _nothing(_) -> tf.Tensor:
+    """Both branches of a `tf.cond` must return the same."""
+    return tf.constant(0)

@@ -1,0 +1,86 @@
+"""The output directory: what may be written where, and never half of it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+from typing import Any
+
+from tfbert.config import Config, RunError, UsageError
+
+RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
+_OWN = (RUN_CONFIG, RESULTS, LOG, "config.json", "tensorboard", "checkpoints")
+
+
+def choose(config: Config) -> pathlib.Path:
+    """The run's output directory; a new one under `runs/` where none was asked for."""
+    if config.output.output_dir:
+        return pathlib.Path(config.output.output_dir)
+    words = (pathlib.Path(config.data.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
+    name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
+    return pathlib.Path("runs") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+
+
+def check(directory: pathlib.Path, *, overwrite: bool) -> None:
+    """Refuses a directory that a run cannot have, before any time is spent; changes nothing.
+
+    Raises:
+        UsageError: for one that is not empty, is no directory or cannot be written.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(
+            f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
+        )
+    if directory.is_dir() and any(directory.iterdir()) and not overwrite:
+        raise UsageError(
+            f"output_dir must be new or empty. Received: output_dir={str(directory)!r}, which holds files. "
+            "Pass another, or --overwrite_output_dir to replace an earlier run."
+        )
+    parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
+            "Pass another, or change its permissions."
+        )
+
+
+def prepare(directory: pathlib.Path, config: Config) -> None:
+    """Makes the directory, takes an earlier run's files out of it and writes `run_config.json`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in _OWN:
+            path = directory / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        write_text(directory / RUN_CONFIG, config.to_json())
+    except OSError as error:
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
+        ) from None
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes JSON so that a reader sees the old file or the new one, whole."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a text file likewise.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(
+            f"Output must be writable. Received: {str(path)!r} ({error.strerror}). Free space there."
+        ) from None

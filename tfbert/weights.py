@@ -1,0 +1,270 @@
+"""Weight files of every format, as arrays under one naming, and onto the variables of a model.
+
+The one naming is that of PyTorch's `BertForSequenceClassification`, with PyTorch's shapes:
+
+| variable of the TensorFlow model | tensor | |
+| --- | --- | --- |
+| `bert/embeddings/word_embeddings/weight:0` | `bert.embeddings.word_embeddings.weight` | |
+| `bert/embeddings/position_embeddings/embeddings:0` | `bert.embeddings.position_embeddings.weight` | |
+| `bert/encoder/layer_._0/output/dense/kernel:0` | `bert.encoder.layer.0.output.dense.weight` | transposed |
+| `bert/encoder/layer_._0/output/LayerNorm/gamma:0` | `bert.encoder.layer.0.output.LayerNorm.weight` | |
+| `bert/encoder/layer_._0/output/LayerNorm/beta:0` | `bert.encoder.layer.0.output.LayerNorm.bias` | |
+| `classifier/kernel:0` | `classifier.weight` | transposed |
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfbert.config import RunError, UsageError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras as keras
+
+SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "tf_model.h5",
+    "pytorch_model.bin",
+)
+"""Names a weight file can have; the first one present is used."""
+
+_ENCODER_PARTS = ("embeddings", "encoder", "pooler")
+# Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+
+
+def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
+    """The directory's weight file, or None."""
+    return next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
+
+
+def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads a weight file of any format.
+
+    Args:
+        path: What `find_weight_file` found. A safetensors file may follow PyTorch's or TensorFlow's naming, with or
+            without the `bert.` prefix, and may be an index of several files.
+
+    Returns:
+        Arrays by PyTorch name, in PyTorch's shapes; floating ones, 16-bit or double, as float32.
+
+    Raises:
+        UsageError: for a damaged file, a missing shard, or a PyTorch file where PyTorch is not installed.
+    """
+    readers = {SAFETENSORS: _read_safetensors, SAFETENSORS_INDEX: _read_shards, H5: _read_h5, TORCH: _read_torch}
+    tensors = {}
+    for name, array in readers[path.name](path).items():
+        name, transposed = pytorch_name(name)
+        if name.endswith(_BUFFERS):
+            continue
+        array = array.T if transposed else array
+        # ml_dtypes' bfloat16 is of kind V.
+        tensors[name] = array.astype(np.float32, copy=False) if array.dtype.kind in "fV" else array
+    return tensors
+
+
+def pytorch_name(name: str) -> tuple[str, bool]:
+    """What PyTorch calls a weight.
+
+    Args:
+        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`, with or without `bert.`), or a TensorFlow
+            variable's name without the model's own (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
+
+    Returns:
+        The name, and whether the matrix has to be transposed.
+    """
+    transposed = False
+    if "/" in name:
+        # `mlm___cls/predictions` is `cls.predictions`; a list of layers is `layer_._0`.
+        name = re.sub(r"[^/]*___", "", name.removesuffix(":0")).replace("_._", "/").replace("/", ".")
+        transposed = name.endswith(".kernel")
+        stem, _, leaf = name.rpartition(".")
+        name = f"{stem}.{_TF_LEAVES.get(leaf, leaf)}"
+    # TensorFlow 1 called them so, and the first PyTorch releases kept it.
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    if name.partition(".")[0] in _ENCODER_PARTS:
+        name = f"bert.{name}"
+    return name, transposed
+
+
+def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
+    """The model's weights by PyTorch name: float32, in PyTorch's shapes, in contiguous memory."""
+    tensors = {}
+    for name, variable, transposed in _named_variables(model):
+        value = variable.numpy()
+        tensors[name] = np.ascontiguousarray(value.T if transposed else value, dtype=np.float32)
+    return tensors
+
+
+def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
+    """The shape each weight of the model has in PyTorch, by PyTorch name."""
+    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in _named_variables(model)}
+
+
+def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
+    """Assigns every weight of a built model, on all replicas.
+
+    Args:
+        model: A `TFBertForSequenceClassification`, under any strategy and precision policy.
+        tensors: Arrays as `get_weights_dict` returns them. Others than the model's are left aside.
+
+    Raises:
+        UsageError: where one is missing or has another shape; nothing is assigned then.
+    """
+    shapes = get_weight_shapes(model)
+    missing = [name for name in shapes if name not in tensors]
+    misshapen = [name for name, shape in shapes.items() if name in tensors and tensors[name].shape != shape]
+    if missing or misshapen:
+        raise UsageError(
+            "The weights must be those of this model. "
+            f"Received: {describe_mismatch(missing, misshapen, tensors, shapes)}. Pass the weights of the same model."
+        )
+    for name, variable, transposed in _named_variables(model):
+        value = tensors[name]
+        variable.assign(np.asarray(value.T if transposed else value, np.float32))
+
+
+def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+    """Writes a safetensors file that says it follows PyTorch's naming; an older file stays until the new one is whole.
+
+    Raises:
+        RunError: where it cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    partial = path.with_name(path.name + ".partial")
+    # safetensors writes the memory as it lies, whatever the strides.
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    try:
+        partial.touch()
+        mode = partial.stat().st_mode  # As the umask says; safetensors makes its files private.
+        save_file(contiguous, partial, metadata={"format": "pt"})
+        partial.chmod(mode)
+        partial.replace(path)
+    except (OSError, SafetensorError) as error:
+        partial.unlink(missing_ok=True)
+        raise RunError(f"The weights could not be written to {path}: {first_line(error)}") from error
+
+
+def describe_mismatch(
+    missing: Iterable[str],
+    misshapen: Iterable[str],
+    tensors: Mapping[str, np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> str:
+    """One phrase: which weights are not there, and which have another shape than the model's."""
+    parts = []
+    if missing:
+        parts.append(f"no {list_names(missing)}")
+    if misshapen:
+        wrong = [f"{name} {list(tensors[name].shape)} in place of {list(shapes[name])}" for name in misshapen]
+        parts.append(f"another shape of {list_names(wrong)}")
+    return "; ".join(parts)
+
+
+def list_names(names: Iterable[str], limit: int = 3) -> str:
+    """The first names, and how many there are in all where that is more."""
+    names = list(names)
+    return ", ".join(names[:limit]) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
+
+
+def group_names(names: Iterable[str]) -> str:
+    """All names, those that share their first two parts as one: `cls.predictions.* (5)`."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(".".join(name.split(".")[:2]), []).append(name)
+    return ", ".join(group[0] if len(group) == 1 else f"{key}.* ({len(group)})" for key, group in groups.items())
+
+
+def first_line(error: BaseException) -> str:
+    """An exception's message, cut to its first line and 200 characters."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+
+
+def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
+    """(PyTorch name, variable, whether transposed) of every weight."""
+    out = []
+    for variable in model.weights:
+        name, transposed = pytorch_name(variable.name.partition("/")[2])  # The first part is the model's own name.
+        out.append((name, variable, transposed))
+    return out
+
+
+def _read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path, error) from None
+
+
+def _read_shards(path: pathlib.Path) -> dict[str, np.ndarray]:
+    try:
+        files = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise _damaged(path, error) from None
+    if absent := [name for name in files if not (path.parent / name).is_file()]:
+        raise UsageError(
+            f"All files that {path.name} lists must be there. "
+            f"Received: {path.parent} without {list_names(absent)}. Copy the model again."
+        )
+    return {key: array for name in files for key, array in _read_safetensors(path.parent / name).items()}
+
+
+def _read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
+    import h5py
+
+    tensors = {}
+
+    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
+        if isinstance(item, h5py.Dataset):
+            # LAYER/MODEL/LAYER/.../kernel:0, where MODEL differs from class to class.
+            tensors["/".join(name.split("/")[2:])] = item[()]
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(visit)
+    except (OSError, RuntimeError) as error:
+        raise _damaged(path, error) from None
+    return tensors
+
+
+def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ImportError:
+        raise UsageError(
+            f"{path.name} can only be read with PyTorch. Received: {path}. "
+            "Run pip install 'tfbert[torch]', or convert the file to model.safetensors."
+        ) from None
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        # NumPy has no bfloat16.
+        return {n: (t.float() if t.is_floating_point() else t).detach().numpy() for n, t in tensors.items()}
+    except Exception as error:  # Reading half a pickle can raise anything.
+        unsafe = isinstance(error, pickle.UnpicklingError) and "Weights only load failed" in str(error)
+        raise _damaged(path, ValueError("it holds more than tensors, or is damaged") if unsafe else error) from None
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> UsageError:
+    try:
+        with path.open("rb") as file:
+            is_pointer = file.read(20).startswith(b"version https://git")
+    except OSError:
+        is_pointer = False
+    reason = "a Git LFS pointer, not the file itself" if is_pointer else first_line(error)
+    todo = "Run git lfs pull" if is_pointer else "Copy or download it again"
+    return UsageError(f"A weight file must be readable and whole. Received: {path}: {reason}. {todo}.")
