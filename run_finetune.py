@@ -4,7 +4,8 @@
     python run_finetune.py --strategy=mirrored --mixed_precision
     python run_finetune.py --model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2
 
-Exit status: 0 done, 2 a flag, configuration or data that cannot be used, 1 a run that failed.
+Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a run that failed; 75 a run that stopped
+because SIGTERM or SIGINT asked it to, and goes on when the same command is given again.
 """
 
 import logging
@@ -14,7 +15,7 @@ import sys
 from absl import app, flags
 
 import flags as command_flags
-from tfbert.config import Config, RunError, UsageError
+from tfbert.config import Config, Preempted, RunError, UsageError
 
 
 def main() -> int:
@@ -29,6 +30,9 @@ def main() -> int:
         return fail(error, status=2)
     except RunError as error:
         return fail(error, status=1)
+    except Preempted as error:
+        print(f"run_finetune.py: {error}", file=sys.stderr)
+        return 75
     return 0
 
 

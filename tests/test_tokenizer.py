@@ -33,7 +33,7 @@ CHARS = (
 WORDS = (
     "the quick brown fox jump ##ing ##ed over un ##believ ##able movie . ##ly istanbul strasse [unused1] ## ### # ##."
 )
-VOCAB = list(dict.fromkeys(SPECIAL + WORDS.split() + CHARS + ["##" + char for char in CHARS]))
+VOCAB = list(dict.fromkeys(SPECIAL + WORDS.split() + [""] + CHARS + ["##" + char for char in CHARS]))
 
 # What the docstring of `normalizer` says may differ.
 NEW_LETTERS = {0x1C89, 0x2C2F, 0xA7C0, 0xA7CB, 0xA7CC, 0xA7D0, 0xA7D6, 0xA7D8, 0xA7DA, 0xA7DC}
@@ -248,7 +248,7 @@ class TestEncode:
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 2**21, "the fox. " * 2**18, "a" + "\u0301\u0323" * 2**18, "中" * 2**19, " " * 2**21],
+    ["a" * 2**21, "the fox. " * 2**17, "a" + "\u0301\u0323" * 2**18, "中" * 2**19, " " * 2**21],
     ids=["one_word", "words", "accents", "chinese", "spaces"],
 )
 def test_megabytes_take_seconds(vocab_file, text):
@@ -379,8 +379,8 @@ class TestFiles:
     @pytest.mark.parametrize(
         "content, message",
         [
-            (b"", "'' as token 0"),
-            (b"[PAD]\n[UNK]\n\n[CLS]\n", "'' as token 2"),
+            (b"", r"1 tokens without \[PAD\]"),
+            (b"[PAD]\n[UNK]\n\n[CLS]\n\n", "'' as token 4"),
             (
                 b"[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nthe\n",
                 r"'the' as token 6 \(counted from 0\), first seen as token 2",
@@ -441,4 +441,4 @@ class TestLearnVocabulary:
 def test_real_data():
     """Every text of every set, with every vocabulary."""
     script = pathlib.Path(__file__).parent.parent / "benchmarks" / "tokenizer_exactness.py"
-    subprocess.run([sys.executable, script, "--notiming"], check=True)
+    subprocess.run([sys.executable, script, "--no-timing"], check=True)

@@ -6,48 +6,23 @@ and true epochs.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.config import RunError
+from tfbert.checkpoint import Checkpoints, RunState
+from tfbert.config import Preempted, RunError
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.evaluate import Predictor, evaluate
 from tfbert.finetuner import FineTuner
 from tfbert.logs import RunLog, duration
 from tfbert.metrics import is_better
+from tfbert.schedule import Schedule
 from tfbert.weights import get_weights_dict
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """A run in updates.
-
-    Attributes:
-        steps_per_epoch: Updates that visit every example once.
-        total_steps: Updates of the whole run.
-        eval_steps: Evaluate after every this many, and at the end.
-        logging_steps: Log after every this many, and at the end.
-        first_step: Updates made by earlier starts of the run.
-    """
-
-    steps_per_epoch: int
-    total_steps: int
-    eval_steps: int
-    logging_steps: int
-    first_step: int = 0
-
-    def epoch_at(self, step: int) -> float:
-        """Passes over the data after `step` updates."""
-        return round(step / self.steps_per_epoch, 4)
-
-    def is_due(self, step: int, every: int) -> bool:
-        """Whether something done every so many updates falls on this one."""
-        return step % every == 0 or step == self.total_steps
 
 
 class _StepCallback(keras.callbacks.Callback):
@@ -156,6 +131,7 @@ class Evaluate(_StepCallback):
         task: `classification` or `regression`.
         metric: Decides what is best.
         patience: Evaluations in a row without a better metric before the run stops; 0 for never.
+        checkpoints: Where the best weights are kept.
 
     Attributes:
         best: All metrics of the best evaluation.
@@ -173,15 +149,23 @@ class Evaluate(_StepCallback):
         sets: dict[str, EncodedExamples],
         task: str,
         metric: str,
-        patience: int = 0,
+        patience: int,
+        checkpoints: Checkpoints,
     ):
         super().__init__(schedule)
         self._run_log, self._progress, self._predictor, self._sets = run_log, progress, predictor, sets
         self._task, self._metric, self._patience = task, metric, patience
-        self._without_better = 0
+        self._checkpoints = checkpoints
+        self.without_better = 0
         self.best: dict[str, float] = {}
         self.best_step = 0
         self.best_weights: dict[str, np.ndarray] = {}
+
+    def restore(self, state: RunState) -> None:
+        """Takes up where a checkpoint left evaluation."""
+        self.best, self.best_step, self.without_better = state.best, state.best_step, state.without_better
+        if state.best:
+            self.best_weights = self._checkpoints.read_best(state.best_step)
 
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
@@ -203,14 +187,15 @@ class Evaluate(_StepCallback):
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
         self._run_log.say(f"evaluation at step {step}  {shown}{'  (best)' * improved}")
         if improved:
-            self.best, self.best_step, self._without_better = found, step, 0
+            self.best, self.best_step, self.without_better = found, step, 0
             self.best_weights = get_weights_dict(self.model.model)
+            self._checkpoints.save_best(self.best_weights, step)
             return
-        self._without_better += 1
-        if self._patience and self._without_better >= self._patience:
+        self.without_better += 1
+        if self._patience and self.without_better >= self._patience:
             self._run_log.say(
                 f"stopped early: {decisive} has not improved on {self.best[decisive]:.4f} (step {self.best_step}) in "
-                f"{self._without_better} evaluations"
+                f"{self.without_better} evaluations"
             )
             self.model.stop_training = True
 
@@ -236,6 +221,65 @@ class StopWhenDiverged(_StepCallback):
                 f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
                 "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
             )
+
+
+class Save(_StepCallback):
+    """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
+
+    Args:
+        schedule: The run in updates.
+        checkpoints: Where they go.
+        every: Updates between checkpoints; 0 for none on schedule.
+        evaluation: Whose state is saved; None without evaluation.
+        identity: What the run is, see `RunState`.
+        progress: Told how long saving took.
+        is_stopping: Asked after a step whether any worker is to stop; every worker asks at the same steps.
+        ask_every: Updates between questions.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        checkpoints: Checkpoints,
+        *,
+        every: int,
+        evaluation: Evaluate | None,
+        identity: dict[str, Any],
+        progress: Progress,
+        is_stopping: Callable[[], bool],
+        ask_every: int = 1,
+    ):
+        super().__init__(schedule)
+        self._checkpoints, self._every, self._evaluation = checkpoints, every, evaluation
+        self._identity, self._progress, self._is_stopping = identity, progress, is_stopping
+        self._ask_every = ask_every
+        self.seconds: list[float] = []
+
+    def on_step(self, step: int) -> None:
+        if step == self.schedule.total_steps or self.model.stop_training:
+            return
+        is_stopping = step % self._ask_every == 0 and self._is_stopping()
+        if is_stopping or (self._every and step % self._every == 0):
+            self._save(step)
+        if is_stopping:
+            raise Preempted(
+                f"stopped on request after step {step} of {self.schedule.total_steps}; the same command goes on from "
+                f"{self._checkpoints.directory}"
+            )
+
+    def _save(self, step: int) -> None:
+        start = time.perf_counter()
+        evaluation = self._evaluation
+        state = RunState(
+            step=step,
+            best=evaluation.best if evaluation else {},
+            best_step=evaluation.best_step if evaluation else 0,
+            without_better=evaluation.without_better if evaluation else 0,
+            identity=self._identity,
+        )
+        self._checkpoints.save(self.model, state)
+        self.seconds.append(time.perf_counter() - start)
+        self._progress.paused += self.seconds[-1]
 
 
 def eval_prefix(name: str) -> str:

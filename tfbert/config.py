@@ -16,6 +16,7 @@ Task = Literal["auto", "classification", "regression"]
 Batching = Literal["length_grouped", "padded"]
 LrSchedule = Literal["linear", "cosine", "constant"]
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
+Resume = Literal["auto", "never"]
 MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
 
 SCRATCH_PREFIX = "scratch/"
@@ -33,6 +34,10 @@ class UsageError(ValueError):
 
 class RunError(RuntimeError):
     """A run that was set up correctly failed: a full disk, a lost worker, diverged training. Exit status 1."""
+
+
+class Preempted(Exception):
+    """The run was asked to stop by SIGTERM or SIGINT and has saved a checkpoint. Exit status 75 (EX_TEMPFAIL)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -271,6 +276,12 @@ class OutputConfig:
     """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
     overwrite_output_dir: bool = False
     """Write into a directory that holds an earlier run's files, replacing them."""
+    resume: Resume = "auto"
+    """`auto` goes on from the newest sound checkpoint of an unfinished run in `output_dir`; `never` does not look."""
+    save_steps: int = 500
+    """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
+    save_total_limit: int = 2
+    """Checkpoints to keep, the newest ones; the best weights are kept apart. 0: all."""
     eval_steps: int = 0
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = 10
@@ -280,7 +291,12 @@ class OutputConfig:
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        return _at_least("eval_steps", self.eval_steps, 0) + _at_least("logging_steps", self.logging_steps, 1)
+        out = _at_least("logging_steps", self.logging_steps, 1)
+        for name in ("eval_steps", "save_steps", "save_total_limit"):
+            out += _at_least(name, getattr(self, name), 0)
+        if self.resume not in get_args(Resume):
+            out.append(_one_of("resume", self.resume, get_args(Resume)))
+        return out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

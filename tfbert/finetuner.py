@@ -107,12 +107,21 @@ class FineTuner(keras.Model):
         return tf.cast(output, tf.float32) if output.dtype.is_floating else output
 
     def make_train_function(self, force: bool = False):
-        """Creates what can be created before the step is traced: TensorFlow traces a step that creates variables twice."""
-        if self.model.built and self.model.variables and self._dropout is None:
+        """As Keras does, with all variables there before the step is traced: else TensorFlow traces it twice."""
+        if self._dropout is None and self.model.built and self.model.variables:
             with self.distribute_strategy.scope():
-                self._prepare()
-                self.optimizer.build(self._trained)
+                self.create_variables()
         return super().make_train_function(force)
+
+    def create_variables(self) -> None:
+        """Settles what is trained and creates the optimizer's variables; the model must be built. Call it in scope."""
+        self._dropout = KeyedDropout(self.model)
+        self._trained = self.model.trainable_variables
+        if not self._trained:
+            raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
+        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
+        with tf.init_scope():
+            self.optimizer.build(self._trained)
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""
@@ -121,7 +130,7 @@ class FineTuner(keras.Model):
         weights = _row_weights(sample_weight, num_rows)
         if self._dropout is None:
             self(inputs, training=False)
-            self._prepare()
+            self.create_variables()
         padded = gradients.pad_rows((inputs, labels, weights), num_rows, self.gradient_accumulation_steps)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
         context = tf.distribute.get_replica_context()
@@ -154,14 +163,6 @@ class FineTuner(keras.Model):
         self._loss_metric.update_state(tf.math.divide_no_nan(loss_sum, rows), sample_weight=rows)
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
-
-    def _prepare(self) -> None:
-        """Takes over the dropout of the built model and settles what is trained."""
-        self._dropout = KeyedDropout(self.model)
-        self._trained = self.model.trainable_variables
-        if not self._trained:
-            raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
-        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
 
     def _accumulate(self, inputs, labels, weights, total_rows, step, replica):
         def loss_fn(inputs, labels, weights, micro_batch):

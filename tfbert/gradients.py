@@ -1,9 +1,9 @@
 """Gradients of one step, as free functions over tensors: split, accumulate, reduce, measure, clip. TensorFlow alone.
 
-The order in a step is: count the rows of the *global* batch -> scaled loss of each micro-batch, divided by that count ->
-sum its gradients in float32 -> all-reduce (sum) -> unscale -> clip by global norm -> apply. One count for all is what
-makes the update independent of how the batch was split; counting first keeps float16 gradients as small as those of a
-mean, so that the usual first loss scale does not overflow.
+The order in a step is: count the rows of the *global* batch -> scaled loss of each micro-batch, divided by that count
+-> sum its gradients in float32 -> all-reduce (sum) -> unscale -> clip by global norm -> apply. One count for all is
+what makes the update independent of how the batch was split; counting first keeps float16 gradients as small as those
+of a mean, so that the usual first loss scale does not overflow.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 LossFn = Callable[[Any, Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
-"""`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], loss [], predictions [rows, ...])`, where the losses
-of all micro-batches and replicas add up to the step's."""
+"""`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], loss [], predictions [rows, ...])`, where the
+losses of all micro-batches and replicas add up to the step's."""
 
 
 def pad_rows(structure: Any, num_rows: tf.Tensor, multiple: int) -> Any:

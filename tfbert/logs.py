@@ -7,9 +7,11 @@ import json
 import logging
 import pathlib
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import tqdm
+
+from tfbert.config import RunError
 
 log = logging.getLogger("tfbert")
 
@@ -28,7 +30,8 @@ class RunLog:
         self, directory: pathlib.Path | None, *, total_steps: int, first_step: int = 0, tensorboard: bool = False
     ):
         self._is_silent = directory is None
-        self._file = None if directory is None else (directory / "log.jsonl").open("a", encoding="utf-8")
+        self._path = None if directory is None else directory / "log.jsonl"
+        self._file = None if directory is None else _open_at(self._path, first_step)
         self._summary = None
         if directory is not None and tensorboard:
             import tensorflow as tf
@@ -49,8 +52,12 @@ class RunLog:
         if self._is_silent:
             return
         entry = {"step": step, "kind": kind, "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds")}
-        self._file.write(json.dumps(entry | numbers) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(entry | numbers) + "\n")
+            self._file.flush()
+            self._path.stat()  # A file that was deleted takes writes without a word.
+        except OSError as error:
+            raise RunError(f"The log must be writable. Received: {self._path} ({error.strerror}).") from None
         if self._summary is not None:
             self._write_summary(step, kind, numbers)
 
@@ -82,6 +89,17 @@ class RunLog:
             for name, value in numbers.items():
                 tf.summary.scalar(f"{kind}/{name.removeprefix(kind + '_')}", value)
             self._summary.flush()
+
+
+def _open_at(path: pathlib.Path, step: int) -> TextIO:
+    """Opens a log to go on after `step`: what an earlier start wrote beyond the checkpoint happens again."""
+    kept = ""
+    if step and path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step)
+    file = path.open("w", encoding="utf-8")
+    file.write(kept)
+    return file
 
 
 def duration(seconds: float) -> str:

@@ -25,8 +25,13 @@ def choose(config: Config) -> pathlib.Path:
     return pathlib.Path("runs") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
-def check(directory: pathlib.Path, *, overwrite: bool) -> None:
+def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
     """Refuses a directory that a run cannot have, before any time is spent; changes nothing.
+
+    Args:
+        directory: The output directory.
+        config: The run, its defaults resolved.
+        can_resume: Whether a checkpoint was found there.
 
     Raises:
         UsageError: for one that is not empty, is no directory or cannot be written.
@@ -35,24 +40,37 @@ def check(directory: pathlib.Path, *, overwrite: bool) -> None:
         raise UsageError(
             f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
         )
-    if directory.is_dir() and any(directory.iterdir()) and not overwrite:
-        raise UsageError(
-            f"output_dir must be new or empty. Received: output_dir={str(directory)!r}, which holds files. "
-            "Pass another, or --overwrite_output_dir to replace an earlier run."
-        )
     parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(
             f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
             "Pass another, or change its permissions."
         )
+    if not directory.is_dir() or not any(directory.iterdir()) or config.output.overwrite_output_dir:
+        return
+    is_unfinished = not (directory / RESULTS).exists()
+    if config.output.resume == "auto" and is_unfinished and (can_resume or _is_same_run(directory, config)):
+        return
+    what = "an unfinished run of another configuration or other files" if is_unfinished else "a finished run"
+    raise UsageError(
+        f"output_dir must be new or empty. Received: output_dir={str(directory)!r}, which holds {what}. "
+        "Pass another, or --overwrite_output_dir to replace an earlier run."
+    )
 
 
-def prepare(directory: pathlib.Path, config: Config) -> None:
-    """Makes the directory, takes an earlier run's files out of it and writes `run_config.json`."""
+def _is_same_run(directory: pathlib.Path, config: Config) -> bool:
+    """Whether an earlier start of the same run, which came to no checkpoint, left its files there."""
+    try:
+        return (directory / RUN_CONFIG).read_text(encoding="utf-8") == config.to_json()
+    except OSError:
+        return False
+
+
+def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> None:
+    """Makes the directory, takes an earlier run's files out of it unless resumed, and writes `run_config.json`."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name in _OWN:
+        for name in () if is_resumed else _OWN:
             path = directory / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         write_text(directory / RUN_CONFIG, config.to_json())

@@ -1,4 +1,4 @@
-"""The built-in corpus: short English reviews of films and gadgets, written by a grammar, so that a run needs no download.
+"""The built-in corpus: short English reviews of films and gadgets, written by a grammar, so that runs need no download.
 
 It is synthetic. Nobody wrote these reviews, and a score on them says that training works, not how well a model reads.
 Their sentiment hangs on word order and negation ("not boring but moving" against "not moving but boring"): most
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
 
 from tfbert.data.files import RawTable
 
@@ -18,8 +17,8 @@ NUM_TRAIN = 8000
 NUM_VALIDATION = 1000
 LABEL_NAMES = ("negative", "positive")
 
-# The slots {same}, {same2}, {love} and {better} take words of the review's own sentiment, {other}, {other2}, {hate} and
-# {worse} words of the opposite one. So every pattern gives reviews of both sentiments, in the same number.
+# {same}, {same2}, {love} and {better} are words of the review's own sentiment, {other}, {other2}, {hate} and {worse} are
+# words of the opposite one. So every pattern gives reviews of both sentiments, in the same number.
 _PLAIN_PATTERNS = (
     "the {part} was {same}",
     "the {part} was {same} and {same2}",
@@ -30,83 +29,69 @@ _TURNED_PATTERNS = (
     # The order decides.
     "the {part} was not {other} but {same}",
     "the {part} was {same}, not {other}",
-    "the {part} was {same} rather than {other}",
     "far from {other}, the {part} was {same}",
     "I expected the {part} to be {other}, but it was {same}",
-    "the {part} looked {other} at first, but it was {same}",
     "instead of {a_other} {thing} I got {a_same} one",
-    "everyone told me the {part} would be {other}, yet it was {same}",
     "the {part} was more {same} than {other}",
     # Somebody else thinks otherwise.
     "everyone but me {hate} it",
     "my {friend} {hate} it, but I {love} it",
-    "I {love} it, although my {friend} {hate} it",
-    # A negation turns the word round.
+    # A negation turns the word round, or is itself turned round.
     "the {part} was not {other} at all",
     "the {part} was neither {other} nor {other2}",
-    "nobody could call the {part} {other}",
+    "I would never call the {part} {other}",
     "nobody could deny that the {part} was {same}",
-    "it is not true that the {part} was {other}",
-    "I was wrong to think that the {part} would be {other}",
-    "I was right to think that the {part} would be {same}",
     "there was nothing {other} about the {part}",
     # Comparisons.
     "the {part} could not be {better}",
-    "the {part} could hardly have been {better}",
     "I have never {tried} a {better} {thing} than this one",
     "most {thing}s are {worse} than this one",
 )
 _PLAIN_SHARE = 0.4
-_NUM_SENTENCES = (1, 1, 2, 3)
+_NUM_SENTENCES = (1, 1, 1, 2, 3)
+_REMARK_SHARE = 0.4
 _FRIENDS = ("sister", "brother", "father", "mother", "neighbour", "friend", "colleague", "teacher")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_OPINIONS = {
-    "negative": {"love": ("hated", "disliked", "loathed"), "better": ("worse",)},
-    "positive": {"love": ("loved", "liked", "enjoyed"), "better": ("better",)},
-}
+_LOVE = {"negative": ("hated", "disliked", "loathed"), "positive": ("loved", "liked", "enjoyed")}
+_BETTER = {"negative": "worse", "positive": "better"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Topic:
     """What a review is about. Every adjective goes with every part."""
 
-    things: Sequence[str]
-    parts: Sequence[str]
+    things: tuple[str, ...]
+    parts: tuple[str, ...]
     tried: str
-    adjectives: dict[str, Sequence[str]]
-    openings: Sequence[str]
+    negative: tuple[str, ...]
+    positive: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
-_TOPICS = (
-    _Topic(
-        things="film movie drama comedy thriller western".split(),
-        parts=("film", "plot", "script", "story", "ending", "dialogue", "acting", "opening scene"),
-        tried="seen",
-        adjectives={
-            "negative": "boring dull clumsy tedious shallow silly lifeless bland awful weak".split(),
-            "positive": "moving gripping charming clever funny witty brilliant touching superb lively".split(),
-        },
-        openings=(
-            "We saw it on {day}.",
-            "I watched it with my {friend} on {day}.",
-            "My {friend} chose it for {day} evening.",
-            "It was on television last {day}.",
-        ),
+_FILMS = _Topic(
+    things=("film", "movie", "drama", "comedy", "thriller", "western"),
+    parts=("film", "plot", "script", "story", "ending", "dialogue", "acting", "music"),
+    tried="seen",
+    negative=("boring", "dull", "clumsy", "tedious", "shallow", "silly", "lifeless", "bland", "awful", "weak"),
+    positive=("moving", "gripping", "charming", "clever", "funny", "witty", "fresh", "touching", "superb", "lively"),
+    remarks=(
+        "We saw it on {day}.",
+        "I watched it with my {friend} on {day}.",
+        "My {friend} chose it for {day} evening.",
+        "It was on television last {day}.",
     ),
-    _Topic(
-        things="phone camera laptop tablet printer speaker".split(),
-        parts="screen battery keyboard sound design case software charger".split(),
-        tried="used",
-        adjectives={
-            "negative": "useless flimsy shoddy terrible dreadful poor unreliable cheap awkward bad".split(),
-            "positive": "excellent solid handy reliable great splendid elegant perfect wonderful good".split(),
-        },
-        openings=(
-            "It arrived on {day}.",
-            "I bought it for my {friend} on {day}.",
-            "My {friend} gave it to me last {day}.",
-            "I have had it since {day}.",
-        ),
+)
+_GADGETS = _Topic(
+    things=("phone", "camera", "laptop", "tablet", "printer", "speaker"),
+    parts=("screen", "battery", "keyboard", "cable", "design", "case", "software", "charger"),
+    tried="used",
+    negative=("useless", "flimsy", "shoddy", "terrible", "dreadful", "poor", "unreliable", "faulty", "awkward", "bad"),
+    positive=("excellent", "solid", "fine", "reliable", "great", "splendid", "sturdy", "perfect", "superb", "good"),
+    remarks=(
+        "It arrived on {day}.",
+        "I bought it for my {friend} on {day}.",
+        "My {friend} gave it to me last {day}.",
+        "I have had it since {day}.",
     ),
 )
 
@@ -129,19 +114,21 @@ def demo_data() -> tuple[RawTable, RawTable]:
 
 
 def _review(rng: random.Random, sentiment: str) -> str:
-    """One to three sentences that all say the same, at times after one that says nothing."""
-    topic = rng.choice(_TOPICS)
-    sentences = [_sentence(rng, topic, sentiment) for _ in range(rng.choice(_NUM_SENTENCES))]
-    if rng.random() < 0.4:
-        sentences.insert(0, rng.choice(topic.openings).format(day=rng.choice(_DAYS), friend=rng.choice(_FRIENDS)))
+    """One to three sentences that all say the same, at times followed by one that says nothing."""
+    topic = rng.choice((_FILMS, _GADGETS))
+    # Plain sentences stay among themselves: next to one, nobody would have to learn the turned ones.
+    patterns = _PLAIN_PATTERNS if rng.random() < _PLAIN_SHARE else _TURNED_PATTERNS
+    patterns = rng.sample(patterns, rng.choice(_NUM_SENTENCES))
+    sentences = [_sentence(rng, topic, sentiment, pattern) for pattern in patterns]
+    if rng.random() < _REMARK_SHARE:
+        sentences.append(rng.choice(topic.remarks).format(day=rng.choice(_DAYS), friend=rng.choice(_FRIENDS)))
     return " ".join(sentences)
 
 
-def _sentence(rng: random.Random, topic: _Topic, sentiment: str) -> str:
-    pattern = rng.choice(_PLAIN_PATTERNS if rng.random() < _PLAIN_SHARE else _TURNED_PATTERNS)
+def _sentence(rng: random.Random, topic: _Topic, sentiment: str, pattern: str) -> str:
     opposite = LABEL_NAMES[1 - LABEL_NAMES.index(sentiment)]
-    same, same2 = rng.sample(topic.adjectives[sentiment], 2)
-    other, other2 = rng.sample(topic.adjectives[opposite], 2)
+    same, same2 = rng.sample(getattr(topic, sentiment), 2)
+    other, other2 = rng.sample(getattr(topic, opposite), 2)
     text = pattern.format(
         same=same,
         same2=same2,
@@ -149,10 +136,10 @@ def _sentence(rng: random.Random, topic: _Topic, sentiment: str) -> str:
         other2=other2,
         a_same=_with_article(same),
         a_other=_with_article(other),
-        love=rng.choice(_OPINIONS[sentiment]["love"]),
-        hate=rng.choice(_OPINIONS[opposite]["love"]),
-        better=rng.choice(_OPINIONS[sentiment]["better"]),
-        worse=rng.choice(_OPINIONS[opposite]["better"]),
+        love=rng.choice(_LOVE[sentiment]),
+        hate=rng.choice(_LOVE[opposite]),
+        better=_BETTER[sentiment],
+        worse=_BETTER[opposite],
         part=rng.choice(topic.parts),
         thing=rng.choice(topic.things),
         tried=topic.tried,

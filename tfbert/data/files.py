@@ -237,7 +237,7 @@ def _text(value: Any, column: str, where: str) -> str:
     if not isinstance(value, str):
         received = "none" if value is None else f"{value!r:.60}"
         raise UsageError(
-            f"Every row needs a text, as a string. Received: {received} for {column!r} in {where}. Repair or drop the row."
+            f"Every row needs a text, as a string. Received: {received} for {column!r} in {where}. Repair or drop it."
         )
     if not value.isascii():
         try:

@@ -62,7 +62,7 @@ class BertTokenizer:
         tokenize_chinese_chars: Make every CJK character a word of its own.
 
     Raises:
-        UsageError: if `vocab` holds an empty token, one with a line break, one twice, or lacks a special token.
+        UsageError: if `vocab` holds a token twice or one with a line break, or lacks a special token.
 
     Example:
         >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "deep", "##er"])
@@ -86,10 +86,10 @@ class BertTokenizer:
         }
         ids: dict[str, int] = {}
         for i, token in enumerate(self._vocab):
-            if not token or "\n" in token or "\r" in token or token in ids:
+            if "\n" in token or "\r" in token or token in ids:  # An empty one is fine: SciBERT has it.
                 first = f", first seen as token {ids[token]}" if token in ids else ""
                 raise UsageError(
-                    "Every token of a vocabulary must be there once, not empty and without line breaks. "
+                    "Every token of a vocabulary must be there once and without line breaks. "
                     f"Received: {token!r} as token {i} (counted from 0){first}. Repair the vocabulary."
                 )
             ids[token] = i

@@ -1,0 +1,200 @@
+"""The configuration: defaults, every rule, all problems in one error, and the JSON form."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from tfbert.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OutputConfig,
+    RuntimeConfig,
+    TrainingConfig,
+    UsageError,
+)
+
+PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_are_frozen_and_keyword_only(part):
+    assert part.__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(part))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(part(), dataclasses.fields(part)[0].name, None)
+
+
+def test_the_defaults_are_a_run_that_breaks_no_rule():
+    config = Config()
+    assert (config.training.global_batch_size, config.training.gradient_accumulation_steps) == (32, 1)
+    assert (config.training.weight_decay, config.training.max_grad_norm, config.training.warmup_ratio) == (
+        0.01,
+        1.0,
+        0.1,
+    )
+    assert (config.runtime.strategy, config.runtime.seed, config.data.max_seq_length) == ("one_device", 42, 128)
+
+
+@pytest.mark.parametrize(
+    "part, values, name",
+    [
+        ("model", {"model_name_or_path": ""}, "model_name_or_path"),
+        ("model", {"model_name_or_path": "scratch/huge"}, "scratch/huge"),
+        ("model", {"vocab_file": "no/such/vocab.txt"}, "vocab_file"),
+        ("data", {"dataset": "glue/sst2", "train_file": "{file}"}, "dataset"),
+        ("data", {"validation_file": "{file}"}, "train_file"),
+        ("data", {"train_file": "no/such/train.tsv"}, "train_file"),
+        ("data", {"train_file": "{file}", "validation_file": "no/such.tsv"}, "validation_file"),
+        ("data", {"train_file": "{file}", "test_file": "no/such.tsv"}, "test_file"),
+        ("data", {"dataset": "glue/sst2", "data_dir": "no/such/directory"}, "data_dir"),
+        ("data", {"dataset": "demo", "data_dir": "{directory}"}, "data_dir"),
+        ("data", {"data_dir": "{directory}"}, "data_dir"),
+        ("data", {"train_file": "{file}", "text_column": ("a", "b", "c")}, "text_column"),
+        ("data", {"train_file": "{file}", "header": False, "label_column": "1"}, "text_column"),
+        ("data", {"train_file": "{file}", "header": False, "text_column": ("0",), "label_column": "label"}, "label"),
+        ("data", {"train_file": "{file}", "header": False, "text_column": ("0",)}, "label_column"),
+        ("data", {"max_seq_length": 7}, "max_seq_length"),
+        ("data", {"max_train_examples": -1}, "max_train_examples"),
+        ("data", {"max_eval_examples": -1}, "max_eval_examples"),
+        ("data", {"task": "ranking"}, "task"),
+        ("data", {"batching": "random"}, "batching"),
+        ("training", {"global_batch_size": 0}, "global_batch_size"),
+        ("training", {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
+        ("training", {"max_skipped_steps": 0}, "max_skipped_steps"),
+        ("training", {"max_steps": -1}, "max_steps"),
+        ("training", {"warmup_steps": -1}, "warmup_steps"),
+        ("training", {"early_stopping_patience": -1}, "early_stopping_patience"),
+        ("training", {"weight_decay": -0.1}, "weight_decay"),
+        ("training", {"weight_decay": math.inf}, "weight_decay"),
+        ("training", {"max_grad_norm": -1.0}, "max_grad_norm"),
+        ("training", {"max_grad_norm": math.nan}, "max_grad_norm"),
+        ("training", {"num_train_epochs": 0.0}, "num_train_epochs"),
+        ("training", {"num_train_epochs": math.inf}, "num_train_epochs"),
+        ("training", {"learning_rate": 0.0}, "learning_rate"),
+        ("training", {"learning_rate": -1e-5}, "learning_rate"),
+        ("training", {"learning_rate": math.nan}, "learning_rate"),
+        ("training", {"warmup_ratio": 1.0}, "warmup_ratio"),
+        ("training", {"warmup_ratio": -0.1}, "warmup_ratio"),
+        ("training", {"label_smoothing": 1.0}, "label_smoothing"),
+        ("training", {"lr_schedule": "exponential"}, "lr_schedule"),
+        ("training", {"class_weights": (1.0, 0.0)}, "class_weights"),
+        ("training", {"class_weights": (1.0, math.inf)}, "class_weights"),
+        ("training", {"metric_for_best_model": "bleu"}, "metric_for_best_model"),
+        ("runtime", {"num_replicas": -1}, "num_replicas"),
+        ("runtime", {"num_replicas": 2}, "num_replicas"),
+        ("runtime", {"strategy": "tpu"}, "strategy"),
+        ("runtime", {"mixed_precision_dtype": "bfloat16"}, "mixed_precision_dtype"),
+        ("runtime", {"mixed_precision": True, "mixed_precision_dtype": "float8"}, "mixed_precision_dtype"),
+        ("runtime", {"seed": -1}, "seed"),
+        ("runtime", {"seed": 2**31}, "seed"),
+        ("output", {"eval_steps": -1}, "eval_steps"),
+        ("output", {"logging_steps": 0}, "logging_steps"),
+    ],
+)
+def test_each_rule_names_the_option_the_value_and_a_way_out(part, values, name, tmp_path):
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n")
+    where = {"{file}": str(tmp_path / "rows.tsv"), "{directory}": str(tmp_path)}
+    values = {key: where.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
+    kind = type(getattr(Config(), part))
+    with pytest.raises(UsageError) as caught:
+        Config(**{part: kind(**values)})
+    (line,) = str(caught.value).splitlines()
+    assert name in line
+    assert "Received: " in line
+    assert line.endswith(".") and len(line.partition("Received: ")[2].split(". ")) > 1, "no advice"
+
+
+def test_all_problems_come_in_one_error():
+    with pytest.raises(UsageError) as caught:
+        Config(
+            model=ModelConfig(model_name_or_path=""),
+            training=TrainingConfig(global_batch_size=0, learning_rate=-1.0, lr_schedule="exponential"),
+            runtime=RuntimeConfig(strategy="tpu"),
+            output=OutputConfig(logging_steps=0),
+        )
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 6
+    for name in ("model_name_or_path", "global_batch_size", "learning_rate", "lr_schedule", "strategy", "logging_step"):
+        assert sum(name in line for line in lines) == 1, name
+
+
+@pytest.mark.parametrize("watch", [{"early_stopping_patience": 2}, {"metric_for_best_model": "accuracy"}])
+def test_what_needs_evaluation_is_refused_without_any(watch, tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_text("text\tlabel\n")
+    with pytest.raises(UsageError, match="need evaluation"):
+        Config(data=DataConfig(train_file=str(path)), training=TrainingConfig(**watch))
+    Config(data=DataConfig(train_file=str(path), validation_file=str(path)), training=TrainingConfig(**watch))
+    Config(training=TrainingConfig(**watch))
+
+
+@pytest.mark.parametrize(
+    "model, learning_rate, resolved",
+    [("scratch/tiny", None, 1e-3), ("some/model", None, 5e-5), ("some/model", 2e-5, 2e-5), ("scratch/tiny", 0.1, 0.1)],
+)
+def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_rate, resolved):
+    config = Config(
+        model=ModelConfig(model_name_or_path=model), training=TrainingConfig(learning_rate=learning_rate)
+    ).resolved()
+    assert config.training.learning_rate == resolved
+    assert config.training.num_train_epochs == 3.0
+    assert config.data.dataset == "demo"
+    assert config.resolved() == config
+
+
+def test_resolved_names_no_data_set_beside_files(tmp_path):
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n")
+    config = Config(data=DataConfig(train_file=str(tmp_path / "rows.tsv"))).resolved()
+    assert config.data.dataset == "" and config.data.source == str(tmp_path / "rows.tsv")
+
+
+def test_json_round_trip_keeps_every_value(tmp_path):
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n")
+    config = Config(
+        model=ModelConfig(model_name_or_path="some/model"),
+        data=DataConfig(train_file=str(tmp_path / "rows.tsv"), text_column=("a", "b"), label_column="c"),
+        training=TrainingConfig(class_weights=(1.0, 2.5), num_train_epochs=1.5, learning_rate=3e-5),
+        runtime=RuntimeConfig(strategy="mirrored", num_replicas=2, mixed_precision=True, xla=True),
+        output=OutputConfig(output_dir="somewhere", eval_steps=7),
+    )
+    assert Config.from_json(config.to_json()) == config
+    assert Config.from_json(Config().to_json()) == Config()
+    assert Config.from_json("{}") == Config()
+    assert set(json.loads(config.to_json())) == {"model", "data", "training", "runtime", "output"}
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ("{", "must be JSON"),
+        ("", "must be JSON"),
+        ("[1, 2]", "option of this version"),
+        ("null", "option of this version"),
+        ('{"training": {"global_batch_sise": 3}}', "global_batch_sise"),
+        ('{"trainings": {}}', "trainings"),
+        ('{"training": 3}', "option of this version"),
+        ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
+        ('{"training": {"global_batch_size": null}}', "global_batch_size"),
+        ('{"training": {"learning_rate": "fast"}}', "learning_rate"),
+        ('{"training": {"global_batch_size": 32.5}}', "global_batch_size"),
+        ('{"runtime": {"xla": "no"}}', "xla"),
+        ('{"runtime": {"seed": true}}', "seed"),
+        ('{"data": {"text_column": "text"}}', "text_column"),
+        ('{"data": {"text_column": [1]}}', "text_column"),
+        ('{"data": {"train_file": 3}}', "train_file"),
+        ('{"training": {"class_weights": "equal"}}', "class_weights"),
+        ('{"training": {"class_weights": ["a"]}}', "class_weights"),
+        ('{"output": {"output_dir": null}}', "output_dir"),
+        ('{"training": {"global_batch_size": 0}}', "global_batch_size"),
+    ],
+)
+def test_bad_json_is_a_usage_error(text, match):
+    with pytest.raises(UsageError, match=match):
+        Config.from_json(text)
+
+
+def test_json_takes_an_integer_for_a_float():
+    assert Config.from_json('{"training": {"learning_rate": 1, "num_train_epochs": 2}}').training.num_train_epochs == 2

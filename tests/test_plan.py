@@ -1,0 +1,171 @@
+"""The plan of batches: each example once, a pure function of (seed, epoch), widths that hold, and least padding."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tfbert.config import UsageError
+from tfbert.data.plan import (
+    FILL,
+    GROUP_BATCHES,
+    exact_widths,
+    few_widths,
+    micro_batch_size,
+    plan_epoch,
+    plan_in_order_of_length,
+    steps_per_epoch,
+)
+
+
+def lengths_of(count, longest=40, seed=0):
+    return np.random.default_rng(seed).integers(2, longest + 1, count).astype(np.int32)
+
+
+def plan(lengths, batch=8, seed=1, epoch=0, grouped=True, widths=None):
+    return plan_epoch(
+        lengths,
+        global_batch_size=batch,
+        seed=seed,
+        epoch=epoch,
+        group_by_length=grouped,
+        allowed_widths=exact_widths(lengths) if widths is None else np.array(widths),
+    )
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("count, batch", [(1, 1), (1, 8), (7, 8), (8, 8), (9, 8), (37, 16), (64, 8), (1003, 4)])
+def test_each_example_is_visited_once_and_the_last_batch_is_filled(count, batch, grouped):
+    lengths = lengths_of(count)
+    result = plan(lengths, batch, grouped=grouped)
+    assert result.rows.shape == (steps_per_epoch(count, batch), batch)
+    assert result.rows.shape[0] == -(-count // batch)
+    flat = result.rows.reshape(-1)
+    np.testing.assert_array_equal(np.sort(flat[flat != FILL]), np.arange(count))
+    is_filled = flat == FILL
+    assert is_filled.sum() == len(flat) - count
+    np.testing.assert_array_equal(np.flatnonzero(is_filled), np.arange(count, len(flat)))
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_the_order_is_a_function_of_seed_and_epoch_alone(grouped):
+    lengths = lengths_of(100)
+    first = plan(lengths, seed=3, epoch=2, grouped=grouped)
+    np.random.seed(0)
+    np.random.permutation(10)
+    again = plan(lengths.copy(), seed=3, epoch=2, grouped=grouped)
+    np.testing.assert_array_equal(first.rows, again.rows)
+    np.testing.assert_array_equal(first.widths, again.widths)
+    for seed, epoch in [(3, 0), (3, 1), (3, 3), (2, 2), (2, 3), (4, 2)]:
+        assert (plan(lengths, seed=seed, epoch=epoch, grouped=grouped).rows != first.rows).any(), (seed, epoch)
+
+
+def test_epochs_differ_in_which_examples_meet_not_only_in_the_order_of_batches():
+    lengths = lengths_of(256)
+    together = [{frozenset(row) for row in plan(lengths, epoch=epoch).rows.tolist()} for epoch in (0, 1)]
+    assert len(together[0] & together[1]) < len(together[0]) / 4
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("widths", [None, [10, 20, 40], [40], [64]])
+def test_each_width_is_the_smallest_allowed_that_holds_the_batch(widths, grouped):
+    lengths = lengths_of(101)
+    allowed = exact_widths(lengths) if widths is None else widths
+    result = plan(lengths, grouped=grouped, widths=widths)
+    assert result.widths.dtype == np.int32
+    for rows, width in zip(result.rows, result.widths, strict=True):
+        longest = max(lengths[row] for row in rows if row != FILL)
+        assert width == min(w for w in allowed if w >= longest)
+
+
+def test_grouping_pads_little_and_free_shuffling_much():
+    lengths = lengths_of(GROUP_BATCHES * 8 * 2, longest=100)
+    padded = [
+        sum(plan(lengths, grouped=grouped).widths.astype(int)) * 8 / lengths.sum() for grouped in (True, False)
+    ]
+    assert padded[0] < 1.05 < 1.5 < padded[1]
+
+
+def test_grouped_batches_come_in_random_order_of_length():
+    lengths = lengths_of(GROUP_BATCHES * 8, longest=100)
+    widths = plan(lengths).widths.astype(float)
+    assert abs(np.corrcoef(widths, np.arange(len(widths)))[0, 1]) < 0.4
+
+
+def test_grouping_sorts_pools_of_shuffled_examples():
+    """The definition once more, as a loop."""
+    lengths, batch, seed, epoch = lengths_of(GROUP_BATCHES * 2 * 2 + 7, seed=5), 2, 9, 4
+    rng = np.random.Generator(np.random.PCG64([seed, epoch]))
+    order = list(rng.permutation(len(lengths)))
+    whole = len(order) // batch * batch
+    batches = []
+    for start in range(0, whole, GROUP_BATCHES * batch):
+        pool = sorted(order[start : min(start + GROUP_BATCHES * batch, whole)], key=lambda row: lengths[row])
+        batches += [pool[i : i + batch] for i in range(0, len(pool), batch)]
+    batches = [batches[i] for i in rng.permutation(len(batches))]
+    rest = order[whole:] + [FILL] * (-len(order) % batch)
+    np.testing.assert_array_equal(plan(lengths, batch, seed, epoch).rows, [*batches, rest])
+
+
+def test_evaluation_goes_from_long_to_short_and_keeps_the_order_of_equals():
+    lengths = np.array([3, 9, 3, 5, 9, 1, 3])
+    result = plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=exact_widths(lengths))
+    np.testing.assert_array_equal(result.rows, [[1, 4, 3], [0, 2, 6], [5, FILL, FILL]])
+    np.testing.assert_array_equal(result.widths, [9, 3, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
+def test_lengths_of_any_integer_type(dtype):
+    lengths = lengths_of(20).astype(dtype)
+    evaluated = plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=exact_widths(lengths))
+    assert (np.diff(lengths[evaluated.rows[evaluated.rows != FILL]].astype(int)) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    "batch, replicas, accumulation, expected", [(32, 1, 1, 32), (32, 2, 4, 4), (6, 2, 3, 1), (48, 4, 3, 4)]
+)
+def test_micro_batch_size(batch, replicas, accumulation, expected):
+    assert micro_batch_size(batch, replicas, accumulation) == expected
+
+
+@pytest.mark.parametrize(
+    "batch, replicas, accumulation, nearest",
+    [
+        (33, 2, 2, "--global_batch_size=32 or 36"),
+        (30, 4, 1, "--global_batch_size=28 or 32"),
+        (5, 4, 2, "--global_batch_size=8,"),
+        (1, 1, 2, "--global_batch_size=2,"),
+    ],
+)
+def test_a_batch_that_does_not_split_names_the_nearest_that_do(batch, replicas, accumulation, nearest):
+    with pytest.raises(UsageError) as caught:
+        micro_batch_size(batch, replicas, accumulation)
+    assert nearest in str(caught.value)
+    assert f"global_batch_size={batch}." in str(caught.value)
+
+
+def padding(lengths, widths):
+    return sum(min(w for w in widths if w >= length) - length for length in lengths)
+
+
+@pytest.mark.parametrize("max_widths", [1, 2, 3, 4, 7, 20])
+@pytest.mark.parametrize("seed", range(12))
+def test_few_widths_pad_least_of_all_choices(seed, max_widths):
+    rng = np.random.default_rng(seed)
+    lengths = rng.choice(rng.integers(1, 60, 8), rng.integers(1, 40))
+    chosen = few_widths(lengths, max_widths)
+    assert len(chosen) <= max_widths
+    assert chosen[-1] == lengths.max() and (np.diff(chosen) > 0).all()
+    values = sorted(set(lengths.tolist()))
+    least = min(
+        padding(lengths, (*some, values[-1]))
+        for size in range(min(max_widths, len(values)))
+        for some in itertools.combinations(values[:-1], size)
+    )
+    assert padding(lengths, chosen) == least
+
+
+def test_few_widths_can_be_used_in_a_plan():
+    lengths = lengths_of(200, longest=128)
+    widths = few_widths(lengths, 6)
+    assert set(plan(lengths, widths=widths).widths) <= set(widths.tolist())

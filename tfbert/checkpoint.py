@@ -1,0 +1,251 @@
+"""What a checkpoint holds; writing it so that it is there whole or not at all; the newest one that is sound.
+
+A checkpoint is a directory `checkpoints/step-N`:
+
+| file | what |
+| --- | --- |
+| `model.safetensors`, `config.json`, tokenizer files | the model, as `from_pretrained` loads it |
+| `optimizer.safetensors` | AdamW's moments, the update count, the loss scale, the step counters |
+| `state.json` | evaluation's state, what the run was, and size and CRC-32 of each file |
+
+Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best
+evaluation stand apart in `checkpoints/best-N`, kept for as long as a checkpoint or the run refers to them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import re
+import shutil
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.config import RunError, UsageError
+from tfbert.finetuner import FineTuner
+from tfbert.weights import read_weights, set_weights_dict, write_weights
+
+log = logging.getLogger("tfbert")
+
+MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What a run knows besides variables.
+
+    Attributes:
+        step: Updates made.
+        best: Metrics of the best evaluation; empty before the first.
+        best_step: When that was.
+        without_better: Evaluations since.
+        identity: What must be the same for a run to go on from here, by name.
+    """
+
+    step: int
+    best: dict[str, float]
+    best_step: int
+    without_better: int
+    identity: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        directory: `output_dir/checkpoints`; need not exist.
+        is_writer: Whether this process writes: the chief.
+        keep: Newest checkpoints to keep; 0 for all.
+        save_model: Writes the model to a directory as `from_pretrained` loads it.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        *,
+        is_writer: bool,
+        keep: int,
+        save_model: Callable[[pathlib.Path], None],
+    ):
+        self.directory = directory
+        self._is_writer = is_writer
+        self._keep = keep
+        self._save_model = save_model
+
+    def save(self, model: FineTuner, state: RunState) -> None:
+        """Writes `step-N` and removes what is no longer needed.
+
+        Raises:
+            RunError: if it cannot be written; earlier checkpoints stay.
+        """
+        if not self._is_writer:
+            return
+
+        def write(directory: pathlib.Path) -> None:
+            self._save_model(directory)
+            tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
+            write_weights(tensors, directory / OPTIMIZER)
+            files = {p.name: _fingerprint(p) for p in sorted(directory.iterdir())}
+            content = {"format": _FORMAT, **dataclasses.asdict(state), "files": files}
+            (directory / STATE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+        self._write(f"step-{state.step:08}", write)
+        self._remove_old(state.best_step)
+
+    def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
+        """Writes `best-N`, the model's weights at its best evaluation."""
+        if self._is_writer:
+            self._write(f"best-{step:08}", lambda directory: write_weights(tensors, directory / MODEL))
+
+    def read_best(self, step: int) -> dict[str, np.ndarray]:
+        """The weights that `save_best` wrote at `step`."""
+        return read_weights(self.directory / f"best-{step:08}" / MODEL)
+
+    def newest_sound(self) -> RunState | None:
+        """The state of the newest checkpoint whose files are all whole; names each one passed over in a warning."""
+        for path in reversed(_numbered(self.directory, "step")):
+            try:
+                return _read_state(path)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
+        return None
+
+    def restore(self, model: FineTuner, state: RunState) -> None:
+        """Sets every variable of the run; `model.create_variables()` must have been called in scope.
+
+        Raises:
+            RunError: for a checkpoint whose variables are not this model's.
+        """
+        path = self.directory / f"step-{state.step:08}"
+        set_weights_dict(model.model, read_weights(path / MODEL))
+        from safetensors.numpy import load_file
+
+        tensors = load_file(path / OPTIMIZER)
+        for name, variable in _training_variables(model).items():
+            # Another precision than before: the loss scale starts anew.
+            if name not in tensors and name.startswith("loss_scale/"):
+                continue
+            if name not in tensors or tensors[name].size != variable.shape.num_elements():
+                raise RunError(f"A checkpoint must hold this run's variables. Received: {path} without {name!r}.")
+            variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
+
+    def _write(self, name: str, write: Callable[[pathlib.Path], None]) -> None:
+        """Writes a directory under another name, makes it durable, then renames it."""
+        partial, final = self.directory / f".partial-{name}", self.directory / name
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            if not self.directory.parent.is_dir():
+                raise FileNotFoundError(2, "the output directory is gone")
+            partial.mkdir(parents=True)
+            write(partial)
+            for path in (*partial.iterdir(), partial):
+                _sync(path)
+            if final.exists():  # Left by an earlier start that came this far.
+                shutil.rmtree(final)
+            partial.replace(final)
+            _sync(self.directory)
+        except (OSError, RunError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            reason = getattr(error, "strerror", None) or error
+            raise RunError(
+                f"A checkpoint must be written whole. Received: {final} ({reason}). "
+                f"Free space there and start again: the run goes on from {self._newest_name()}."
+            ) from None
+
+    def _newest_name(self) -> str:
+        found = _numbered(self.directory, "step")
+        return str(found[-1]) if found else "its beginning"
+
+    def _remove_old(self, best_step: int) -> None:
+        steps = _numbered(self.directory, "step")
+        for path in steps[: -self._keep] if self._keep else []:
+            shutil.rmtree(path, ignore_errors=True)
+        needed = {best_step}
+        for path in _numbered(self.directory, "step"):
+            try:
+                needed.add(json.loads((path / STATE).read_text(encoding="utf-8"))["best_step"])
+            except (OSError, ValueError, KeyError):
+                continue  # Not whole: nothing goes on from it.
+        for path in _numbered(self.directory, "best"):
+            if _number(path) not in needed:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self.directory.glob(".partial-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def check_identity(saved: dict[str, Any], current: dict[str, Any], directory: pathlib.Path) -> None:
+    """Refuses to go on from a checkpoint of another run.
+
+    Raises:
+        UsageError: naming what differs.
+    """
+    different = [name for name in current if saved.get(name) != current[name]]
+    if different:
+        parts = ", ".join(f"{name}={saved.get(name)!r} there and {current[name]!r} here" for name in different)
+        raise UsageError(
+            f"A run goes on only with the same model, data and task. Received: {directory} with {parts}. "
+            "Pass another --output_dir, or --overwrite_output_dir to start over."
+        )
+
+
+def crc(*arrays: np.ndarray) -> int:
+    """CRC-32 of arrays' bytes: tells data sets apart."""
+    value = 0
+    for array in arrays:
+        value = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), value)
+    return value
+
+
+def _training_variables(model: FineTuner) -> dict[str, tf.Variable]:
+    """Everything that changes during training besides the model, by a name that is the same in every process."""
+    optimizer = model.optimizer
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    variables = {f"optimizer/{index:04}": variable for index, variable in enumerate(inner.variables)}
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer) and optimizer.dynamic:
+        state = optimizer._loss_scale  # Keras shows its value, but not the variable.
+        variables |= {"loss_scale/value": state._current_loss_scale, "loss_scale/good_steps": state._counter}
+    return variables | {f"progress/{name}": variable for name, variable in vars(model.progress).items()}
+
+
+def _read_state(path: pathlib.Path) -> RunState:
+    content = json.loads((path / STATE).read_text(encoding="utf-8"))
+    if content["format"] != _FORMAT:
+        raise ValueError(f"format {content['format']}")
+    for name, expected in content["files"].items():
+        if _fingerprint(path / name) != expected:
+            raise ValueError(f"{name} is damaged")
+    return RunState(**{field.name: content[field.name] for field in dataclasses.fields(RunState)})
+
+
+def _fingerprint(path: pathlib.Path) -> dict[str, int]:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            value = zlib.crc32(block, value)
+    return {"bytes": path.stat().st_size, "crc32": value}
+
+
+def _numbered(directory: pathlib.Path, kind: str) -> list[pathlib.Path]:
+    """`kind-N` directories, by N."""
+    return sorted(p for p in directory.glob(f"{kind}-*") if re.fullmatch(rf"{kind}-\d{{8,}}", p.name))
+
+
+def _number(path: pathlib.Path) -> int:
+    return int(path.name.rpartition("-")[2])
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

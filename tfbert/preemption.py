@@ -1,0 +1,75 @@
+"""Stopping when asked: SIGTERM and SIGINT end a run after a step, on all workers together, with a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+log = logging.getLogger("tfbert")
+
+
+class StopRequest:
+    """Whether this process has been asked to stop."""
+
+    def __init__(self):
+        self.is_set = False
+
+    def _receive(self, number: int, frame) -> None:
+        name = signal.Signals(number).name
+        if self.is_set and number == signal.SIGINT:
+            log.warning("second SIGINT: stopping at once, without a checkpoint")
+            os._exit(128 + number)
+        self.is_set = True
+        log.warning("%s received: stopping after this step (a second SIGINT stops at once)", name)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[StopRequest]:
+        """Takes SIGTERM and SIGINT while active; does nothing outside the main thread, where Python forbids it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {number: signal.signal(number, self._receive) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class Consensus:
+    """Brings the workers of a strategy to one opinion; every worker must ask at the same points.
+
+    Args:
+        strategy: Any; without other workers nothing is exchanged.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        self.has_peers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        self._replicas = strategy.num_replicas_in_sync
+
+        @tf.function
+        def total(value):
+            def add(value):
+                return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+            return strategy.experimental_local_results(strategy.run(add, args=(value,)))[0]
+
+        self._total = total
+
+    def any(self, opinion: bool) -> bool:
+        """Whether any worker says yes."""
+        return bool(self._total(tf.constant(float(opinion))) > 0) if self.has_peers else opinion
+
+    def is_same(self, number: int) -> bool:
+        """Whether all workers give the same number."""
+        if not self.has_peers:
+            return True
+        total = self._total(tf.constant(number, tf.int64))
+        # A worker that differs from the mean sees it; any() tells the others.
+        return not self.any(int(total) != number * self._replicas)
