@@ -1,0 +1,54 @@
+"""Distributed fine-tuning of BERT classifiers in TensorFlow.
+
+    import tf_keras as keras, tfbert
+    with strategy.scope():
+        model = tfbert.FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
+        model.compile(optimizer=..., loss=..., metrics=[...])
+    model.fit(train_ds, epochs=3)
+"""
+
+import importlib
+
+from tfbert.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OutputConfig,
+    Preempted,
+    RunError,
+    RuntimeConfig,
+    TrainingConfig,
+    UsageError,
+)
+
+__version__ = "0.1.0"
+
+# TensorFlow takes seconds to import; a configuration needs none of it.
+_LAZY = {
+    "FineTuner": "tfbert.finetuner",
+    "finetune": "tfbert.finetune",
+    "build_strategy": "tfbert.strategy",
+    "BertTokenizer": "tfbert.data.tokenizer",
+}
+
+__all__ = [
+    "BertTokenizer",
+    "Config",
+    "DataConfig",
+    "FineTuner",
+    "ModelConfig",
+    "OutputConfig",
+    "Preempted",
+    "RunError",
+    "RuntimeConfig",
+    "TrainingConfig",
+    "UsageError",
+    "build_strategy",
+    "finetune",
+]
+
+
+def __getattr__(name: str):
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,23 +1,43 @@
-"""RuntimeConfig -> the tf.distribute.Strategy a run is built and trained under."""
+"""RuntimeConfig -> the tf.distribute.Strategy a run is built and trained under; what a lost worker looks like."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import re
+from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfbert.config import RuntimeConfig, UsageError
+from tfbert.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
+from tfbert.config import RunError, RuntimeConfig, UsageError
+
+_HEARTBEAT_TIMEOUT_SECONDS = 15.0
+_PEER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnknownError,
+)
+_PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remote target /job:")
 
 
-def build_strategy(config: RuntimeConfig) -> tf.distribute.Strategy:
-    """One device, all GPUs of this machine, or all workers named in TF_CONFIG.
+def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 300.0) -> tf.distribute.Strategy:
+    """One device, all GPUs of this machine, or all workers named in TF_CONFIG or by SLURM.
 
     Call it before anything else touches TensorFlow's devices, since CPU replicas are logical devices that must be set
-    up first.
+    up first, and before Python signal handlers are installed, since none runs while TensorFlow joins a cluster.
+
+    Args:
+        config: Which strategy, over how many devices.
+        cluster_timeout_seconds: How long `multi_worker` waits for the other workers.
 
     Raises:
         UsageError: for GPUs that are not there, or a TF_CONFIG that is missing or malformed.
+        RunError: for workers that did not come, or a port that is taken.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus and config.num_replicas > len(gpus):
@@ -25,11 +45,12 @@ def build_strategy(config: RuntimeConfig) -> tf.distribute.Strategy:
             f"num_replicas is the number of GPUs to use. Received: num_replicas={config.num_replicas} with {len(gpus)} "
             f"visible. Pass --num_replicas={len(gpus)} or fewer."
         )
+    if config.strategy == "multi_worker":
+        return _multi_worker_strategy(config, gpus, cluster_timeout_seconds)
+    _refuse_lone_workers(config)
     if config.strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-    if config.strategy == "mirrored":
-        return tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
-    return _multi_worker_strategy(config, gpus)
+    return tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -56,6 +77,64 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     return text
 
 
+def fail_fast(cluster: Cluster, timeout_seconds: float) -> None:
+    """Makes TensorFlow give up on workers that do not register in time, or later stop answering.
+
+    To be called before MultiWorkerMirroredStrategy is built, which otherwise registers without a time limit. Every
+    worker sends heartbeats to the first one (the chief) from a C++ thread; one that is killed or frozen makes the
+    collective operations of all others raise (`is_peer_failure`) within about 20 s.
+
+    Args:
+        cluster: This run's workers.
+        timeout_seconds: For registration, which starts when all workers have been seen.
+    """
+    # There is no public way: the strategy keeps a configuration it finds and fills in its own only where there is none.
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.eager import context
+
+    jobs = [job for job in ("chief", "worker") if job in cluster.jobs]
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader=f"/job:{jobs[0]}/replica:0/task:0",
+        cluster_register_timeout_in_ms=int(timeout_seconds * 1000),
+        heartbeat_timeout_in_ms=int(_HEARTBEAT_TIMEOUT_SECONDS * 1000),
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(name=job, num_tasks=len(cluster.jobs[job])) for job in jobs
+        ],
+    )
+    # Without the barrier the first worker returns from registration at once, and then waits for the others for ever.
+    context.context().coordination_service.cluster_register_with_barrier = True
+
+
+def is_peer_failure(error: BaseException) -> bool:
+    """Whether an exception of a training step says that another worker was lost, not that this one failed.
+
+    UnavailableError for a worker that was killed, left or froze; DeadlineExceededError where it was the first one that
+    froze. AbortedError and others may take their place, depending on which of a step's operations notices first.
+    """
+    return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(str(error)))
+
+
+@contextlib.contextmanager
+def peer_failures_as_run_errors() -> Iterator[None]:
+    """Turns a lost worker into one clear line.
+
+    Raises:
+        RunError: for an exception that `is_peer_failure` knows; others pass unchanged.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not is_peer_failure(error):
+            raise
+        named = dict.fromkeys(f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)", str(error)))
+        raise RunError(
+            f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
+            f"{', '.join(named) or 'another worker'}. See that worker's output for the cause, and start all workers "
+            "again: --resume=auto goes on from the newest checkpoint."
+        ) from error
+
+
 def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:
     if has_gpus:
         return [f"GPU:{i}" for i in range(num_replicas)] or None
@@ -73,54 +152,53 @@ def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:
     return [f"CPU:{i}" for i in range(count)]
 
 
-def _multi_worker_strategy(config: RuntimeConfig, gpus: list) -> tf.distribute.Strategy:
-    check_tf_config(os.environ.get("TF_CONFIG", ""))
+def _refuse_lone_workers(config: RuntimeConfig) -> None:
+    """Workers of a cluster that each train alone would overwrite each other's output."""
+    text = os.environ.get("TF_CONFIG")
+    if text and (size := cluster_from_tf_config(text).size) > 1:
+        raise UsageError(
+            f"One of several workers must train with the others. Received: strategy={config.strategy!r} with "
+            f"{size} workers in TF_CONFIG. Pass --strategy=multi_worker, or unset TF_CONFIG."
+        )
+
+
+def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: float) -> tf.distribute.Strategy:
+    cluster = current_cluster()
     if not gpus and config.num_replicas > 1:
         raise UsageError(
             "A worker without GPUs has one replica. "
             f"Received: num_replicas={config.num_replicas}. Start more workers instead."
         )
-    if gpus and config.num_replicas:
-        tf.config.set_visible_devices(gpus[: config.num_replicas], "GPU")
-    return tf.distribute.MultiWorkerMirroredStrategy()
-
-
-def check_tf_config(text: str) -> None:
-    """Checks TF_CONFIG before TensorFlow does, which would hang or crash on most mistakes.
-
-    Args:
-        text: The environment variable's value.
-
-    Raises:
-        UsageError: naming what is wrong.
-    """
-    advice = (
-        'Set it like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}.'
+    gpus = _own_gpus(cluster, gpus)
+    if gpus:
+        tf.config.set_visible_devices(gpus[: config.num_replicas or None], "GPU")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({job: list(addresses) for job, addresses in cluster.jobs.items()}),
+        task_type=cluster.job,
+        task_id=cluster.index,
+        num_accelerators={"GPU": len(gpus[: config.num_replicas or None])},
+        rpc_layer="grpc",
     )
-
-    def refuse(rule: str, received: object) -> UsageError:
-        return UsageError(f"{rule} Received: {received}. {advice}")
-
-    if not text:
-        raise refuse("multi_worker needs TF_CONFIG in the environment.", "TF_CONFIG=''")
+    wait_for_peers(cluster, timeout_seconds)
+    fail_fast(cluster, timeout_seconds)
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise refuse("TF_CONFIG must be JSON.", f"TF_CONFIG={text[:200]!r} ({error})") from None
-    cluster = value.get("cluster") if isinstance(value, dict) else None
-    task = value.get("task") if isinstance(value, dict) else None
-    if not isinstance(cluster, dict) or not isinstance(task, dict):
-        raise refuse("TF_CONFIG must hold a cluster and a task.", f"TF_CONFIG={text[:200]!r}")
-    if unknown := set(cluster) - {"chief", "worker"}:
-        raise refuse("A multi_worker cluster has chief and worker jobs only.", f"jobs {sorted(unknown)}")
-    addresses = [address for job in cluster.values() for address in job]
-    for address in addresses:
-        host, _, port = str(address).rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise refuse("Each address in TF_CONFIG must be host:port.", f"address {address!r}")
-    if repeated := sorted({a for a in addresses if addresses.count(a) > 1}):
-        raise refuse("Each worker in TF_CONFIG needs an address of its own.", f"{repeated[0]!r} twice")
-    job, index = task.get("type"), task.get("index")
-    if job not in cluster or not isinstance(index, int) or not 0 <= index < len(cluster[job]):
-        sizes = ", ".join(f"{name}: {len(hosts)}" for name, hosts in cluster.items())
-        raise refuse("TF_CONFIG's task must be in its cluster.", f"task {json.dumps(task)} with jobs {{{sizes}}}")
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    except tf.errors.OpError as error:
+        raise RunError(
+            f"All {cluster.size} workers must join the cluster within cluster_timeout_seconds={timeout_seconds:g}. "
+            f"Received: {type(error).__name__}: {str(error).splitlines()[0]} "
+            "See the other workers' output for the cause, and start all workers again."
+        ) from error
+    except RuntimeError as error:
+        raise UsageError(
+            "A cluster must be joined before TensorFlow is used. "
+            f"Received: {str(error).splitlines()[0]} Build the strategy first, in a new process."
+        ) from error
+
+
+def _own_gpus(cluster: Cluster, gpus: list) -> list:
+    """This worker's share of the GPUs, where SLURM let several workers of a node see all of them."""
+    bound = any(os.environ.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU"))
+    if cluster.num_local == 1 or bound or len(gpus) < cluster.num_local:
+        return gpus
+    return divide_gpus(gpus, cluster.num_local)[cluster.local_index]

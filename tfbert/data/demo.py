@@ -17,8 +17,8 @@ NUM_TRAIN = 8000
 NUM_VALIDATION = 1000
 LABEL_NAMES = ("negative", "positive")
 
-# {same}, {same2}, {love} and {better} are words of the review's own sentiment, {other}, {other2}, {hate} and {worse} are
-# words of the opposite one. So every pattern gives reviews of both sentiments, in the same number.
+# {same}, {same2}, {love} and {better} are words of the review's own sentiment; {other}, {other2}, {hate} and {worse} of
+# the opposite one. So every pattern gives reviews of both sentiments.
 _PLAIN_PATTERNS = (
     "the {part} was {same}",
     "the {part} was {same} and {same2}",
@@ -47,8 +47,10 @@ _TURNED_PATTERNS = (
     "I have never {tried} a {better} {thing} than this one",
     "most {thing}s are {worse} than this one",
 )
-_PLAIN_SHARE = 0.4
-_NUM_SENTENCES = (1, 1, 1, 2, 3)
+# Chosen so that a tiny BERT learns it in three epochs whatever the seed: with fewer plain reviews, more sentences or the
+# remark in front, some seeds were still at 0.8.
+_PLAIN_SHARE = 0.45
+_NUM_SENTENCES = (1, 1, 1, 2)
 _REMARK_SHARE = 0.4
 _FRIENDS = ("sister", "brother", "father", "mother", "neighbour", "friend", "colleague", "teacher")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -114,9 +116,9 @@ def demo_data() -> tuple[RawTable, RawTable]:
 
 
 def _review(rng: random.Random, sentiment: str) -> str:
-    """One to three sentences that all say the same, at times followed by one that says nothing."""
+    """One or two sentences that say the same, at times followed by one that says nothing."""
     topic = rng.choice((_FILMS, _GADGETS))
-    # Plain sentences stay among themselves: next to one, nobody would have to learn the turned ones.
+    # Plain sentences stay among themselves: next to a plain one, there would be no need to read a turned one.
     patterns = _PLAIN_PATTERNS if rng.random() < _PLAIN_SHARE else _TURNED_PATTERNS
     patterns = rng.sample(patterns, rng.choice(_NUM_SENTENCES))
     sentences = [_sentence(rng, topic, sentiment, pattern) for pattern in patterns]

@@ -214,7 +214,9 @@ def _assemble(raw: RawData, config: DataConfig) -> TaskData:
         is_scores = raw.is_regression or (raw.label_names is None and _has_fractions(raw.train.labels))
         task = "regression" if is_scores else "classification"
         if is_scores:
-            notes.append("the labels are numbers with fractions: regression (--task=classification for classes)")
+            notes.append(
+                "the labels are numbers with fractions: regression; --task=classification takes them as classes"
+            )
     if task == "classification":
         label_names = raw.label_names or _class_names(raw.train, config.task)
         _refuse_single_class(raw.train, label_names)
@@ -255,10 +257,10 @@ def _class_names(train: RawTable, asked_task: str) -> tuple[str, ...]:
         names = sorted(set(map(_canonical, distinct)), key=lambda name: (float(name), name))
     else:
         names = sorted(distinct)
-    too_many = asked_task == "auto" and len(names) > MAX_CLASSES
-    if too_many or (len(train) > 100 and len(names) > len(train) / 2):
+    is_mostly_distinct = len(train) > 100 and len(names) > len(train) / 2
+    if is_mostly_distinct or (asked_task == "auto" and len(names) > MAX_CLASSES):
         way_out = ", or --task=regression if they are measurements" if is_numeric else ""
-        if too_many:
+        if not is_mostly_distinct:
             way_out += ", or --task=classification if there are so many classes"
         raise UsageError(
             "Classes must be few compared with examples. "

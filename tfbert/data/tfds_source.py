@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from tfbert.config import UsageError
-from tfbert.data.files import RawData, RawTable, find_columns
+from tfbert.data.columns import find_columns
+from tfbert.data.files import RawData, RawTable
 
 _READ_BATCH = 4096
 
@@ -222,5 +223,8 @@ def _kind(feature: tfds.features.FeatureConnector) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    line = (str(error).strip().splitlines() or [""])[0]
+    text = str(error).split('}": ')[
+        -1
+    ]  # what TFDS puts before it: Failed to construct dataset "glue", builder_kwargs ...
+    line = (text.strip().splitlines() or [""])[0].rstrip(".:")
     return f"{line[:200]}..." if len(line) > 200 else line or type(error).__name__

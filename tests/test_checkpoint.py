@@ -1,0 +1,191 @@
+"""An interrupted run ends in the weights of one that never stopped, to the bit; damaged checkpoints are passed over."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tfbert.callbacks import Progress
+from tfbert.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OutputConfig,
+    Preempted,
+    RunError,
+    RuntimeConfig,
+    TrainingConfig,
+    UsageError,
+)
+from tfbert.finetune import finetune
+
+ROOT = pathlib.Path(__file__).parent.parent
+WORDS = "good bad not very dull fine plot cast the a was film slow bright".split()
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Files of 44 training and 12 validation rows, and a vocabulary."""
+    rng = np.random.default_rng(0)
+
+    def write(name, rows):
+        lines = ["label\tsentence"]
+        lines += [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}" for i in range(rows)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+
+    write("train.tsv", 44)
+    write("dev.tsv", 12)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    return tmp_path
+
+
+def make_config(corpus, name, **runtime):
+    """Two epochs of 6 updates: mid-epoch at every odd place, dropout on, the last batch of an epoch short."""
+    return Config(
+        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(corpus / "vocab.txt")),
+        data=DataConfig(train_file=str(corpus / "train.tsv"), validation_file=str(corpus / "dev.tsv"), max_seq_length=16),
+        training=TrainingConfig(global_batch_size=8, num_train_epochs=2, gradient_accumulation_steps=2),
+        runtime=RuntimeConfig(**runtime),
+        output=OutputConfig(output_dir=str(corpus / name), save_steps=3, eval_steps=2, logging_steps=1),
+    )
+
+
+def weights(directory):
+    return load_file(pathlib.Path(directory) / "model.safetensors")
+
+
+def assert_same_bits(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value.view(np.uint8), second[name].view(np.uint8), err_msg=name)
+
+
+def stop_at(monkeypatch, step, number=signal.SIGTERM):
+    """Sends this process a real signal while the run is at `step`."""
+    original = Progress.on_step
+
+    def on_step(self, now):
+        original(self, now)
+        if now == step:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Progress, "on_step", on_step)
+
+
+SLOW = pytest.mark.slow
+GRID = [
+    pytest.param({}, id="one_device-float32"),
+    pytest.param({"strategy": "mirrored", "num_replicas": 2}, id="mirrored-float32", marks=SLOW),
+    pytest.param({"xla": True}, id="one_device-float32-xla", marks=SLOW),
+    pytest.param({"mixed_precision": True, "mixed_precision_dtype": "float16"}, id="one_device-float16", marks=SLOW),
+    pytest.param(
+        {
+            "strategy": "mirrored",
+            "num_replicas": 2,
+            "mixed_precision": True,
+            "mixed_precision_dtype": "float16",
+            "xla": True,
+        },
+        id="mirrored-float16-xla",
+        marks=SLOW,
+    ),
+]
+
+
+@pytest.mark.parametrize("runtime", GRID)
+def test_a_stopped_run_goes_on_to_the_same_bits(corpus, monkeypatch, runtime):
+    straight = finetune(make_config(corpus, "straight", **runtime))
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7)
+        with pytest.raises(Preempted, match="after step 7 of 12"):
+            finetune(make_config(corpus, "resumed", **runtime))
+    assert not (corpus / "resumed" / "all_results.json").exists()
+    resumed = finetune(make_config(corpus, "resumed", **runtime))
+
+    assert_same_bits(weights(corpus / "straight"), weights(corpus / "resumed"))
+    timeless = [k for k in straight if not k.startswith(("train_runtime", "train_s", "train_examples", "checkpoint"))]
+    assert {k: straight[k] for k in timeless} == {k: resumed[k] for k in timeless}
+    steps = [json.loads(line) for line in (corpus / "resumed" / "log.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in steps if r["kind"] == "train"] == list(range(1, 13))
+    with pytest.raises(UsageError, match="a finished run"):
+        finetune(make_config(corpus, "resumed", **runtime))
+
+
+def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monkeypatch, caplog):
+    config = make_config(corpus, "run")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7)
+        with pytest.raises(Preempted):
+            finetune(config)
+    kept = sorted(p.name for p in (corpus / "run" / "checkpoints").glob("step-*"))
+    assert kept == ["step-00000006", "step-00000007"]
+
+    text = (corpus / "train.tsv").read_text()
+    (corpus / "train.tsv").write_text(text.replace("good", "dull"))
+    with pytest.raises(UsageError, match="train_crc32="):
+        finetune(config)
+    (corpus / "train.tsv").write_text(text)
+
+    damaged = corpus / "run" / "checkpoints" / "step-00000007" / "optimizer.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    results = finetune(config)
+    assert "step-00000007 is not whole (optimizer.safetensors is damaged)" in caplog.text
+    assert results["global_step"] == 12
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monkeypatch):
+    import tfbert.checkpoint as checkpoint
+
+    config = make_config(corpus, "run")
+    original, calls = checkpoint.write_weights, []
+
+    def full_disk(tensors, path):
+        calls.append(path)
+        if "step-00000006" in str(path):
+            path.write_bytes(b"half")
+            raise RunError(f"The weights could not be written to {path}: No space left on device")
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "write_weights", full_disk)
+    with pytest.raises(RunError, match="No space left on device.*goes on from .*step-00000003"):
+        finetune(config)
+    names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
+    assert [n for n in names if not n.startswith("best")] == ["step-00000003"]
+    monkeypatch.setattr(checkpoint, "write_weights", original)
+    assert finetune(config)["global_step"] == 12
+
+
+@pytest.mark.slow
+def test_random_kills_end_in_the_same_bits(corpus):
+    """20 SIGKILLs at random times, also while a checkpoint is written, then the weights of the run never killed."""
+    config = make_config(corpus, "killed")
+    command = [sys.executable, str(ROOT / "run_finetune.py")]
+    straight = make_config(corpus, "straight")
+    for run in (config, straight):
+        (corpus / f"{pathlib.Path(run.output.output_dir).name}.json").write_text(run.to_json())
+    subprocess.run([*command, f"--run_config={corpus / 'straight.json'}"], check=True, timeout=300)
+    rng = np.random.default_rng(int(os.environ.get("TFBERT_KILL_SEED", "0")))
+    kills = 0
+    while kills < 20 and not (corpus / "killed" / "all_results.json").exists():
+        process = subprocess.Popen([*command, f"--run_config={corpus / 'killed.json'}"])
+        log = corpus / "killed" / "log.jsonl"
+        deadline, size = time.monotonic() + 200, log.stat().st_size if log.exists() else 0
+        while time.monotonic() < deadline and process.poll() is None:
+            if log.exists() and log.stat().st_size != size and rng.random() < 0.05:
+                process.kill()
+                kills += 1
+            time.sleep(0.01)
+        process.wait(timeout=60)
+        if kills and kills % 7 == 0:  # Now and then start over, so that all kills find something to do.
+            continue
+    if not (corpus / "killed" / "all_results.json").exists():
+        subprocess.run([*command, f"--run_config={corpus / 'killed.json'}"], check=True, timeout=300)
+    print(f"killed {kills} times")
+    assert_same_bits(weights(corpus / "straight"), weights(corpus / "killed"))

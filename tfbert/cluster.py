@@ -1,0 +1,286 @@
+"""Which workers train together: TF_CONFIG or SLURM's variables -> Cluster; waiting for all of them to be there.
+
+Standard library only, so that `tfbert.launch` starts fast; TensorFlow's SLURM resolver is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from tfbert.config import RunError, UsageError
+
+PREEMPTED_STATUS = 75
+"""A trainer's exit status after SIGTERM or SIGINT made it stop and save (EX_TEMPFAIL of sysexits.h: start it again)."""
+
+USAGE_STATUS = 2
+"""A command's exit status for a bad flag or configuration, which starting again cannot repair."""
+
+_TF_CONFIG_ADVICE = (
+    'Set it like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}.'
+)
+_SLURM_VARIABLES = (
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURMD_NODENAME",
+)
+_FIRST_SLURM_PORT, _NUM_SLURM_PORTS = 12000, 20000
+_FIRST_REPORT_SECONDS, _REPORT_SECONDS = 10.0, 60.0
+_PROBE_SECONDS, _PAUSE_SECONDS = 2.0, 0.2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """All workers of a run, and which of them this process is."""
+
+    jobs: dict[str, tuple[str, ...]]
+    """The addresses (`host:port`) of each job, `chief` (at most one) or `worker`."""
+    job: str
+    """This process's job."""
+    index: int
+    """This process's place in its job."""
+    local_index: int = 0
+    """This process's place among the workers of its machine that share its GPUs."""
+    num_local: int = 1
+    """Workers on this machine that share its GPUs."""
+
+    @property
+    def address(self) -> str:
+        """Where this process will listen."""
+        return self.jobs[self.job][self.index]
+
+    @property
+    def size(self) -> int:
+        """Workers in all, a chief included."""
+        return sum(map(len, self.jobs.values()))
+
+    @property
+    def peers(self) -> dict[str, str]:
+        """All other workers: name (`worker 1`) -> address."""
+        named = {(job, i): address for job in sorted(self.jobs) for i, address in enumerate(self.jobs[job])}
+        return {f"{job} {i}": address for (job, i), address in named.items() if (job, i) != (self.job, self.index)}
+
+
+def current_cluster() -> Cluster:
+    """The cluster this process's environment describes: TF_CONFIG, or, where there is none, a SLURM step.
+
+    Raises:
+        UsageError: where there is neither, or what there is cannot be right.
+    """
+    if os.environ.get("TF_CONFIG"):
+        return cluster_from_tf_config(os.environ["TF_CONFIG"])
+    if "SLURM_JOB_ID" in os.environ or "SLURM_PROCID" in os.environ:
+        return cluster_from_slurm()
+    raise UsageError(
+        "multi_worker needs TF_CONFIG or SLURM's variables in the environment. Received: neither. "
+        "Start the command with python -m tfbert.launch --num_workers=N -- COMMAND, with srun, or set TF_CONFIG."
+    )
+
+
+def cluster_from_tf_config(text: str) -> Cluster:
+    """Reads TF_CONFIG and checks it first, since TensorFlow would hang or crash on most mistakes.
+
+    Args:
+        text: The environment variable's value.
+
+    Raises:
+        UsageError: naming what is wrong.
+    """
+
+    def refuse(rule: str, received: object) -> UsageError:
+        return UsageError(f"{rule} Received: {received}. {_TF_CONFIG_ADVICE}")
+
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise refuse("TF_CONFIG must be JSON.", f"TF_CONFIG={text[:200]!r} ({error})") from None
+    cluster = value.get("cluster") if isinstance(value, dict) else None
+    task = value.get("task") if isinstance(value, dict) else None
+    if not isinstance(cluster, dict) or not isinstance(task, dict):
+        raise refuse("TF_CONFIG must hold a cluster and a task.", f"TF_CONFIG={text[:200]!r}")
+    if unknown := set(cluster) - {"chief", "worker"}:
+        raise refuse("A multi_worker cluster has chief and worker jobs only.", f"jobs {sorted(unknown)}")
+    for job, addresses in cluster.items():
+        if not isinstance(addresses, list):
+            raise refuse("Each job in TF_CONFIG must be a list of addresses.", f"{job}: {json.dumps(addresses)}")
+    addresses = [address for addresses in cluster.values() for address in addresses]
+    for address in addresses:
+        if not _is_address(address):
+            raise refuse("Each address in TF_CONFIG must be host:port.", f"address {address!r}")
+    if repeated := sorted({a for a in addresses if addresses.count(a) > 1}):
+        raise refuse("Each worker in TF_CONFIG needs an address of its own.", f"{repeated[0]!r} twice")
+    if len(cluster.get("chief", ())) > 1:
+        raise refuse("A cluster has at most one chief.", f"{len(cluster['chief'])} of them")
+    job, index = task.get("type"), task.get("index")
+    if isinstance(index, str) and index.isdigit():  # TensorFlow takes it too, and some operators write it so
+        index = int(index)
+    if job not in cluster or type(index) is not int or not 0 <= index < len(cluster[job]):
+        sizes = ", ".join(f"{name}: {len(hosts)}" for name, hosts in cluster.items())
+        raise refuse("TF_CONFIG's task must be in its cluster.", f"task {json.dumps(task)} with jobs {{{sizes}}}")
+    return Cluster(jobs={name: tuple(hosts) for name, hosts in cluster.items()}, job=job, index=index)
+
+
+def cluster_from_slurm() -> Cluster:
+    """Reads the variables that `srun` sets in each task, through TensorFlow's `SlurmClusterResolver`.
+
+    The resolver lists the addresses, sorted by host name. Which of them is this process's own is found by node name and
+    local id and not by SLURM_PROCID, as the resolver does: SLURM ranks nodes in its own order (node9 before node10) and
+    may deal tasks out cyclically, and each worker would then wait at another's address.
+
+    Raises:
+        UsageError: outside of a step started by srun, or where the variables contradict each other.
+    """
+    if missing := [name for name in _SLURM_VARIABLES if not os.environ.get(name)]:
+        raise UsageError(
+            "Under SLURM, multi_worker must run in a step that srun started. "
+            f"Received: no {', '.join(missing)} in the environment. Put srun in front of the command."
+        )
+    from tensorflow.distribute.cluster_resolver import SlurmClusterResolver
+
+    # Jobs that share a node get ports of their own, below those the kernel hands out to clients.
+    port = _FIRST_SLURM_PORT + int(os.environ.get("SLURM_JOB_ID") or 0) * 16 % _NUM_SLURM_PORTS
+    node, local_index = os.environ["SLURMD_NODENAME"], int(os.environ["SLURM_LOCALID"])
+    try:
+        # The resolver would ask nvidia-smi for the GPUs and fails without any; it needs as many as tasks to list all.
+        num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
+        resolver = SlurmClusterResolver(port_base=port, gpus_per_node=num_tasks, gpus_per_task=1, auto_set_gpu=False)
+        addresses = tuple(resolver.cluster_spec().as_dict()["worker"])
+        index = addresses.index(f"{node}:{port + local_index}")
+    except (ValueError, RuntimeError) as error:
+        received = ", ".join(f"{name}={os.environ[name]}" for name in _SLURM_VARIABLES)
+        raise UsageError(
+            f"SLURM's variables must describe one step. Received: {received} ({error}). "
+            "Let srun set them, or set TF_CONFIG."
+        ) from None
+    num_local = sum(address.rpartition(":")[0] == node for address in addresses)
+    return Cluster(
+        jobs={"worker": addresses}, job="worker", index=index, local_index=local_index, num_local=num_local
+    )
+
+
+def wait_for_peers(
+    cluster: Cluster, timeout_seconds: float, *, report: Callable[[str], None] = lambda line: _say(line)
+) -> None:
+    """Returns once every other worker answers at its address; until then this one listens at its own.
+
+    TensorFlow's own start waits without a limit, and holds Python's lock meanwhile, so that neither Ctrl-C nor a
+    watchdog thread gets through. Call this just before building the strategy, whose server takes over the port.
+
+    Args:
+        cluster: Whom to wait for.
+        timeout_seconds: For how long.
+        report: Gets a line that names the missing workers after 10 s and then once a minute.
+
+    Raises:
+        RunError: naming the peers that did not answer in time, or this worker's own port if it is taken.
+    """
+    if not cluster.peers:
+        return
+    with _listening(cluster.address):
+        start = time.monotonic()
+        next_report = start + _FIRST_REPORT_SECONDS
+        missing = cluster.peers
+        while True:
+            missing = {name: address for name, address in missing.items() if not answers(address)}
+            if not missing:
+                return
+            now = time.monotonic()
+            waiting_for = ", ".join(f"{name} ({address})" for name, address in missing.items())
+            if now - start >= timeout_seconds:
+                raise RunError(
+                    f"All {cluster.size} workers must be reachable within cluster_timeout_seconds={timeout_seconds:g}. "
+                    f"Received: no answer from {waiting_for}. "
+                    "Start every worker, check the addresses and firewalls, or pass a longer --cluster_timeout_seconds."
+                )
+            if now >= next_report:
+                report(f"{cluster.job} {cluster.index} has waited {now - start:.0f} s for {waiting_for}")
+                next_report += _REPORT_SECONDS
+            time.sleep(_PAUSE_SECONDS)
+
+
+def answers(address: str) -> bool:
+    """Whether something listens at `host:port`; a name that does not resolve (yet) is no answer."""
+    host, port = split_address(address)
+    try:
+        socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def visible_gpus() -> list[str]:
+    """The ids CUDA will accept: those of CUDA_VISIBLE_DEVICES, else one for each line of `nvidia-smi -L`."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        ids = [part.strip() for part in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        ends = [i for i, gpu in enumerate(ids) if gpu in ("", "-1")]  # CUDA ignores what follows an invalid id
+        return ids[: ends[0]] if ends else ids
+    try:
+        result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(i) for i, _ in enumerate(line for line in result.stdout.splitlines() if line.startswith("GPU "))]
+
+
+def divide_gpus(gpus: Sequence, num_workers: int) -> list[list]:
+    """As many GPUs for each worker, since MultiWorkerMirroredStrategy assumes it; a remainder stays unused.
+
+    Raises:
+        UsageError: if there are GPUs, but fewer than workers.
+    """
+    if 0 < len(gpus) < num_workers:
+        raise UsageError(
+            f"Each worker needs a GPU of its own. Received: {num_workers} workers on a machine with {len(gpus)} "
+            f"visible. Start {len(gpus)} or fewer, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1."
+        )
+    share = len(gpus) // num_workers
+    return [list(gpus[i * share : (i + 1) * share]) for i in range(num_workers)]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` -> (host, port); an IPv6 host loses its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_address(address: object) -> bool:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    return bool(host) and not set(host) & set("/ ") and port.isdecimal() and 0 < int(port) < 65536
+
+
+@contextlib.contextmanager
+def _listening(address: str) -> Iterator[None]:
+    """Answers at this process's port on all interfaces, as TensorFlow's server will."""
+    port = split_address(address)[1]
+    family = socket.AF_INET6 if address.startswith("[") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("", port))
+            # The kernel completes connections by itself; nothing needs to be accepted.
+            server.listen(1024)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise RunError(
+                    f"Each worker needs a free port. Received: port {port} of {address} is taken. "
+                    "End the process that holds it (often an earlier run's worker), or use another port."
+                ) from None
+            raise UsageError(
+                f"A worker must be allowed to listen at its port. Received: {address}: {error.strerror}. "
+                "Use a port above 1023."
+            ) from None
+        yield
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""Which columns hold the text and the label: as asked for, or by the names that data sets usually give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfbert.config import UsageError
+
+TEXT_PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("question", "passage"),
+    ("text", "text_pair"),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("#1 string", "#2 string"),
+)
+"""Names of two columns that hold a pair, as in GLUE, SNLI, BoolQ and Hugging Face."""
+TEXT_NAMES = ("text", "sentence", "content", "review", "review_body", "comment", "tweet", "document", "description")
+LABEL_NAMES = (
+    ("label",),
+    ("labels", "gold_label", "class", "target", "sentiment", "score", "category", "is_duplicate", "quality"),
+)
+"""Usual names of the label's column; a plain `label` wins over all others."""
+
+
+def find_columns(
+    name: str,
+    columns: Sequence[str],
+    *,
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    require_label: bool = True,
+    hint: str = "",
+) -> tuple[tuple[str, ...], str]:
+    """Decides which columns hold the text (one, or two for pairs) and the label (`""`: none).
+
+    Args:
+        name: What messages call the data.
+        columns: All columns there are.
+        text_column: As asked for; empty: found by name.
+        label_column: Likewise.
+        require_label: Whether to find none, or several, that could be the label is an error.
+        hint: What else to try, for the message.
+
+    Raises:
+        UsageError: when a column is absent, or several or none look right.
+    """
+    has = f"Received: {name} with columns {_listed(columns)}."
+    for flag, wanted in (("text_column", text_column), ("label_column", (label_column,) if label_column else ())):
+        for column in wanted:
+            if columns.count(column) != 1:
+                problem = "is in the data twice" if column in columns else "is not in the data"
+                raise UsageError(f"{flag}={column!r} {problem}. {has} Pass --{flag} with one of them{hint}.")
+    by_lower: dict[str, list[str]] = {}
+    for column in columns:
+        if column != label_column:
+            by_lower.setdefault(column.strip().lower(), []).append(column)
+
+    texts = tuple(text_column)
+    if not texts:
+        pairs = [pair for pair in TEXT_PAIRS if all(part in by_lower for part in pair)]
+        in_pairs = {part for pair in pairs for part in pair}
+        singles = [(single,) for single in TEXT_NAMES if single in by_lower and single not in in_pairs]
+        texts = _the_one("text", "text_column", pairs + singles, by_lower, has, hint)
+    label = label_column
+    if not label:
+        for names in LABEL_NAMES:
+            found = [(name,) for name in names if name in by_lower and by_lower[name][0] not in texts]
+            if len(found) > 1 and not require_label:
+                break
+            if found:
+                (label,) = _the_one("label", "label_column", found, by_lower, has, hint)
+                break
+    if not label and require_label:
+        raise UsageError(f"No column looks like the label. {has} Pass --label_column{hint}.")
+    if label in texts or len(set(texts)) != len(texts):
+        raise UsageError(
+            "Text and label must be different columns. "
+            f"Received: text_column={','.join(texts)!r}, label_column={label!r}. Pass different ones."
+        )
+    return texts, label
+
+
+def _the_one(what: str, flag: str, found: list, by_lower: dict[str, list[str]], has: str, hint: str) -> tuple[str, ...]:
+    if not found:
+        raise UsageError(f"No column looks like the {what}. {has} Pass --{flag}{hint}.")
+    columns = [column for names in found for name in names for column in by_lower[name]]
+    if len(found) > 1 or len(columns) != len(found[0]):
+        raise UsageError(f"{' and '.join(columns)} all look like the {what}. {has} Pass --{flag}.")
+    return tuple(columns)
+
+
+def _listed(columns: Sequence[str]) -> str:
+    shown = [f"{column[:37]}..." if len(column) > 40 else column for column in columns[:20]]
+    return ", ".join(map(repr, shown)) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
