@@ -145,9 +145,7 @@ def main():
     print(f"\nRows that differ: {total}")
 
     if args.timing:
-        print(
-            "\nSeconds for the 25,000 training reviews of IMDB, uncased, in turns; CPU seconds are those of all cores:\n"
-        )
+        print("\nSeconds for the 25,000 training reviews of IMDB, uncased, in turns; CPU: summed over all cores:\n")
         print("| round | tfbert | BertTokenizerFast | ratio | tfbert CPU | BertTokenizerFast CPU | ratio |")
         print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
         for name, row in [*enumerate(times, 1), ("best of each", [min(column) for column in zip(*times, strict=True)])]:

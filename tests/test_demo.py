@@ -22,7 +22,7 @@ def test_sizes_balance_and_no_repeats():
         assert table.labels.count("positive") == table.labels.count("negative") == len(table) / 2
     lengths = {len(text.split()) for text in train.text}
     assert min(lengths) <= 4
-    assert max(lengths) >= 30
+    assert max(lengths) >= 25
 
 
 def digest() -> str:

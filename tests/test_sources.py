@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import socket
+import types
 
 import numpy as np
 import pyarrow
@@ -487,28 +488,22 @@ def test_options_that_the_demo_refuses(arguments, message):
 def prepare(data_dir, name, features, splits, **arguments):
     """Prepares a data set on disk with TFDS's own machinery; afterwards TFDS knows it from its files alone."""
 
-    def info(self):
-        return self.dataset_info_from_configs(features=tfds.features.FeaturesDict(features))
+    class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        code_path = None  # no checksum file next to this one
+        pkg_dir_path = None
 
-    def examples(self, rows):
-        yield from enumerate(dict(zip(features, row, strict=True)) for row in rows)
+        def _info(self):
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
-    with tfds.core.registered.skip_registering():
-        builder_class = type(
-            name,
-            (tfds.core.GeneratorBasedBuilder,),
-            {
-                "name": name,
-                "VERSION": tfds.core.Version("1.0.0"),
-                "code_path": None,
-                "_info": info,
-                "_split_generators": lambda self, _: {
-                    split: self._generate_examples(rows) for split, rows in splits.items()
-                },
-                "_generate_examples": examples,
-            },
-        )
-    builder_class(data_dir=data_dir).download_and_prepare(**arguments)
+        def _split_generators(self, _):
+            return {split: self._generate_examples(rows) for split, rows in splits.items()}
+
+        def _generate_examples(self, rows):
+            yield from enumerate(dict(zip(features, row, strict=True)) for row in rows)
+
+    Builder.name = name
+    Builder(data_dir=data_dir).download_and_prepare(**arguments)
 
 
 SENTENCE = {"sentence": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["neg", "pos"])}
@@ -614,30 +609,31 @@ def test_bad_tfds(data_dir, dataset, arguments, message):
     assert "\n" not in str(caught.value)
 
 
-def test_tfds_without_network(tmp_path, monkeypatch):
+def unprepared(monkeypatch, *, urls, download):
+    builder = types.SimpleNamespace(is_prepared=lambda: False, url_infos=urls, download_and_prepare=download)
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: builder)
+
+
+def test_tfds_without_network(monkeypatch):
     def no_address(*_):
         raise socket.gaierror(-2, "Name or service not known")
 
-    builder_class = tfds.builder_cls("imdb_reviews")
-    monkeypatch.setattr(builder_class, "url_infos", {"http://nowhere.example/imdb.tar.gz": None})
     monkeypatch.setattr(socket, "getaddrinfo", no_address)
     monkeypatch.setattr("urllib.request.getproxies", dict)
-    monkeypatch.setattr(builder_class, "download_and_prepare", lambda self: pytest.fail("must not be tried"))
+    unprepared(monkeypatch, urls={"http://nowhere.example/a.zip": None}, download=lambda: pytest.fail("must not try"))
     with pytest.raises(
         UsageError, match=r"no network: nowhere\.example has no address.*--data_dir.*--train_file"
     ) as caught:
-        load_data(DataConfig(dataset="imdb_reviews", data_dir=str(tmp_path)))
+        load_data(DataConfig(dataset="imdb_reviews"))
     assert "\n" not in str(caught.value)
 
 
-def test_tfds_download_that_fails(tmp_path, monkeypatch):
-    def fail(_):
+def test_tfds_download_that_fails(monkeypatch):
+    def fail():
         raise ConnectionError("host went away\nmore")
 
-    builder_class = tfds.builder_cls("imdb_reviews")
-    monkeypatch.setattr(builder_class, "url_infos", {})
-    monkeypatch.setattr(builder_class, "download_and_prepare", fail)
+    unprepared(monkeypatch, urls={}, download=fail)
     with pytest.raises(
-        UsageError, match=r"Received: dataset='imdb_reviews', data_dir='.*' \(host went away\)\. Prepare it"
+        UsageError, match=r"Received: dataset='imdb_reviews', data_dir='' \(host went away\)\. Prepare it"
     ):
-        load_data(DataConfig(dataset="imdb_reviews", data_dir=str(tmp_path)))
+        load_data(DataConfig(dataset="imdb_reviews"))

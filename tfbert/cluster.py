@@ -164,14 +164,14 @@ def cluster_from_slurm() -> Cluster:
             "Let srun set them, or set TF_CONFIG."
         ) from None
     num_local = sum(address.rpartition(":")[0] == node for address in addresses)
-    return Cluster(
-        jobs={"worker": addresses}, job="worker", index=index, local_index=local_index, num_local=num_local
-    )
+    return Cluster(jobs={"worker": addresses}, job="worker", index=index, local_index=local_index, num_local=num_local)
 
 
-def wait_for_peers(
-    cluster: Cluster, timeout_seconds: float, *, report: Callable[[str], None] = lambda line: _say(line)
-) -> None:
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def wait_for_peers(cluster: Cluster, timeout_seconds: float, *, report: Callable[[str], None] = _to_stderr) -> None:
     """Returns once every other worker answers at its address; until then this one listens at its own.
 
     TensorFlow's own start waits without a limit, and holds Python's lock meanwhile, so that neither Ctrl-C nor a
@@ -280,7 +280,3 @@ def _listening(address: str) -> Iterator[None]:
                 "Use a port above 1023."
             ) from None
         yield
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

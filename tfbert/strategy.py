@@ -40,14 +40,10 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 30
         RunError: for workers that did not come, or a port that is taken.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    if gpus and config.num_replicas > len(gpus):
-        raise UsageError(
-            f"num_replicas is the number of GPUs to use. Received: num_replicas={config.num_replicas} with {len(gpus)} "
-            f"visible. Pass --num_replicas={len(gpus)} or fewer."
-        )
     if config.strategy == "multi_worker":
         return _multi_worker_strategy(config, gpus, cluster_timeout_seconds)
     _refuse_lone_workers(config)
+    _refuse_missing_gpus(config, gpus)
     if config.strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
     return tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
@@ -127,7 +123,9 @@ def peer_failures_as_run_errors() -> Iterator[None]:
     except tf.errors.OpError as error:
         if not is_peer_failure(error):
             raise
-        named = dict.fromkeys(f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)", str(error)))
+        named = dict.fromkeys(
+            f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)", str(error))
+        )
         raise RunError(
             f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
             f"{', '.join(named) or 'another worker'}. See that worker's output for the cause, and start all workers "
@@ -152,6 +150,14 @@ def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:
     return [f"CPU:{i}" for i in range(count)]
 
 
+def _refuse_missing_gpus(config: RuntimeConfig, gpus: list) -> None:
+    if gpus and config.num_replicas > len(gpus):
+        raise UsageError(
+            f"num_replicas is the number of GPUs to use. Received: num_replicas={config.num_replicas} with {len(gpus)} "
+            f"visible. Pass --num_replicas={len(gpus)} or fewer."
+        )
+
+
 def _refuse_lone_workers(config: RuntimeConfig) -> None:
     """Workers of a cluster that each train alone would overwrite each other's output."""
     text = os.environ.get("TF_CONFIG")
@@ -170,13 +176,15 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
             f"Received: num_replicas={config.num_replicas}. Start more workers instead."
         )
     gpus = _own_gpus(cluster, gpus)
+    _refuse_missing_gpus(config, gpus)
+    gpus = gpus[: config.num_replicas or None]
     if gpus:
-        tf.config.set_visible_devices(gpus[: config.num_replicas or None], "GPU")
+        tf.config.set_visible_devices(gpus, "GPU")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({job: list(addresses) for job, addresses in cluster.jobs.items()}),
         task_type=cluster.job,
         task_id=cluster.index,
-        num_accelerators={"GPU": len(gpus[: config.num_replicas or None])},
+        num_accelerators={"GPU": len(gpus)},
         rpc_layer="grpc",
     )
     wait_for_peers(cluster, timeout_seconds)

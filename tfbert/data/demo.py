@@ -47,8 +47,8 @@ _TURNED_PATTERNS = (
     "I have never {tried} a {better} {thing} than this one",
     "most {thing}s are {worse} than this one",
 )
-# Chosen so that a tiny BERT learns it in three epochs whatever the seed: with fewer plain reviews, more sentences or the
-# remark in front, some seeds were still at 0.8.
+# Chosen so that a tiny BERT learns it in three epochs whatever the seed: with fewer plain reviews, more patterns, more
+# sentences or the remark in front, some seeds stayed at 0.8.
 _PLAIN_SHARE = 0.45
 _NUM_SENTENCES = (1, 1, 1, 2)
 _REMARK_SHARE = 0.4

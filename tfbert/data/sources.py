@@ -158,7 +158,7 @@ def map_scores(raw_labels: Sequence[str | None], where: Callable[[int], str]) ->
     out = np.empty(len(raw_labels), np.float32)
     for row, label in enumerate(raw_labels):
         value = float(label) if _is_number(label) else np.nan
-        if not abs(value) <= np.finfo(np.float32).max:
+        if not abs(value) <= float(np.finfo(np.float32).max):
             raise UsageError(
                 "A regression label must be a finite number. "
                 f"Received: {_quoted(label)} in {where(row)}. Repair or drop the row, or pass --task=classification."

@@ -139,11 +139,11 @@ def _columns(
         for name, feature in builder.info.features.items()
         if isinstance(feature, tfds.features.Tensor) and feature.shape == ()
     }
-    strings = [name for name, feature in scalars.items() if _kind(feature) == "O"]
+    strings = [name for name, feature in sorted(scalars.items()) if _kind(feature) == "O"]
     classes = [name for name, feature in scalars.items() if isinstance(feature, tfds.features.ClassLabel)]
     texts, label = find_columns(
         f"dataset={dataset!r}",
-        list(scalars),
+        sorted(scalars),
         text_column=text_column or (strings if len(strings) == 1 else ()),
         label_column=label_column or (classes[0] if len(classes) == 1 else ""),
     )

@@ -1,0 +1,153 @@
+"""The parts of a step against NumPy: filling, accumulation, sums over replicas, clipping."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfbert.gradients import accumulate, all_reduce_sum, clip_coefficient, pad_rows
+
+
+def linear_loss(kernel, bias):
+    """Weighted squared error of a linear model: gradients that NumPy can write down."""
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        predictions = tf.linalg.matvec(inputs["x"], kernel) + bias
+        loss = tf.reduce_sum(weights * (predictions - labels) ** 2)
+        return 8.0 * loss, loss, predictions
+
+    return loss_fn
+
+
+def problem(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y, weights = rng.normal(size=(rows, 3)), rng.normal(size=rows), rng.uniform(0, 2, rows)
+    return x.astype(np.float32), y.astype(np.float32), weights.astype(np.float32)
+
+
+@pytest.mark.parametrize("is_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 6])
+def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, is_graph):
+    x, y, weights = problem(6)
+    kernel, bias, unused = tf.Variable([1.0, -2.0, 0.5]), tf.Variable(0.25), tf.Variable([[3.0, 4.0]])
+
+    def run(x, y, weights):
+        return accumulate(
+            linear_loss(kernel, bias),
+            [kernel, bias, unused],
+            {"x": x},
+            y,
+            weights,
+            num_micro_batches=num_micro_batches,
+        )
+
+    grads, loss, predictions = (tf.function(run) if is_graph else run)(*map(tf.constant, (x, y, weights)))
+    error = x.astype(np.float64) @ kernel.numpy() + 0.25 - y
+    np.testing.assert_allclose(grads[0], 8 * 2 * (weights * error) @ x, rtol=1e-5)
+    np.testing.assert_allclose(grads[1], 8 * 2 * (weights * error).sum(), rtol=1e-5)
+    np.testing.assert_array_equal(grads[2], np.zeros((1, 2)))
+    np.testing.assert_allclose(loss, (weights * error**2).sum(), rtol=1e-5)
+    np.testing.assert_allclose(predictions, error + y, rtol=1e-5, atol=1e-6)
+
+
+def test_micro_batches_are_computed_one_after_the_other():
+    """What saves memory: the second must not begin before the first is done."""
+    seen = []
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        tf.py_function(lambda i, rows: seen.append((int(i), rows.numpy().tolist())), [micro_batch, inputs], [])
+        return variable * tf.reduce_sum(inputs), tf.zeros([]), inputs
+
+    variable = tf.Variable(1.0)
+
+    @tf.function
+    def run(rows):
+        return accumulate(loss_fn, [variable], rows, rows, rows, num_micro_batches=3)
+
+    _, _, predictions = run(tf.range(6.0))
+    assert seen == [(0, [0.0, 1.0]), (1, [2.0, 3.0]), (2, [4.0, 5.0])]
+    np.testing.assert_array_equal(predictions, np.arange(6.0))
+
+
+def test_gradients_of_gathered_rows_are_dense_and_sums_are_float32():
+    table, half = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([2], tf.float16))
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        loss = tf.reduce_sum(tf.gather(table, inputs) * tf.cast(half, tf.float32))
+        return loss, loss, inputs
+
+    ids = tf.constant([1, 1, 4, 0])
+    grads, _, _ = accumulate(loss_fn, [table, half], ids, ids, tf.ones([4]), num_micro_batches=2)
+    np.testing.assert_array_equal(grads[0], [[1, 1], [2, 2], [0, 0], [0, 0], [1, 1]])
+    assert [g.dtype for g in grads] == [tf.float32, tf.float32]
+
+
+def test_float16_gradients_are_summed_without_rounding_to_float16():
+    half = tf.Variable(tf.ones([], tf.float16))
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        loss = tf.reduce_sum(inputs * half)
+        return loss, tf.cast(loss, tf.float32), inputs
+
+    # 2048 + 1 is 2048 in float16.
+    rows = tf.constant([2048.0, 1.0, 1.0, 1.0], tf.float16)
+    grads, _, _ = accumulate(loss_fn, [half], rows, rows, tf.ones([4]), num_micro_batches=4)
+    assert float(grads[0]) == 2051.0
+
+
+@pytest.mark.parametrize("rows, multiple, expected", [(5, 4, 8), (4, 4, 4), (0, 3, 3), (0, 1, 1), (7, 1, 7), (1, 4, 4)])
+def test_pad_rows_fills_with_zeros(rows, multiple, expected):
+    structure = {"a": tf.ones([rows, 2, 3]), "b": (tf.fill([rows], 7), tf.fill([rows], True))}
+    padded = pad_rows(structure, tf.constant(rows), multiple)
+    for before, after in zip(tf.nest.flatten(structure), tf.nest.flatten(padded), strict=True):
+        assert after.shape[0] == expected and after.dtype == before.dtype
+        np.testing.assert_array_equal(after[:rows], before)
+        assert not after[rows:].numpy().any()
+
+
+def test_pad_rows_keeps_what_is_known_of_the_shape():
+    @tf.function(input_signature=[tf.TensorSpec([None, 3, None])])
+    def pad(tensor):
+        padded = pad_rows(tensor, tf.shape(tensor)[0], 2)
+        assert padded.shape.as_list() == [None, 3, None]
+        return padded
+
+    assert pad(tf.ones([3, 3, 5])).shape == (4, 3, 5)
+
+
+def test_pad_rows_takes_texts():
+    padded = pad_rows(tf.constant(["a", "b", "c"]), tf.constant(3), 2)
+    assert padded.numpy().tolist() == [b"a", b"b", b"c", b""]
+
+
+@pytest.mark.parametrize(
+    "norm, limit, expected", [(4.0, 1.0, 0.25), (0.5, 1.0, 1.0), (1.0, 1.0, 1.0), (0.0, 1.0, 1.0), (9.0, 0.0, 1.0)]
+)
+def test_clip_coefficient(norm, limit, expected):
+    assert float(clip_coefficient(tf.constant(norm), limit)) == expected
+
+
+def test_clipping_a_norm_that_is_not_finite_hides_nothing():
+    assert np.isnan(float(clip_coefficient(tf.constant(np.nan), 1.0)))
+    gradient = tf.constant([np.inf, 1.0])
+    assert not np.isfinite(gradient * clip_coefficient(tf.linalg.global_norm([gradient]), 1.0)).all()
+
+
+def test_sums_over_replicas():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+    @tf.function
+    def run():
+        def each():
+            replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+            return all_reduce_sum([replica + 1, tf.fill([2], 10 * replica)])
+
+        return strategy.run(each)
+
+    for part, expected in zip(run(), (3.0, [10.0, 10.0]), strict=True):
+        for value in strategy.experimental_local_results(part):
+            np.testing.assert_array_equal(value, expected)
+
+
+def test_one_replica_sums_nothing():
+    tensors = [tf.ones([2])]
+    assert tf.distribute.OneDeviceStrategy("CPU:0").run(lambda: all_reduce_sum(tensors))[0] is tensors[0]

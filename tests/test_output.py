@@ -1,0 +1,139 @@
+"""The output directory: what is refused, what is replaced, what is whole."""
+
+import json
+import os
+import pathlib
+import re
+
+import pytest
+
+from tfbert import output
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RunError, TrainingConfig, UsageError
+
+
+def config_for(directory="", **options):
+    return Config(output=OutputConfig(output_dir=str(directory), **options))
+
+
+def test_the_directory_is_the_one_asked_for(tmp_path):
+    assert output.choose(config_for(tmp_path / "run")) == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    "model, dataset, name", [("scratch/tiny", "", "demo-tiny"), ("some/bert-base", "glue/sst2", "sst2-bert_base")]
+)
+def test_without_one_it_is_named_for_data_model_and_time(model, dataset, name):
+    config = Config(model=ModelConfig(model_name_or_path=model), data=DataConfig(dataset=dataset))
+    chosen = output.choose(config)
+    assert chosen.parent == pathlib.Path("runs")
+    assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", chosen.name)
+
+
+def test_files_are_named_without_their_endings(tmp_path):
+    (tmp_path / "my reviews.tsv.gz").write_text("")
+    config = Config(data=DataConfig(train_file=str(tmp_path / "my reviews.tsv.gz")))
+    assert output.choose(config).name.startswith("my_reviews-tiny-")
+
+
+def check(directory, *, can_resume=False, **options):
+    before = sorted(directory.parent.rglob("*"))
+    try:
+        output.check(directory, config_for(directory, **options), can_resume=can_resume)
+    finally:
+        assert sorted(directory.parent.rglob("*")) == before
+
+
+def test_a_new_or_empty_directory_will_do(tmp_path):
+    check(tmp_path / "new" / "run")
+    (tmp_path / "empty").mkdir()
+    check(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden", output.RUN_CONFIG, output.RESULTS])
+def test_a_directory_that_holds_files_is_refused(name, tmp_path):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / name).write_text("{}")
+    with pytest.raises(UsageError, match="must be new or empty.*--overwrite_output_dir"):
+        check(directory)
+    check(directory, overwrite_output_dir=True)
+
+
+def test_an_unfinished_run_goes_on_and_a_finished_one_does_not(tmp_path):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / output.RUN_CONFIG).write_text(config_for(directory).to_json())
+    check(directory)
+    check(directory, can_resume=True)
+    with pytest.raises(UsageError, match="must be new or empty"):
+        check(directory, resume="never")
+    (directory / output.RESULTS).write_text("{}")
+    with pytest.raises(UsageError, match="a finished run"):
+        check(directory, can_resume=True)
+
+
+def test_a_file_is_no_directory(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UsageError, match="must be a directory"):
+        check(tmp_path / "run", overwrite_output_dir=True)
+
+
+def test_below_a_file_is_no_directory_either(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError):
+        output.check(tmp_path / "file" / "run", config_for(tmp_path / "file" / "run"), can_resume=False)
+
+
+def test_a_directory_that_cannot_be_written(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(os, "access", lambda path, mode: asked.append(pathlib.Path(path)) or False)
+    with pytest.raises(UsageError, match="must be writable"):
+        check(tmp_path / "new" / "run")
+    assert asked == [tmp_path]
+
+
+def test_preparing_takes_an_earlier_runs_files_away_and_no_others(tmp_path):
+    directory = tmp_path / "run"
+    (directory / "checkpoints" / "step-1").mkdir(parents=True)
+    (directory / "tensorboard").mkdir()
+    for name in (output.RESULTS, output.LOG, "config.json", "notes.txt"):
+        (directory / name).write_text("old")
+    config = config_for(directory, overwrite_output_dir=True)
+    output.prepare(directory, config, is_resumed=False)
+    assert sorted(path.name for path in directory.iterdir()) == ["notes.txt", output.RUN_CONFIG]
+    assert Config.from_json((directory / output.RUN_CONFIG).read_text()) == config
+
+
+def test_preparing_a_resumed_run_keeps_its_files(tmp_path):
+    directory = tmp_path / "run"
+    (directory / "checkpoints").mkdir(parents=True)
+    (directory / output.LOG).write_text("{}\n")
+    output.prepare(directory, config_for(directory), is_resumed=True)
+    assert sorted(p.name for p in directory.iterdir()) == ["checkpoints", output.LOG, output.RUN_CONFIG]
+    assert (directory / output.LOG).read_text() == "{}\n"
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="must be writable"):
+        output.prepare(tmp_path / "file" / "run", Config(), is_resumed=False)
+
+
+def test_run_config_is_what_was_run(tmp_path):
+    config = Config(training=TrainingConfig(learning_rate=3e-5, class_weights=(1.0, 2.0)))
+    output.prepare(tmp_path / "run", config, is_resumed=False)
+    assert Config.from_json((tmp_path / "run" / output.RUN_CONFIG).read_text()) == config
+
+
+def test_json_is_replaced_whole(tmp_path, monkeypatch):
+    path = tmp_path / "all_results.json"
+    output.write_json(path, {"eval_accuracy": 0.5})
+    assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}
+
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(RunError, match="No space left on device"):
+        output.write_json(path, {"eval_accuracy": 0.75})
+    assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}
