@@ -8,14 +8,13 @@ Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a ru
 because SIGTERM or SIGINT asked it to, and goes on when the same command is given again.
 """
 
-import logging
-import os
 import sys
 
 from absl import app, flags
 
 import flags as command_flags
 from tfbert.config import Config, Preempted, RunError, UsageError
+from tfbert.quiet import quieten_libraries, stderr_held_back
 
 
 def main() -> int:
@@ -23,7 +22,12 @@ def main() -> int:
     try:
         config = parse(sys.argv)
         quieten_libraries()
-        from tfbert.finetune import finetune  # TensorFlow takes seconds to import: a wrong flag must not wait for it.
+        with stderr_held_back():
+            import tensorflow as tf  # Takes seconds, for which a wrong flag need not wait.
+
+            from tfbert.finetune import finetune
+
+            tf.config.list_physical_devices("GPU")
 
         finetune(config)
     except UsageError as error:
@@ -31,8 +35,7 @@ def main() -> int:
     except RunError as error:
         return fail(error, status=1)
     except Preempted as error:
-        print(f"run_finetune.py: {error}", file=sys.stderr)
-        return 75
+        return fail(error, status=75, kind="")
     return 0
 
 
@@ -50,21 +53,10 @@ def parse(argv: list[str]) -> Config:
     return command_flags.config_from_flags(flags.FLAGS)
 
 
-def quieten_libraries() -> None:
-    """Shows this program's messages and the libraries' errors; a library's own variable overrides."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    # Importing PyTorch and Keras 3 beside TensorFlow costs seconds, and nothing here uses them.
-    os.environ.setdefault("USE_TORCH", "0")
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    logging.getLogger("tfbert").setLevel(logging.INFO)
-
-
-def fail(error: Exception, status: int) -> int:
+def fail(error: Exception, status: int, kind: str = "error: ") -> int:
     """One line for each thing that is wrong."""
     for line in str(error).splitlines():
-        print(f"run_finetune.py: error: {line}", file=sys.stderr)
+        print(f"run_finetune.py: {kind}{line}", file=sys.stderr)
     return status
 
 

@@ -303,8 +303,8 @@ def test_a_closed_pipe_ends_all_workers(start):
         """
     )
     process.stdout.close()
+    assert process.wait(TIMEOUT_SECONDS) == 141
     process.stdout = None
-    assert finish(process)[0] == 141
 
 
 def test_a_program_other_than_python_is_run_as_it_is(capfdbinary):

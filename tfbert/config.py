@@ -16,6 +16,7 @@ Task = Literal["auto", "classification", "regression"]
 Batching = Literal["length_grouped", "padded"]
 LrSchedule = Literal["linear", "cosine", "constant"]
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
+Device = Literal["auto", "gpu", "cpu"]
 Resume = Literal["auto", "never"]
 MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
 
@@ -232,9 +233,13 @@ class RuntimeConfig:
 
     strategy: StrategyName = "one_device"
     """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG."""
+    device: Device = "auto"
+    """`auto`: GPUs where there are any, else the CPU; `gpu`: an error where there is none; `cpu`: leave GPUs alone."""
     num_replicas: int = 0
     """Replicas on this machine. 0: all GPUs with `mirrored` and `multi_worker`, or one CPU replica where there is no
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
+    cluster_timeout_seconds: int = 300
+    """How long a worker of `multi_worker` waits for the others to be there before it fails."""
     mixed_precision: bool = False
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = "auto"
@@ -249,6 +254,9 @@ class RuntimeConfig:
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = _at_least("num_replicas", self.num_replicas, 0)
+        out += _at_least("cluster_timeout_seconds", self.cluster_timeout_seconds, 1)
+        if self.device not in get_args(Device):
+            out.append(_one_of("device", self.device, get_args(Device)))
         if self.strategy not in get_args(StrategyName):
             out.append(_one_of("strategy", self.strategy, get_args(StrategyName)))
         if self.strategy == "one_device" and self.num_replicas > 1:

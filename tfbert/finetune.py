@@ -26,7 +26,7 @@ from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretra
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
 from tfbert.schedule import plan_run, training_plans
-from tfbert.strategy import build_strategy, describe, is_chief
+from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 from tfbert.summary import banner, summary, train_results
 from tfbert.weights import set_weights_dict
 
@@ -54,7 +54,7 @@ def finetune(config: Config) -> dict[str, float]:
     config = config.resolved()
     training = config.training
     policy = runtime.set_up(config.runtime)
-    strategy = build_strategy(config.runtime)
+    strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
     chief = is_chief(strategy)
     say = log.info if chief else log.debug
     micro = micro_batch_size(
@@ -161,7 +161,7 @@ def finetune(config: Config) -> dict[str, float]:
     began = time.perf_counter()
     steps = schedule.total_steps - schedule.first_step
     try:
-        with stop.listening():
+        with stop.listening(), peer_failures_as_run_errors():
             model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     finally:
         run_log.close()

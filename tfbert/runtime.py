@@ -9,7 +9,7 @@ import platform
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.config import RuntimeConfig
+from tfbert.config import RuntimeConfig, UsageError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -19,25 +19,37 @@ def set_up(config: RuntimeConfig) -> str:
 
     Returns:
         The precision policy's name: `float32`, `mixed_float16` or `mixed_bfloat16`.
+
+    Raises:
+        UsageError: for a GPU that was asked for and is not there.
     """
     keep_freed_memory()
-    for gpu in tf.config.list_physical_devices("GPU"):
+    gpus = tf.config.list_physical_devices("GPU")
+    if config.device == "gpu" and not gpus:
+        raise UsageError(
+            "device=gpu needs a GPU that TensorFlow can use. Received: none visible. Check nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
+        )
+    if config.device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        gpus = []
+    for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    policy = precision_policy(config)
+    policy = precision_policy(config, has_gpus=bool(gpus))
     keras.mixed_precision.set_global_policy(policy)
     return policy
 
 
-def precision_policy(config: RuntimeConfig) -> str:
+def precision_policy(config: RuntimeConfig, *, has_gpus: bool) -> str:
     """The Keras policy; `auto` is float16 on a GPU and bfloat16 on a CPU, where float16 arithmetic is emulated."""
     if not config.mixed_precision:
         return "float32"
     if config.mixed_precision_dtype != "auto":
         return f"mixed_{config.mixed_precision_dtype}"
-    return "mixed_float16" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
+    return "mixed_float16" if has_gpus else "mixed_bfloat16"
 
 
 def keep_freed_memory() -> None:

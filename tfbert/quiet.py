@@ -1,0 +1,40 @@
+"""A command's screen without the noise of the libraries below it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+
+def quieten_libraries() -> None:
+    """Shows this program's messages and the libraries' errors; a library's own variable overrides."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # Importing PyTorch and Keras 3 beside TensorFlow costs seconds, and nothing here uses them.
+    os.environ.setdefault("USE_TORCH", "0")
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("tfbert").setLevel(logging.INFO)
+
+
+@contextlib.contextmanager
+def stderr_held_back() -> Iterator[None]:
+    """Shows what is written to stderr only if an exception ends the block: TensorFlow's C++ code logs before it can be
+    told not to."""
+    sys.stderr.flush()
+    kept, held = os.dup(2), tempfile.TemporaryFile()
+    os.dup2(held.fileno(), 2)
+    try:
+        yield
+    except BaseException:
+        held.seek(0)
+        os.write(kept, held.read())
+        raise
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        held.close()
