@@ -15,7 +15,7 @@ from tfbert.data.demo import demo_data
 def bag_of_words_accuracy() -> tuple[float, float]:
     """Accuracy on the training and on the validation set."""
     train, validation = demo_data()
-    model = make_pipeline(CountVectorizer(), LogisticRegression(max_iter=1000))
+    model = make_pipeline(CountVectorizer(), LogisticRegression(solver="liblinear"))
     model.fit(train.text, train.labels)
     return model.score(train.text, train.labels), model.score(validation.text, validation.labels)
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-MODULES = sorted(
-    path.relative_to(ROOT) for top in ("tfbert", "flags") for path in (ROOT / top).rglob("*.py")
-) + [pathlib.Path("run_finetune.py")]
+MODULES = sorted(path.relative_to(ROOT) for top in ("tfbert", "flags") for path in (ROOT / top).rglob("*.py")) + [
+    pathlib.Path("run_finetune.py")
+]
 STANDARD = sys.stdlib_module_names | {"__future__"}
 
 # From the ground up: a module imports from its own floor and those below. Modules not named here must form no circle.
@@ -24,6 +24,8 @@ FLOORS = [
     {"summary"},
     {"finetune"},
 ]
+
+
 def imports(path):
     """(module, names) of each import; those inside functions too, but not those for type checkers."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
@@ -80,9 +82,7 @@ def test_imports_point_down(path):
 
 
 def test_no_module_imports_itself_through_others():
-    graph = {
-        path.with_suffix("").parts[1:]: set(own_imports(path)) for path in MODULES if path.parts[0] == "tfbert"
-    }
+    graph = {path.with_suffix("").parts[1:]: set(own_imports(path)) for path in MODULES if path.parts[0] == "tfbert"}
     graph = {name: {other for other in others if other in graph} for name, others in graph.items()}
     done = set()
 

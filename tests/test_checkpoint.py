@@ -27,7 +27,7 @@ from tfbert.config import (
 from tfbert.finetune import finetune
 
 ROOT = pathlib.Path(__file__).parent.parent
-WORDS = "good bad not very dull fine plot cast the a was film slow bright".split()
+WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 
 
 @pytest.fixture
@@ -50,7 +50,9 @@ def make_config(corpus, name, **runtime):
     """Two epochs of 6 updates: mid-epoch at every odd place, dropout on, the last batch of an epoch short."""
     return Config(
         model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(corpus / "vocab.txt")),
-        data=DataConfig(train_file=str(corpus / "train.tsv"), validation_file=str(corpus / "dev.tsv"), max_seq_length=16),
+        data=DataConfig(
+            train_file=str(corpus / "train.tsv"), validation_file=str(corpus / "dev.tsv"), max_seq_length=16
+        ),
         training=TrainingConfig(global_batch_size=8, num_train_epochs=2, gradient_accumulation_steps=2),
         runtime=RuntimeConfig(**runtime),
         output=OutputConfig(output_dir=str(corpus / name), save_steps=3, eval_steps=2, logging_steps=1),

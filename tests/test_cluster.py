@@ -14,7 +14,9 @@ import time
 
 import pytest
 import tensorflow as tf
+from absl import flags as absl_flags
 
+import flags
 from tfbert import cluster as cluster_module
 from tfbert.cluster import (
     Cluster,
@@ -92,10 +94,10 @@ def test_an_index_may_be_a_string_as_some_operators_write_it():
         (config({"worker": [":1"]}), "address ':1'"),
         (config({"worker": ["http://a:1"]}), "address 'http://a:1'"),
         (config({"worker": [1]}), "address 1"),
-        (config({"worker": ["a:1", "a:1"]}), "Each worker in TF_CONFIG needs an address of its own. Received: 'a:1' twice"),
+        (config({"worker": ["a:1", "a:1"]}), "needs an address of its own. Received: 'a:1' twice"),
         (config({"worker": ["a:1"], "chief": ["a:1"]}), "'a:1' twice"),
         (config({"chief": ["a:1", "b:1"]}, "chief"), "A cluster has at most one chief. Received: 2 of them"),
-        (config({"worker": ["a:1"]}, index=1), "task must be in its cluster. Received: task {\"type\": \"worker\", \"index\": 1}"),
+        (config({"worker": ["a:1"]}, index=1), 'in its cluster. Received: task {"type": "worker", "index": 1}'),
         (config({"worker": ["a:1"]}, index=-1), "with jobs {worker: 1}"),
         (config({"worker": ["a:1"]}, index=None), '"index": null'),
         (config({"worker": ["a:1"]}, index=True), '"index": true'),
@@ -145,7 +147,7 @@ def test_every_slurm_task_sees_the_same_cluster_and_its_own_place(monkeypatch):
         slurm(monkeypatch, node=node, local=local, rank=rank)
         cluster = current_cluster()
         host, port = split_address(cluster.address)
-        assert (host, port - 12000 - 7 * 16) == (node, local)
+        assert (host, port - 13000 - 7 * 16) == (node, local)
         assert (cluster.local_index, cluster.num_local) == (local, 2)
         seen.append((cluster.index, cluster.jobs))
     assert sorted(index for index, _ in seen) == [0, 1, 2, 3]
@@ -159,7 +161,7 @@ def test_slurm_needs_neither_scontrol_nor_nvidia_smi(monkeypatch, tmp_path):
         fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     slurm(monkeypatch, nodes="a,b[01-02]", tasks="1(x3)", node="b02", rank=2, count=3)
-    assert cluster_from_slurm().jobs == {"worker": ("a:12112", "b01:12112", "b02:12112")}
+    assert cluster_from_slurm().jobs == {"worker": ("a:13112", "b01:13112", "b02:13112")}
 
 
 def test_slurm_jobs_of_one_node_use_ports_of_their_own(monkeypatch):
@@ -168,7 +170,7 @@ def test_slurm_jobs_of_one_node_use_ports_of_their_own(monkeypatch):
         slurm(monkeypatch, nodes="a", tasks="1", node="a", count=1, job=job)
         ports.add(split_address(cluster_from_slurm().address)[1])
     assert len(ports) == 100
-    assert min(ports) >= 12000 and max(ports) + 16 <= 32768
+    assert min(ports) >= 13000 and max(ports) + 16 <= 32768
 
 
 def test_tf_config_comes_before_slurm(monkeypatch):
@@ -190,6 +192,36 @@ def test_contradicting_slurm_variables(monkeypatch, wrong):
     slurm(monkeypatch, **wrong)
     with pytest.raises(UsageError, match="SLURM's variables must describe one step. Received: SLURM_PROCID=0"):
         current_cluster()
+
+
+@pytest.mark.parametrize("status", [0, 1, 75])
+@pytest.mark.parametrize("script", sorted((ROOT / "docs" / "slurm").glob("*.sbatch")), ids=lambda path: path.stem)
+def test_batch_scripts_pass_flags_that_exist_and_requeue_what_was_preempted(tmp_path, script, status):
+    programs = {"srun": f'printf "%s\\n" "$@" > srun.args; exit {status}', "scontrol": 'echo "$@" > scontrol.args'}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).touch()
+    env = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+        "SLURM_SUBMIT_DIR": str(tmp_path),
+        "SLURM_CPUS_PER_TASK": "8",
+        "MODEL": str(tmp_path),
+        "DATA": str(tmp_path),
+    }
+    done = subprocess.run(["bash", script, "--seed=3"], env=env, cwd=tmp_path, timeout=20)
+    assert done.returncode == status
+    requeued = tmp_path / "scontrol.args"
+    assert (requeued.read_text() if requeued.exists() else "") == ("requeue 7\n" if status == 75 else "")
+    arguments = (tmp_path / "srun.args").read_text().splitlines()
+    assert arguments[:3] == ["--kill-on-bad-exit=0", "python", "run_finetune.py"]
+    values = absl_flags.FlagValues()
+    flags.define_flags(values)
+    assert values(arguments[2:]) == ["run_finetune.py"]
+    config = flags.config_from_flags(values)
+    assert (config.runtime.seed, config.output.output_dir) == (3, "runs/7")
 
 
 # --- waiting for peers
@@ -268,8 +300,8 @@ def test_a_lone_worker_waits_for_nobody():
 
 
 @pytest.mark.parametrize(
-    "value, ids", [("", []), ("-1", []), ("0, 2", ["0", "2"]), ("1,-1,2", ["1"]), ("GPU-8932,MIG-1", ["GPU-8932", "MIG-1"])]
-)  # fmt: skip
+    "value, ids", [("", []), ("-1", []), ("0, 2", ["0", "2"]), ("1,-1,2", ["1"]), ("GPU-8,MIG-1", ["GPU-8", "MIG-1"])]
+)
 def test_cuda_visible_devices(monkeypatch, value, ids):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     assert visible_gpus() == ids

@@ -1,9 +1,6 @@
 """The built-in corpus: always the same, balanced, without repeats, and out of reach for a bag of words."""
 
 import hashlib
-import pathlib
-import subprocess
-import sys
 
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -16,8 +13,8 @@ from tfbert.data.sources import load_data
 
 def test_sizes_balance_and_no_repeats():
     train, validation = demo_data()
-    assert (len(train), len(validation)) == (8000, 1000)
-    assert len({*train.text, *validation.text}) == 9000
+    assert (len(train), len(validation)) == (10000, 1000)
+    assert len({*train.text, *validation.text}) == 11000
     for table in (train, validation):
         assert table.labels.count("positive") == table.labels.count("negative") == len(table) / 2
     lengths = {len(text.split()) for text in train.text}
@@ -25,23 +22,12 @@ def test_sizes_balance_and_no_repeats():
     assert max(lengths) >= 25
 
 
-def digest() -> str:
-    return hashlib.sha256("\n".join(text for table in demo_data() for text in table.text).encode()).hexdigest()
-
-
-def test_the_same_in_every_process():
-    code = "from tests.test_demo import digest; print(digest())"
-    root = pathlib.Path(__file__).parents[1]
-    for hash_seed in ("1", "2"):
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=root,
-            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert run.stdout.strip() == digest()
+def test_the_same_everywhere():
+    """In every process, whatever the hash seed, and on Python 3.10 to 3.13: scores on it can be compared."""
+    text = "\n".join(text for table in demo_data() for text in table.text)
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "63051185315b332cb3a436ebe2799497ad2b7b9e24327a20abb9232898b5aef2"
+    )
 
 
 def test_sentences_read_right():
@@ -62,7 +48,7 @@ def test_sentences_read_right():
 
 def test_counting_words_is_not_enough():
     train, validation = demo_data()
-    model = make_pipeline(CountVectorizer(), LogisticRegression(max_iter=1000)).fit(train.text, train.labels)
+    model = make_pipeline(CountVectorizer(), LogisticRegression(solver="liblinear")).fit(train.text, train.labels)
     assert model.score(validation.text, validation.labels) <= 0.85
 
 

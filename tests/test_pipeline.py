@@ -110,14 +110,18 @@ def test_a_worker_reads_its_own_replicas_only():
     examples, plans = make_examples(), lambda: iter([plan_of()])
     everything = read(examples, plans, range(4), 4)
     first, second = (read(examples, plans, replicas, 4) for replicas in (range(0, 2), range(2, 4)))
-    merged = [batch for step in range(3) for batch in (*first[2 * step : 2 * step + 2], *second[2 * step : 2 * step + 2])]
+    merged = [
+        batch for step in range(3) for batch in (*first[2 * step : 2 * step + 2], *second[2 * step : 2 * step + 2])
+    ]
     tf.nest.map_structure(np.testing.assert_array_equal, merged, everything)
 
 
 def test_distributed_replicas_get_what_the_plan_says():
     examples, plan = make_examples(), plan_of()
     one, two = (
-        tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)]) if count > 1 else tf.distribute.get_strategy()
+        tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)])
+        if count > 1
+        else tf.distribute.get_strategy()
         for count in (1, 2)
     )
     batches = {}

@@ -80,9 +80,7 @@ def test_each_width_is_the_smallest_allowed_that_holds_the_batch(widths, grouped
 
 def test_grouping_pads_little_and_free_shuffling_much():
     lengths = lengths_of(GROUP_BATCHES * 8 * 2, longest=100)
-    padded = [
-        sum(plan(lengths, grouped=grouped).widths.astype(int)) * 8 / lengths.sum() for grouped in (True, False)
-    ]
+    padded = [sum(plan(lengths, grouped=grouped).widths.astype(int)) * 8 / lengths.sum() for grouped in (True, False)]
     assert padded[0] < 1.05 < 1.5 < padded[1]
 
 

@@ -1,10 +1,10 @@
 """Distributed fine-tuning of BERT classifiers in TensorFlow.
 
-    import tf_keras as keras, tfbert
-    with strategy.scope():
-        model = tfbert.FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
-        model.compile(optimizer=..., loss=..., metrics=[...])
-    model.fit(train_ds, epochs=3)
+import tf_keras as keras, tfbert
+with strategy.scope():
+    model = tfbert.FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
+    model.compile(optimizer=..., loss=..., metrics=[...])
+model.fit(train_ds, epochs=3)
 """
 
 import importlib

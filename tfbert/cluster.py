@@ -35,7 +35,8 @@ _SLURM_VARIABLES = (
     "SLURM_STEP_TASKS_PER_NODE",
     "SLURMD_NODENAME",
 )
-_FIRST_SLURM_PORT, _NUM_SLURM_PORTS = 12000, 20000
+# Above those SLURM is often told to use for MPI, below those the kernel hands out to clients.
+_FIRST_SLURM_PORT, _NUM_SLURM_PORTS, _PORTS_PER_SLURM_JOB = 13000, 19200, 16
 _FIRST_REPORT_SECONDS, _REPORT_SECONDS = 10.0, 60.0
 _PROBE_SECONDS, _PAUSE_SECONDS = 2.0, 0.2
 
@@ -146,15 +147,18 @@ def cluster_from_slurm() -> Cluster:
             "Under SLURM, multi_worker must run in a step that srun started. "
             f"Received: no {', '.join(missing)} in the environment. Put srun in front of the command."
         )
-    from tensorflow.distribute.cluster_resolver import SlurmClusterResolver
+    import tensorflow as tf
 
-    # Jobs that share a node get ports of their own, below those the kernel hands out to clients.
-    port = _FIRST_SLURM_PORT + int(os.environ.get("SLURM_JOB_ID") or 0) * 16 % _NUM_SLURM_PORTS
+    # Jobs that share a node get ports of their own.
+    job_id = int(os.environ.get("SLURM_JOB_ID") or 0)
+    port = _FIRST_SLURM_PORT + job_id * _PORTS_PER_SLURM_JOB % _NUM_SLURM_PORTS
     node, local_index = os.environ["SLURMD_NODENAME"], int(os.environ["SLURM_LOCALID"])
     try:
         # The resolver would ask nvidia-smi for the GPUs and fails without any; it needs as many as tasks to list all.
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
-        resolver = SlurmClusterResolver(port_base=port, gpus_per_node=num_tasks, gpus_per_task=1, auto_set_gpu=False)
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            port_base=port, gpus_per_node=num_tasks, gpus_per_task=1, auto_set_gpu=False
+        )
         addresses = tuple(resolver.cluster_spec().as_dict()["worker"])
         index = addresses.index(f"{node}:{port + local_index}")
     except (ValueError, RuntimeError) as error:

@@ -109,6 +109,11 @@ def finetune(config: Config) -> dict[str, float]:
         model.create_variables()
     if resumed:
         check_identity(resumed.identity, identity, checkpoints.directory)
+        if resumed.step >= schedule.total_steps:
+            raise UsageError(
+                f"A run goes on towards its last update. Received: {checkpoints.directory} at step {resumed.step} of "
+                f"{schedule.total_steps}. Pass more --num_train_epochs or --max_steps, or --overwrite_output_dir."
+            )
         checkpoints.restore(model, resumed)
 
     # Everything given has been found usable: from here on files are written.

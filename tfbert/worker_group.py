@@ -135,7 +135,8 @@ class WorkerGroup:
     Args:
         command: Program and arguments.
         environments: One environment a worker.
-        grace_seconds: How long workers may take to end after one failed; twice this after a signal to us.
+        grace_seconds: How long workers may take to end after one failed; twice this where they may be
+            saving, after a signal.
         signals: Where signals to us arrive.
         output: Where the workers' output goes.
     """
@@ -217,7 +218,9 @@ class WorkerGroup:
                     if len(failures) == 1 and not self._signals.received:
                         ending = "; ending the others" if self._running else ""
                         self._output.say(f"worker {worker.index} {_in_words(status)}{ending}")
-                        self._end(signal.SIGTERM, self._grace_seconds)
+                        # A worker that was told to stop has told the others too, and they may be saving.
+                        patience = 2 if status == PREEMPTED_STATUS else 1
+                        self._end(signal.SIGTERM, patience * self._grace_seconds)
             if self._output.closed and self._deadline == float("inf"):
                 failures.append(128 + signal.SIGPIPE)
                 self._end(signal.SIGTERM, self._grace_seconds)

@@ -1,0 +1,171 @@
+"""Dropout noise: the rate and scale it promises, and what it does and does not depend on."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.models import random_batch, tiny_bert
+from tfbert.dropout import KeyedDropout, drop, noise_key
+
+
+def key(seed=1, step=2, replica=0, micro_batch=0):
+    return noise_key(seed, tf.constant(step, tf.int64), tf.constant(replica), tf.constant(micro_batch))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_kept_values_are_scaled_and_the_rate_is_kept(rate, dtype):
+    inputs = tf.ones([200_001], dtype)
+    out = drop(inputs, rate, key())
+    assert out.dtype == inputs.dtype and out.shape == inputs.shape
+    values = out.numpy().astype(np.float64)
+    kept = values != 0
+    assert abs(kept.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / len(values))
+    used = round(rate * 65536) / 65536
+    assert set(values[kept]) == {float(tf.cast(1 / (1 - used), dtype))}
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1 - 1e-6])
+def test_extreme_rates_stay_finite_and_drop_something_or_keep_something(rate):
+    values = drop(tf.ones([1_000_000]), rate, key()).numpy()
+    assert np.isfinite(values).all()
+    assert 0 < (values != 0).sum() < len(values)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [7], [3, 5], [2, 3, 4], [0, 4]])
+def test_any_shape(shape):
+    assert drop(tf.ones(shape), 0.5, key()).shape == shape
+
+
+def test_dropped_places_hide_infinity_and_nan():
+    out = drop(tf.fill([100], np.inf), 0.5, key()).numpy()
+    assert set(out) == {0.0, np.inf}
+
+
+def test_neighbours_are_independent():
+    """Two elements share a 32-bit word: its halves must not be correlated."""
+    kept = (drop(tf.ones([100_000]), 0.5, key()).numpy() != 0).reshape(-1, 2)
+    assert abs(np.corrcoef(kept.T)[0, 1]) < 0.03
+
+
+def test_the_gradient_is_the_mask():
+    inputs = tf.random.stateless_normal([50], [0, 0])
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        out = drop(inputs, 0.25, key())
+    np.testing.assert_allclose(tape.gradient(out, inputs), np.where(out != 0, 1 / 0.75, 0), rtol=1e-6)
+
+
+def test_xla_draws_the_same_bits():
+    inputs = tf.ones([1001])
+    compiled = tf.function(lambda inputs, key: drop(inputs, 0.3, key), jit_compile=True)
+    np.testing.assert_array_equal(compiled(inputs, key()), drop(inputs, 0.3, key()))
+
+
+def test_a_key_depends_on_each_of_its_parts():
+    keys = {
+        tuple(key(seed, step, replica, micro).numpy())
+        for seed in range(3)
+        for step in range(3)
+        for replica in range(3)
+        for micro in range(3)
+    }
+    assert len(keys) == 81
+
+
+def layers():
+    return [
+        keras.layers.Dropout(0.5),
+        keras.layers.SpatialDropout1D(0.5),
+        keras.layers.GaussianNoise(1.0),
+        keras.layers.GaussianDropout(0.5),
+        keras.layers.AlphaDropout(0.5),
+    ]
+
+
+@pytest.mark.parametrize("index", range(5), ids=[type(layer).__name__ for layer in layers()])
+def test_every_random_layer_takes_its_noise_from_the_key(index):
+    model = keras.Sequential([keras.layers.Input([6, 8]), layers()[index]])
+    dropout = KeyedDropout(model)
+
+    @tf.function
+    def run(inputs, key):
+        with dropout.keyed(key):
+            return model(inputs, training=True)
+
+    inputs = tf.random.stateless_normal([4, 6, 8], [3, 4])
+    first = run(inputs, key())
+    assert np.isfinite(first).all() and (first != inputs).numpy().any()
+    np.testing.assert_array_equal(run(inputs, key()), first)
+    assert (run(inputs, key(step=3)) != first).numpy().any()
+    np.testing.assert_array_equal(model(inputs, training=False), inputs)
+
+
+def test_spatial_dropout_drops_whole_channels():
+    model = keras.Sequential([keras.layers.Input([6, 8]), keras.layers.SpatialDropout1D(0.5)])
+    with KeyedDropout(model).keyed(key()):
+        out = model(tf.ones([16, 6, 8]), training=True).numpy()
+    assert set(out.reshape(-1)) == {0.0, 2.0}
+    assert (out == out[:, :1]).all()
+
+
+def test_layers_draw_different_noise():
+    inputs = keras.Input([1000])
+    branches = [keras.layers.Dropout(0.5)(inputs) for _ in range(2)]
+    model = keras.Model(inputs, branches)
+    with KeyedDropout(model).keyed(key()):
+        one, other = model(tf.ones([1, 1000]), training=True)
+    assert 0.4 < np.mean(one.numpy() == other.numpy()) < 0.6
+
+
+def test_without_a_key_the_layers_are_keras_own():
+    """A wrapped model that is then trained by other means still has noise, and new noise each time."""
+    model = keras.Sequential([keras.layers.Input([100]), keras.layers.Dropout(0.5)])
+    KeyedDropout(model)
+    one, other = (model(tf.ones([1, 100]), training=True).numpy() for _ in range(2))
+    assert set(one.reshape(-1)) == {0.0, 2.0} and (one != other).any()
+
+
+def test_taking_over_twice_is_taking_over_once():
+    model = keras.Sequential([keras.layers.Input([100]), keras.layers.Dropout(0.5)])
+    outputs = []
+    for _ in range(2):
+        with KeyedDropout(model).keyed(key()):
+            outputs.append(model(tf.ones([1, 100]), training=True).numpy())
+    np.testing.assert_array_equal(*outputs)
+    np.testing.assert_array_equal(model(tf.ones([1, 100]), training=False), 1.0)
+
+
+def test_nothing_is_added_to_what_the_model_saves(tmp_path):
+    def build():
+        model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dropout(0.5), keras.layers.Dense(2)])
+        return model
+
+    model = build()
+    names = [v.name for v in model.variables]
+    KeyedDropout(model)
+    assert [v.name for v in model.variables] == names
+    model.save_weights(tmp_path / "w.weights.h5")
+    build().load_weights(tmp_path / "w.weights.h5")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(tf.ones([1, 4])), model(tf.ones([1, 4])))
+
+
+def test_berts_noise_is_a_function_of_the_key():
+    model = tiny_bert(dropout=0.3)
+    dropout = KeyedDropout(model)
+    inputs, _, _ = random_batch(4)
+
+    @tf.function
+    def run(key):
+        with dropout.keyed(key):
+            return model(inputs, training=True).logits
+
+    first = run(key())
+    np.testing.assert_array_equal(run(key()), first)
+    for other in (key(seed=5), key(step=5), key(replica=1), key(micro_batch=1)):
+        assert np.abs(run(other) - first).max() > 1e-3
+    plain = model(inputs, training=False).logits
+    assert np.abs(plain - first).max() > 1e-3

@@ -1,0 +1,535 @@
+"""FineTuner from a user's own code: what plain Keras does on one device, it does too, under any split."""
+
+import keras as keras3
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.models import random_batch, tiny_bert
+from tfbert.finetuner import FineTuner
+
+ROWS, FEATURES, CLASSES = 40, 5, 3
+
+
+def strategy_of(replicas):
+    if replicas == 1:
+        return tf.distribute.get_strategy()
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+
+
+def classifier(outputs=CLASSES, activation=None, regularizer=None, seed=3, width=FEATURES):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [
+            keras.layers.Input([width]),
+            keras.layers.Dense(8, activation="tanh", kernel_regularizer=regularizer),
+            keras.layers.Dense(outputs, activation=activation, bias_regularizer=regularizer),
+        ]
+    )
+
+
+def data(rows=ROWS, classes=CLASSES, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, FEATURES)).astype(np.float32)
+    return x, np.argmax(x[:, :classes], axis=1).astype(np.int32)
+
+
+def sgd():
+    return keras.optimizers.SGD(0.3, momentum=0.9)
+
+
+def logits_loss():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def train(make_model, x, y, *, wrap=True, replicas=1, options=None, compiled=None, **fit):
+    """Weights, history and trained model, after `fit` through FineTuner or of the plain model itself."""
+    strategy = strategy_of(replicas if wrap else 1)
+    with strategy.scope():
+        model = make_model()
+        trained = FineTuner(model, **(options or {})) if wrap else model
+        settings = {"optimizer": sgd(), "loss": logits_loss()}
+        settings |= {key: value() if callable(value) else value for key, value in (compiled or {}).items()}
+        trained.compile(**settings)
+    fit = {"batch_size": 10, "epochs": 2, "shuffle": False, "verbose": 0} | fit
+    history = trained.fit(x, y, **fit)
+    return [w.numpy() for w in model.weights], history.history, trained
+
+
+def assert_like_keras(make_model, x, y, *, replicas=1, options=None, compiled=None, atol=2e-6, **fit):
+    expected, expected_history, _ = train(make_model, x, y, wrap=False, compiled=compiled, **fit)
+    found, history, trained = train(make_model, x, y, replicas=replicas, options=options, compiled=compiled, **fit)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=atol)
+    assert history.keys() == expected_history.keys()
+    for name, values in expected_history.items():
+        np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+    return trained
+
+
+SPLITS = pytest.mark.parametrize("replicas, micro_batches", [(1, 1), (1, 3), (2, 2)])
+
+
+# Losses.
+
+
+@pytest.mark.parametrize(
+    "loss, outputs, activation, labels",
+    [
+        ("sparse_categorical_crossentropy", CLASSES, "softmax", "classes"),
+        ("SparseCategoricalCrossentropy", CLASSES, "softmax", "column"),
+        ("categorical_crossentropy", CLASSES, "softmax", "one_hot"),
+        ("binary_crossentropy", 1, "sigmoid", "binary"),
+        ("binary_crossentropy", 1, "sigmoid", "column_binary"),
+        ("mean_squared_error", 1, None, "float"),
+        ("mse", 1, None, "classes"),
+        ("mse", CLASSES, None, "one_hot"),
+        (lambda: keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), 3, None, "one_hot"),
+        (lambda: keras.losses.BinaryCrossentropy(from_logits=True), 1, None, "column_binary"),
+        (lambda: keras.losses.Huber(), 1, None, "float"),
+        (lambda: keras.losses.CosineSimilarity(), CLASSES, None, "one_hot"),
+    ],
+)
+def test_keras_losses_give_keras_weights(loss, outputs, activation, labels):
+    x, y = data()
+    labels = {
+        "classes": y,
+        "column": y[:, None],
+        "one_hot": np.eye(CLASSES, dtype=np.float32)[y],
+        "binary": (y > 0).astype(np.int32),
+        "column_binary": (y > 0).astype(np.float32)[:, None],
+        "float": x[:, 0] * 2 - x[:, 1],
+    }[labels]
+    assert_like_keras(
+        lambda: classifier(outputs, activation),
+        x,
+        labels,
+        compiled={"loss": loss},
+        options={"gradient_accumulation_steps": 2},
+    )
+
+
+def test_a_users_own_loss_function():
+    def loss(labels, predictions):
+        return tf.reduce_mean(tf.abs(tf.one_hot(tf.cast(labels[:, 0], tf.int32), CLASSES) - predictions), axis=-1)
+
+    assert_like_keras(classifier, *data(), compiled={"loss": lambda: loss}, options={"gradient_accumulation_steps": 2})
+
+
+@SPLITS
+def test_a_loss_for_every_position_of_a_sequence(replicas, micro_batches):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 7, FEATURES)).astype(np.float32)
+    y = rng.integers(0, CLASSES, (12, 7)).astype(np.int32)
+
+    def tagger():
+        keras.utils.set_random_seed(1)
+        return keras.Sequential([keras.layers.Input([7, FEATURES]), keras.layers.Dense(CLASSES)])
+
+    for weights in (None, rng.uniform(0.5, 2, (12, 7)).astype(np.float32)):
+        assert_like_keras(
+            tagger,
+            x,
+            y,
+            sample_weight=weights,
+            batch_size=6,
+            replicas=replicas,
+            options={"gradient_accumulation_steps": micro_batches},
+        )
+
+
+# Weights of rows.
+
+
+@SPLITS
+def test_class_weight(replicas, micro_batches):
+    assert_like_keras(
+        classifier,
+        *data(),
+        class_weight={0: 0.5, 1: 2.0, 2: 3.0},
+        replicas=replicas,
+        options={"gradient_accumulation_steps": micro_batches},
+    )
+
+
+@SPLITS
+def test_sample_weight(replicas, micro_batches):
+    weights = np.random.default_rng(5).uniform(0.1, 3, ROWS)
+    assert_like_keras(
+        classifier,
+        *data(),
+        sample_weight=weights,
+        replicas=replicas,
+        compiled={"metrics": ["accuracy"], "weighted_metrics": lambda: [keras.metrics.SparseCategoricalAccuracy("w")]},
+        options={"gradient_accumulation_steps": micro_batches},
+    )
+
+
+def test_rows_without_weight_count_for_nothing():
+    """As if they were not there; plain Keras would divide by them."""
+    x, y = data()
+    weights = np.tile([1.0, 1.0, 0.0, 1.0, 0.0], ROWS // 5)
+    found, history, _ = train(classifier, x, y, sample_weight=weights, options={"gradient_accumulation_steps": 2})
+    kept = weights > 0
+    expected, expected_history, _ = train(classifier, x[kept], y[kept], wrap=False, batch_size=6)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+    np.testing.assert_allclose(history["loss"], expected_history["loss"], atol=1e-5)
+
+
+def test_a_nan_in_a_row_without_weight_does_no_harm():
+    x, y = data()
+    weights = np.ones(ROWS)
+    weights[7] = 0.0
+    found, _, _ = train(classifier, x, y, sample_weight=weights, batch_size=ROWS)
+    spoilt = x.copy()
+    spoilt[7] = 1e30  # Finite, but its loss need not be.
+    again, _, _ = train(classifier, spoilt, y, sample_weight=weights, batch_size=ROWS)
+    for one, other in zip(again, found, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+# Metrics, evaluation, prediction.
+
+
+@SPLITS
+def test_metrics_are_keras_own(replicas, micro_batches):
+    x, y = data()
+    metrics = {
+        "metrics": lambda: ["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(2, name="top2")],
+        "weighted_metrics": lambda: [keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="entropy")],
+    }
+    trained = assert_like_keras(
+        classifier,
+        x,
+        y,
+        compiled=metrics,
+        class_weight={0: 1.0, 1: 2.0, 2: 0.5},
+        validation_data=data(23, seed=1),
+        replicas=replicas,
+        options={"gradient_accumulation_steps": micro_batches},
+    )
+    assert [metric.name for metric in trained.metrics] == ["loss", "accuracy", "top2", "entropy"]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("rows", [1, 17, 40])
+def test_evaluate_and_predict_are_the_wrapped_models(rows, replicas):
+    x, y = data(rows)
+    with strategy_of(replicas).scope():
+        model = classifier()
+        trained = FineTuner(model, gradient_accumulation_steps=4)
+        trained.compile("sgd", logits_loss(), metrics=["accuracy"])
+        model.compile("sgd", logits_loss(), metrics=["accuracy"])
+    weights = np.linspace(0.5, 1.5, rows)
+    for options in ({}, {"sample_weight": weights}):
+        expected = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True, **options)
+        found = trained.evaluate(x, y, batch_size=8, verbose=0, return_dict=True, **options)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert found[name] == pytest.approx(value, abs=1e-6), name
+    np.testing.assert_allclose(trained.predict(x, batch_size=8, verbose=0), model(x), atol=1e-6)
+
+
+def test_bert_predicts_its_logits():
+    inputs, labels, _ = random_batch(7)
+    model = tiny_bert()
+    trained = FineTuner(model)
+    trained.compile("adam", logits_loss(), metrics=["accuracy"])
+    logits = model(inputs).logits.numpy()
+    np.testing.assert_allclose(trained.predict(inputs, batch_size=4, verbose=0), logits, atol=1e-5)
+    result = trained.evaluate(inputs, labels, batch_size=4, verbose=0, return_dict=True)
+    expected = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True).numpy().mean()
+    assert result["loss"] == pytest.approx(expected, abs=1e-5)
+    assert result["accuracy"] == pytest.approx((logits.argmax(1) == labels).mean())
+
+
+# Regularisation.
+
+
+@SPLITS
+def test_regularisation_is_added_once_however_the_batch_is_split(replicas, micro_batches):
+    assert_like_keras(
+        lambda: classifier(regularizer=keras.regularizers.l2(0.1)),
+        *data(),
+        validation_data=data(11, seed=1),
+        replicas=replicas,
+        options={"gradient_accumulation_steps": micro_batches},
+    )
+
+
+# Optimizers.
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        sgd,
+        lambda: keras.optimizers.Adam(0.05),
+        lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1),
+        lambda: keras.optimizers.RMSprop(0.01),
+        lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 2, 0.5)),
+        lambda: "adagrad",
+        lambda: keras.optimizers.legacy.SGD(0.3, momentum=0.9),
+        lambda: keras.optimizers.legacy.Adam(0.05),
+    ],
+    ids=["sgd", "adam", "adamw", "rmsprop", "schedule", "name", "legacy sgd", "legacy adam"],
+)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_keras_optimizers(optimizer, replicas):
+    trained = assert_like_keras(
+        classifier,
+        *data(),
+        compiled={"optimizer": optimizer},
+        replicas=replicas,
+        options={"gradient_accumulation_steps": 5},
+        atol=1e-5,
+    )
+    assert int(trained.optimizer.iterations.numpy()) == 8
+
+
+# Models.
+
+
+def test_a_model_that_is_built_by_its_first_batch():
+    class Late(keras.Model):
+        def __init__(self):
+            super().__init__()
+            keras.utils.set_random_seed(1)
+            self.hidden, self.out = keras.layers.Dense(4, "relu"), keras.layers.Dense(CLASSES)
+
+        def call(self, inputs):
+            return self.out(self.hidden(inputs))
+
+    for replicas in (1, 2):
+        # A new name for each, so that both models draw the same first weights.
+        assert_like_keras(Late, *data(), replicas=replicas, options={"gradient_accumulation_steps": 2})
+
+
+def test_frozen_layers_stay_and_can_be_thawed():
+    with strategy_of(2).scope():
+        model = classifier()
+        model.layers[0].trainable = False
+        trained = FineTuner(model, gradient_accumulation_steps=2)
+        trained.compile(sgd(), logits_loss())
+    before = [w.numpy() for w in model.weights]
+    trained.fit(*data(), batch_size=10, verbose=0)
+    moved = [bool((w.numpy() != b).any()) for w, b in zip(model.weights, before, strict=True)]
+    assert moved == [False, False] + [True] * (len(moved) - 2) or moved == [True, True, False, False]
+    model.layers[0].trainable = True
+    with strategy_of(1).scope() if False else trained.distribute_strategy.scope():
+        trained.compile(sgd(), logits_loss())
+    before = [w.numpy() for w in model.weights]
+    trained.fit(*data(), batch_size=10, verbose=0)
+    assert all((w.numpy() != b).any() for w, b in zip(model.weights, before, strict=True))
+
+
+def test_compiling_again_takes_the_new_optimizer():
+    model = classifier()
+    trained = FineTuner(model)
+    trained.compile(keras.optimizers.SGD(1e-6), logits_loss())
+    trained.fit(*data(), batch_size=10, verbose=0)
+    before = [w.numpy() for w in model.weights]
+    trained.compile(keras.optimizers.Adam(0.1), logits_loss())
+    trained.fit(*data(), batch_size=ROWS, verbose=0)
+    for variable, start in zip(model.weights, before, strict=True):
+        np.testing.assert_allclose(np.abs(variable.numpy() - start), 0.1, rtol=1e-2)  # Adam's first step.
+
+
+def test_a_recurrent_model_with_a_mask():
+    def tagger():
+        keras.utils.set_random_seed(1)
+        return keras.Sequential(
+            [
+                keras.layers.Input([9], dtype=tf.int32),
+                keras.layers.Embedding(20, 4, mask_zero=True),
+                keras.layers.LSTM(4),
+                keras.layers.Dense(CLASSES),
+            ]
+        )
+
+    rng = np.random.default_rng(0)
+    x = np.where(np.arange(9) < rng.integers(2, 9, (ROWS, 1)), rng.integers(1, 20, (ROWS, 9)), 0).astype(np.int32)
+    assert_like_keras(tagger, x, x.max(1) % CLASSES, options={"gradient_accumulation_steps": 2}, epochs=1)
+
+
+def test_several_named_inputs():
+    def make():
+        keras.utils.set_random_seed(1)
+        a, b = keras.Input([2], name="a"), keras.Input([3], name="b")
+        return keras.Model({"a": a, "b": b}, keras.layers.Dense(CLASSES)(keras.layers.Concatenate()([a, b])))
+
+    x, y = data()
+    assert_like_keras(make, {"a": x[:, :2], "b": x[:, 2:]}, y, replicas=2, options={"gradient_accumulation_steps": 2})
+
+
+@pytest.mark.parametrize("replicas, micro_batches", [(1, 1), (2, 3)])
+def test_a_model_of_raw_texts(replicas, micro_batches):
+    texts = np.array(["good film", "bad film", "dull", "bright and good", "bad bad plot"] * 8, dtype=object)
+    labels = np.array([1, 0, 0, 1, 0] * 8)
+
+    def make():
+        keras.utils.set_random_seed(1)
+        vocabulary = ["good", "bad", "film", "dull", "bright", "plot"]
+        return keras.Sequential(
+            [
+                keras.layers.Input([], dtype=tf.string),
+                keras.layers.TextVectorization(vocabulary=vocabulary, output_sequence_length=4),
+                keras.layers.Embedding(9, 4),
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(2),
+            ]
+        )
+
+    options = {"gradient_accumulation_steps": micro_batches}
+    expected, _, _ = train(make, tf.constant(texts), labels, wrap=False)
+    found, _, _ = train(make, tf.constant(texts), labels, replicas=replicas, options=options)
+    for one, other in zip(found, expected, strict=True):
+        if one.dtype == np.float32:
+            np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+# Ways of running.
+
+
+@pytest.mark.parametrize("setting", [{"run_eagerly": True}, {"steps_per_execution": 2}], ids=lambda s: next(iter(s)))
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_other_ways_to_run_a_step(setting, replicas):
+    if replicas == 2 and "run_eagerly" in setting:
+        pytest.skip("tf_keras itself runs eagerly under no MirroredStrategy of several devices")
+    assert_like_keras(
+        classifier,
+        *data(),
+        compiled=setting,
+        replicas=replicas,
+        options={"gradient_accumulation_steps": 2},
+    )
+
+
+@SPLITS
+def test_train_on_batch_and_datasets(replicas, micro_batches):
+    x, y = data()
+    expected, history, _ = train(classifier, x, y, wrap=False, epochs=1)
+    options = {"gradient_accumulation_steps": micro_batches}
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
+    found, found_history, _ = train(
+        classifier, dataset, None, batch_size=None, epochs=1, replicas=replicas, options=options
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+    np.testing.assert_allclose(found_history["loss"], history["loss"], atol=1e-5)
+    with strategy_of(replicas).scope():
+        model = classifier()
+        trained = FineTuner(model, **options)
+        trained.compile(sgd(), logits_loss())
+    for start in range(0, ROWS, 10):
+        trained.train_on_batch(x[start : start + 10], y[start : start + 10])
+    for one, other in zip(model.weights, expected, strict=True):
+        np.testing.assert_allclose(one.numpy(), other, atol=2e-6)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_standard_callbacks(replicas, tmp_path):
+    x, y = data()
+    with strategy_of(replicas).scope():
+        model = classifier()
+        trained = FineTuner(model, gradient_accumulation_steps=2)
+        trained.compile(keras.optimizers.SGD(5.0), logits_loss(), metrics=["accuracy"])
+    history = trained.fit(
+        x,
+        y,
+        batch_size=10,
+        epochs=12,
+        verbose=0,
+        shuffle=False,
+        validation_data=(x, (y + 1) % CLASSES),  # Learning makes it worse.
+        callbacks=[
+            keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True, start_from_epoch=0),
+            keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.1, patience=1, min_delta=100.0),
+            keras.callbacks.ModelCheckpoint(str(tmp_path / "epoch-{epoch}.weights.h5"), save_weights_only=True),
+            keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
+            keras.callbacks.TerminateOnNaN(),
+        ],
+    ).history
+    epochs = len(history["loss"])
+    best = int(np.argmin(history["val_loss"]))
+    assert epochs == best + 4 < 12
+    np.testing.assert_allclose(history["lr"][:3], [5.0, 5.0, 0.5], rtol=1e-6)
+    assert trained.evaluate(x, (y + 1) % CLASSES, verbose=0)[0] == pytest.approx(history["val_loss"][best], rel=1e-5)
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == epochs + 1
+    kept = [w.numpy() for w in model.weights]
+    trained.load_weights(tmp_path / "epoch-1.weights.h5")
+    assert trained.evaluate(x, (y + 1) % CLASSES, verbose=0)[0] == pytest.approx(history["val_loss"][0], rel=1e-5)
+    trained.load_weights(tmp_path / f"epoch-{best + 1}.weights.h5")
+    for one, other in zip(model.weights, kept, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other)
+
+
+# What is refused.
+
+
+def test_keras_3_objects_say_what_to_import():
+    with pytest.raises(ValueError, match="import tf_keras as keras.*") as caught:
+        FineTuner(keras3.Sequential([keras3.layers.Dense(2)]))
+    assert "Received: model=Sequential of Keras 3" in str(caught.value)
+    trained = FineTuner(classifier())
+    for arguments, received in [
+        ({"optimizer": keras3.optimizers.Adam()}, "optimizer=Adam of Keras 3"),
+        ({"loss": keras3.losses.SparseCategoricalCrossentropy()}, "loss=SparseCategoricalCrossentropy of Keras 3"),
+        ({"loss": keras3.losses.sparse_categorical_crossentropy}, "of Keras 3"),
+        ({"metrics": [keras3.metrics.SparseCategoricalAccuracy()]}, "metrics=SparseCategoricalAccuracy of Keras 3"),
+        ({"metrics": ["accuracy", keras3.metrics.Mean()]}, "metrics=Mean of Keras 3"),
+        ({"weighted_metrics": [keras3.metrics.Mean()]}, "weighted_metrics=Mean of Keras 3"),
+    ]:
+        with pytest.raises(ValueError) as caught:
+            trained.compile(**({"optimizer": "adam", "loss": "mse"} | arguments))
+        assert f"Received: {received}" in str(caught.value) or received in str(caught.value), arguments
+        assert "import tf_keras as keras" in str(caught.value)
+
+
+@pytest.mark.parametrize("loss", [None, ["mse", "mae"], {"a": "mse"}, ("mse",)])
+def test_one_loss_is_needed(loss):
+    with pytest.raises(ValueError, match="one output with one loss.*Received: loss="):
+        FineTuner(classifier()).compile("sgd", loss)
+
+
+def test_xla_is_an_argument_of_the_constructor():
+    with pytest.raises(ValueError, match=r"FineTuner\(jit_compile=True\)"):
+        FineTuner(classifier()).compile("sgd", "mse", jit_compile=True)
+
+
+@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 0}, {"max_grad_norm": -1.0}])
+def test_options_out_of_range(options):
+    with pytest.raises(ValueError, match="Received: .*=") as caught:
+        FineTuner(classifier(), **options)
+    assert next(iter(options)) in str(caught.value)
+
+
+def test_what_is_no_model():
+    with pytest.raises(ValueError, match="tf_keras.Model. Received: model="):
+        FineTuner(lambda x: x)
+
+
+def test_a_model_with_nothing_to_train():
+    model = classifier()
+    model.trainable = False
+    trained = FineTuner(model)
+    trained.compile("sgd", logits_loss())
+    with pytest.raises(ValueError, match="none that are trainable"):
+        trained.fit(*data(), verbose=0)
+
+
+def test_a_model_with_several_outputs():
+    inputs = keras.Input([FEATURES])
+    trained = FineTuner(keras.Model(inputs, [keras.layers.Dense(2)(inputs), keras.layers.Dense(2)(inputs)]))
+    trained.compile("sgd", logits_loss())
+    with pytest.raises(ValueError, match="one output"):
+        trained.fit(*data(), verbose=0)
+
+
+def test_labels_are_needed():
+    trained = FineTuner(classifier())
+    trained.compile("sgd", logits_loss())
+    with pytest.raises(ValueError, match="label"):
+        trained.fit(data()[0], verbose=0)

@@ -1,0 +1,240 @@
+"""Schedules as lists of rates; AdamW, its decay groups and skipped updates against NumPy; on one replica and two."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.models import NumpyAdamW
+from tfbert.config import TrainingConfig
+from tfbert.gradients import all_reduce_sum
+from tfbert.optimizer import FusedAdamW, WarmupSchedule, apply_if_finite, build_optimizer, unscaled, warmup_steps
+from tfbert.optimizer import scaled as scaled_loss
+
+
+def rates(schedule, warmup, total, beyond=0):
+    rate = WarmupSchedule(peak=2.0, schedule=schedule, warmup_steps=warmup, total_steps=total)
+    return [float(rate(tf.constant(step, tf.int64))) for step in range(total + beyond)]
+
+
+@pytest.mark.parametrize(
+    "schedule, warmup, total, expected",
+    [
+        ("linear", 3, 8, [0.5, 1.0, 1.5, 2.0, 1.6, 1.2, 0.8, 0.4]),
+        ("linear", 0, 4, [2.0, 1.5, 1.0, 0.5]),
+        ("constant", 1, 4, [1.0, 2.0, 2.0, 2.0]),
+        ("constant", 0, 2, [2.0, 2.0]),
+        ("cosine", 1, 5, [1.0, 2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)]),
+        ("linear", 0, 1, [2.0]),
+        ("linear", 5, 3, [2 / 6, 4 / 6, 1.0]),
+        ("cosine", 3, 3, [0.5, 1.0, 1.5]),
+    ],
+)
+def test_rates_step_by_step(schedule, warmup, total, expected):
+    np.testing.assert_allclose(rates(schedule, warmup, total), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_no_update_is_wasted_and_past_the_end_the_rate_is_0(schedule):
+    found = rates(schedule, 2, 9, beyond=3)
+    assert min(found[:9]) > 0
+    np.testing.assert_allclose(found[9:], 0.0, atol=1e-7)
+
+
+def test_a_schedule_survives_its_configuration():
+    first = WarmupSchedule(peak=0.1, schedule="cosine", warmup_steps=2, total_steps=7)
+    again = WarmupSchedule.from_config(first.get_config())
+    assert [float(again(step)) for step in range(8)] == [float(first(step)) for step in range(8)]
+
+
+@pytest.mark.parametrize(
+    "ratio, steps, total, expected", [(0.1, 0, 100, 10), (0.1, 0, 25, 3), (0.0, 0, 9, 0), (0.5, 7, 9, 7)]
+)
+def test_warmup_in_updates(ratio, steps, total, expected):
+    assert warmup_steps(TrainingConfig(warmup_ratio=ratio, warmup_steps=steps), total) == expected
+
+
+def test_the_runs_optimizer_is_what_the_configuration_says():
+    config = TrainingConfig(learning_rate=0.5, lr_schedule="constant", warmup_ratio=0.25, weight_decay=0.03)
+    optimizer = build_optimizer(config, total_steps=12)
+    assert isinstance(optimizer, FusedAdamW)
+    assert float(optimizer.weight_decay) == pytest.approx(0.03)
+    np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 3, 11)], [0.125, 0.5, 0.5])
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-8)
+    assert not any((optimizer.clipnorm, optimizer.global_clipnorm, optimizer.clipvalue))
+
+
+@pytest.mark.parametrize(
+    "name, decays",
+    [
+        ("bert/encoder/layer_._0/output/dense/kernel", True),
+        ("bert/embeddings/word_embeddings/weight", True),
+        ("bert/embeddings/position_embeddings/embeddings", True),
+        ("classifier/kernel", True),
+        ("classifier/bias", False),
+        ("bert/encoder/layer_._0/attention/self/query/bias", False),
+        ("bert/encoder/layer_._0/output/LayerNorm/gamma", False),
+        ("bert/encoder/layer_._0/output/LayerNorm/beta", False),
+        ("layer_norm/gamma", False),
+    ],
+)
+def test_biases_and_layer_norms_do_not_decay(name, decays):
+    optimizer = build_optimizer(TrainingConfig(learning_rate=0.1, weight_decay=0.5, warmup_ratio=0.0), 10)
+    variable = tf.Variable([2.0], name=name)
+    optimizer.build([variable])
+    optimizer.apply_gradients([(tf.constant([0.0]), variable)])
+    np.testing.assert_allclose(variable, [2.0 - 0.1 * 0.5 * 2.0 if decays else 2.0], rtol=1e-6)
+
+
+def strategies(count):
+    return (
+        tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)])
+        if count > 1
+        else tf.distribute.OneDeviceStrategy("CPU:0")
+    )
+
+
+def train(make_optimizer, gradients, *, replicas, factor=1.0):
+    """Applies equal gradients on all replicas: the variables' values everywhere, and the optimizer."""
+    strategy = strategies(replicas)
+    with strategy.scope():
+        variables = [tf.Variable([[1.0, -2.0], [3.0, 0.5]], name="kernel"), tf.Variable([1.0, 2.0], name="bias")]
+        optimizer = make_optimizer()
+        optimizer.build(variables)
+
+    @tf.function
+    def step(grads):
+        def each(grads):
+            grads = all_reduce_sum([g / replicas for g in grads])
+            is_finite = tf.math.is_finite(tf.linalg.global_norm(grads))
+            apply_if_finite(optimizer, grads, variables, tf.constant(factor), is_finite)
+
+        strategy.run(each, args=(grads,))
+
+    for grads in gradients:
+        step([tf.constant(g, tf.float32) for g in grads])
+    values = [[local.numpy() for local in strategy.experimental_local_results(v)] for v in variables]
+    for local in values:
+        for value in local[1:]:
+            np.testing.assert_array_equal(value, local[0])
+    return [local[0] for local in values], optimizer
+
+
+def some_gradients(steps=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(size=(2, 2)), rng.normal(size=2)) for _ in range(steps)]
+
+
+def fused(**options):
+    options = {"learning_rate": 0.05, "weight_decay": 0.1, "epsilon": 1e-8} | options
+    optimizer = FusedAdamW(**options)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_fused_adamw_equals_numpy(replicas, factor):
+    found, optimizer = train(fused, some_gradients(), replicas=replicas, factor=factor)
+    reference = NumpyAdamW(0.05, 0.1)
+    kernel, bias = np.array([[1.0, -2.0], [3.0, 0.5]]), np.array([1.0, 2.0])
+    for g_kernel, g_bias in some_gradients():
+        kernel = reference("kernel", kernel, factor * g_kernel, True)
+        bias = reference("bias", bias, factor * g_bias, False)
+        reference.step += 1
+    np.testing.assert_allclose(found[0], kernel, rtol=2e-5)
+    np.testing.assert_allclose(found[1], bias, rtol=2e-5)
+    assert int(optimizer.iterations.numpy()) == 5
+
+
+def test_fused_adamw_equals_keras_adamw():
+    def plain():
+        optimizer = keras.optimizers.AdamW(learning_rate=0.05, weight_decay=0.1, epsilon=1e-8, jit_compile=False)
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        return optimizer
+
+    one, other = (train(kind, some_gradients(), replicas=1)[0] for kind in (fused, plain))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_fused_adamw_follows_a_schedule_and_a_changed_rate():
+    schedule = WarmupSchedule(peak=0.1, schedule="linear", warmup_steps=1, total_steps=5)
+    found, _ = train(lambda: fused(learning_rate=schedule), some_gradients(), replicas=1)
+    reference = NumpyAdamW(0.0, 0.1)
+    kernel = np.array([[1.0, -2.0], [3.0, 0.5]])
+    for rate, (g_kernel, _) in zip([0.05, 0.1, 0.075, 0.05, 0.025], some_gradients(), strict=True):
+        reference.rate = rate
+        kernel = reference("kernel", kernel, g_kernel, True)
+        reference.step += 1
+    np.testing.assert_allclose(found[0], kernel, rtol=2e-5)
+
+    variable, optimizer = tf.Variable([1.0], name="kernel"), fused(weight_decay=0.0)
+    for rate in (0.1, 0.3):
+        optimizer.learning_rate = rate
+        before = variable.numpy()
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+        np.testing.assert_allclose(before - variable.numpy(), rate, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        fused,
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+        lambda: keras.optimizers.Adam(0.1),
+        lambda: keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1, momentum=0.9), initial_scale=8.0),
+        lambda: keras.mixed_precision.LossScaleOptimizer(fused(), initial_scale=8.0),
+    ],
+    ids=["fused", "sgd", "adam", "scaled sgd", "scaled fused"],
+)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_an_update_that_is_not_finite_changes_nothing_but_the_count(make_optimizer, replicas, bad):
+    good = some_gradients(3)
+    broken = (np.array([[1.0, bad], [0.0, 0.0]]), np.zeros(2))
+    # The update counts although it is skipped, so what Adam corrects for the step differs: compare the first two.
+    kept, _ = train(make_optimizer, [good[0]], replicas=replicas)
+    found, optimizer = train(make_optimizer, [good[0], broken], replicas=replicas)
+    for a, b in zip(found, kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert int(optimizer.iterations.numpy()) == 2
+    moments = [v for v in getattr(optimizer, "inner_optimizer", optimizer).variables if v.shape.rank]
+    assert moments and all(np.isfinite(v.numpy()).all() for v in moments)
+
+
+def test_a_plain_optimizer_gets_the_clipped_gradients():
+    found, _ = train(lambda: keras.optimizers.SGD(1.0), [([[1, 2], [3, 4]], [5, 6])], replicas=1, factor=0.5)
+    np.testing.assert_allclose(found[0], [[0.5, -3.0], [1.5, -1.5]])
+    np.testing.assert_allclose(found[1], [-1.5, -1.0])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(replicas):
+    def make():
+        return keras.mixed_precision.LossScaleOptimizer(
+            keras.optimizers.SGD(0.1), initial_scale=64.0, dynamic_growth_steps=2
+        )
+
+    good = some_gradients(1)[0]
+    bad = (np.full((2, 2), np.inf), np.zeros(2))
+    for gradients, scale in [([bad], 32.0), ([bad, bad], 16.0), ([good], 64.0), ([good, good], 128.0)]:
+        _, optimizer = train(make, gradients, replicas=replicas)
+        assert float(optimizer.loss_scale) == scale, len(gradients)
+
+
+def test_scaling_concerns_loss_scale_optimizers_only():
+    plain = keras.optimizers.SGD(0.1)
+    scaling = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=16.0)
+    assert float(scaled_loss(plain, tf.constant(3.0))) == 3.0
+    assert float(scaled_loss(scaling, tf.constant(3.0))) == 48.0
+    assert float(unscaled(plain, [tf.constant(3.0)])[0]) == 3.0
+    assert float(unscaled(scaling, [tf.constant(48.0)])[0]) == 3.0
+
+
+@pytest.mark.parametrize("option", [{"amsgrad": True}, {"use_ema": True}])
+def test_what_the_fused_update_does_not_do_is_refused(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        FusedAdamW(learning_rate=0.1, **option)
