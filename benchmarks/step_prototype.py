@@ -2,8 +2,8 @@
 
     python benchmarks/step_prototype.py --model=DIR --train_file=train.tsv
 
-The prototype is what `../docs/ARCHITECTURE.md` departs from: batches padded to a multiple of 8, tf_keras's AdamW on plain
-operations, `tf.nn.experimental.stateless_dropout`. Both train on the same length-grouped batches of real rows in
+The prototype pads batches to a multiple of 8, updates with tf_keras's AdamW on plain operations and drops out with
+`tf.nn.experimental.stateless_dropout`. Both train on the same length-grouped batches of real rows in
 float32; the peak rate of a matrix product is measured beside them.
 """
 

@@ -26,7 +26,7 @@ def stderr_held_back() -> Iterator[None]:
     """Shows what is written to stderr only if an exception ends the block: TensorFlow's C++ code logs before it can be
     told not to."""
     sys.stderr.flush()
-    kept, held = os.dup(2), tempfile.TemporaryFile()
+    kept, held = os.dup(2), tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
     os.dup2(held.fileno(), 2)
     try:
         yield

@@ -44,7 +44,8 @@ def banner(
         f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}; {cut:,} texts fill all "
         f"{config.data.max_seq_length} and may be cut; batches are {config.data.batching.replace('_', ' ')}",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
-        f"{training.gradient_accumulation_steps} micro-batch{'es' * (training.gradient_accumulation_steps > 1)} x {micro}",
+        f"{training.gradient_accumulation_steps} micro-batch{'es' * (training.gradient_accumulation_steps > 1)} "
+        f"x {micro}",
         f"updates    {schedule.total_steps:,} ({schedule.total_steps / schedule.steps_per_epoch:.4g} epochs of "
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
         f"rate       {training.learning_rate:g}, {training.lr_schedule}, "

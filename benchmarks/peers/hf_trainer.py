@@ -8,6 +8,7 @@ Reads tab-separated files with a header whose first column is the label, as GLUE
 
 import argparse
 import json
+import pathlib
 import time
 
 import numpy as np
@@ -24,8 +25,8 @@ from transformers import (
 
 def read(path, limit, columns):
     """Rows of a TSV file; the same random subset as tfbert's `--max_train_examples`."""
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = [line.rstrip("\r\n").split("\t") for line in file.read().split("\n")[1:] if line.strip()]
+    lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")[1:]
+    rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()]
     if limit:
         rng = np.random.Generator(np.random.PCG64(0))
         rows = [rows[i] for i in np.sort(rng.permutation(len(rows))[:limit])]

@@ -1,0 +1,9 @@
+"""The example does what its docstring says."""
+
+from examples import fit_from_python
+
+
+def test_both_models_learn_through_plain_fit():
+    accuracies = fit_from_python.main()
+    assert accuracies["own model"] > 0.9
+    assert accuracies["BERT"] > 0.9
