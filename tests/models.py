@@ -1,5 +1,7 @@
 """The small models and batches that tests share, and the reference update written out in NumPy."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
@@ -8,13 +10,23 @@ from transformers import BertConfig, TFBertForSequenceClassification
 VOCAB = 60
 
 
-def tiny_bert(num_labels=3, dropout=0.0, seed=1, **options):
+@functools.cache
+def strategy_of(replicas):
+    """One device, or that many logical CPUs."""
+    if replicas == 1:
+        return tf.distribute.OneDeviceStrategy("CPU:0")
+    # All MirroredStrategies of a process otherwise number their all-reduces alike, and TensorFlow mixes them up.
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+
+
+def tiny_bert(num_labels=3, dropout=0.0, seed=1, num_hidden_layers=2, **options):
     """A 2-layer, hidden-32 BERT with random weights."""
     keras.utils.set_random_seed(seed)
     config = BertConfig(
         vocab_size=VOCAB,
         hidden_size=32,
-        num_hidden_layers=2,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=64,

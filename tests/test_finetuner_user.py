@@ -6,16 +6,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.models import random_batch, tiny_bert
+from tests.models import random_batch, strategy_of, tiny_bert
 from tfbert.finetuner import FineTuner
 
 ROWS, FEATURES, CLASSES = 40, 5, 3
-
-
-def strategy_of(replicas):
-    if replicas == 1:
-        return tf.distribute.get_strategy()
-    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
 
 
 def classifier(outputs=CLASSES, activation=None, regularizer=None, seed=3, width=FEATURES):
@@ -57,7 +51,7 @@ def train(make_model, x, y, *, wrap=True, replicas=1, options=None, compiled=Non
     return [w.numpy() for w in model.weights], history.history, trained
 
 
-def assert_like_keras(make_model, x, y, *, replicas=1, options=None, compiled=None, atol=2e-6, **fit):
+def assert_like_keras(make_model, x, y, *, replicas=1, options=None, compiled=None, atol=1e-5, **fit):
     expected, expected_history, _ = train(make_model, x, y, wrap=False, compiled=compiled, **fit)
     found, history, trained = train(make_model, x, y, replicas=replicas, options=options, compiled=compiled, **fit)
     for one, other in zip(found, expected, strict=True):
@@ -271,10 +265,8 @@ def test_regularisation_is_added_once_however_the_batch_is_split(replicas, micro
         lambda: keras.optimizers.RMSprop(0.01),
         lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 2, 0.5)),
         lambda: "adagrad",
-        lambda: keras.optimizers.legacy.SGD(0.3, momentum=0.9),
-        lambda: keras.optimizers.legacy.Adam(0.05),
     ],
-    ids=["sgd", "adam", "adamw", "rmsprop", "schedule", "name", "legacy sgd", "legacy adam"],
+    ids=["sgd", "adam", "adamw", "rmsprop", "schedule", "name"],
 )
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_keras_optimizers(optimizer, replicas):
@@ -284,7 +276,6 @@ def test_keras_optimizers(optimizer, replicas):
         compiled={"optimizer": optimizer},
         replicas=replicas,
         options={"gradient_accumulation_steps": 5},
-        atol=1e-5,
     )
     assert int(trained.optimizer.iterations.numpy()) == 8
 
@@ -318,7 +309,7 @@ def test_frozen_layers_stay_and_can_be_thawed():
     moved = [bool((w.numpy() != b).any()) for w, b in zip(model.weights, before, strict=True)]
     assert moved == [False, False] + [True] * (len(moved) - 2) or moved == [True, True, False, False]
     model.layers[0].trainable = True
-    with strategy_of(1).scope() if False else trained.distribute_strategy.scope():
+    with strategy_of(2).scope():
         trained.compile(sgd(), logits_loss())
     before = [w.numpy() for w in model.weights]
     trained.fit(*data(), batch_size=10, verbose=0)
@@ -504,6 +495,12 @@ def test_options_out_of_range(options):
     with pytest.raises(ValueError, match="Received: .*=") as caught:
         FineTuner(classifier(), **options)
     assert next(iter(options)) in str(caught.value)
+
+
+@pytest.mark.parametrize("optimizer", [keras.optimizers.legacy.SGD(0.1), keras.optimizers.legacy.Adam(0.1)])
+def test_legacy_optimizers_name_their_successors(optimizer):
+    with pytest.raises(ValueError, match="Received: optimizer=.*legacy"):
+        FineTuner(classifier()).compile(optimizer, "mse")
 
 
 def test_what_is_no_model():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.models import strategy_of
 from tfbert.gradients import accumulate, all_reduce_sum, clip_coefficient, pad_rows
 
 
@@ -133,7 +134,7 @@ def test_clipping_a_norm_that_is_not_finite_hides_nothing():
 
 
 def test_sums_over_replicas():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = strategy_of(2)
 
     @tf.function
     def run():
@@ -150,4 +151,4 @@ def test_sums_over_replicas():
 
 def test_one_replica_sums_nothing():
     tensors = [tf.ones([2])]
-    assert tf.distribute.OneDeviceStrategy("CPU:0").run(lambda: all_reduce_sum(tensors))[0] is tensors[0]
+    assert strategy_of(1).run(lambda: all_reduce_sum(tensors))[0] is tensors[0]

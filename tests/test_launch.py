@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -33,11 +34,14 @@ def start(tmp_path):
         command = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", *flags, "--", str(path), *arguments]
         env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment}
         process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        started.append(process)
+        guard = threading.Timer(TIMEOUT_SECONDS, process.kill)  # for reads, which have no limit
+        guard.start()
+        started.append((process, guard))
         return process
 
     yield start
-    for process in started:
+    for process, guard in started:
+        guard.cancel()
         process.kill()
         process.communicate()
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.models import NumpyAdamW
+from tests.models import NumpyAdamW, strategy_of
 from tfbert.config import TrainingConfig
 from tfbert.gradients import all_reduce_sum
 from tfbert.optimizer import FusedAdamW, WarmupSchedule, apply_if_finite, build_optimizer, unscaled, warmup_steps
@@ -88,17 +88,9 @@ def test_biases_and_layer_norms_do_not_decay(name, decays):
     np.testing.assert_allclose(variable, [2.0 - 0.1 * 0.5 * 2.0 if decays else 2.0], rtol=1e-6)
 
 
-def strategies(count):
-    return (
-        tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)])
-        if count > 1
-        else tf.distribute.OneDeviceStrategy("CPU:0")
-    )
-
-
 def train(make_optimizer, gradients, *, replicas, factor=1.0):
     """Applies equal gradients on all replicas: the variables' values everywhere, and the optimizer."""
-    strategy = strategies(replicas)
+    strategy = strategy_of(replicas)
     with strategy.scope():
         variables = [tf.Variable([[1.0, -2.0], [3.0, 0.5]], name="kernel"), tf.Variable([1.0, 2.0], name="bias")]
         optimizer = make_optimizer()

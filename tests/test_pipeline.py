@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.models import strategy_of
 from tfbert.data.pipeline import EncodedExamples, distribute_batches, make_dataset
 from tfbert.data.plan import FILL, BatchPlan, exact_widths, plan_epoch
 from tfbert.data.tokenizer import TokenIds
@@ -118,14 +119,8 @@ def test_a_worker_reads_its_own_replicas_only():
 
 def test_distributed_replicas_get_what_the_plan_says():
     examples, plan = make_examples(), plan_of()
-    one, two = (
-        tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(count)])
-        if count > 1
-        else tf.distribute.get_strategy()
-        for count in (1, 2)
-    )
     batches = {}
-    for strategy in (one, two):
+    for strategy in (strategy_of(1), strategy_of(2)):
         out = []
         for batch in distribute_batches(strategy, examples, lambda: iter([plan]), pad_id=0):
             local = [strategy.experimental_local_results(part) for part in tf.nest.flatten(batch)]

@@ -56,6 +56,7 @@ class Consensus:
         @tf.function
         def total(value):
             def add(value):
+                value = tf.identity(value)  # A function's argument is on no device, which the reduction needs.
                 return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
 
             return strategy.experimental_local_results(strategy.run(add, args=(value,)))[0]

@@ -47,8 +47,8 @@ _TURNED_PATTERNS = (
     "I have never {tried} a {better} {thing} than this one",
     "most {thing}s are {worse} than this one",
 )
-# Chosen so that a tiny BERT learns it in three epochs whatever the seed: with fewer plain reviews, more patterns, more
-# sentences or the remark in front, some seeds stayed at 0.8.
+# Chosen so that a tiny BERT learns it in three epochs: at learning rate 1e-3 six seeds of six reached 0.98. With fewer
+# plain reviews, more sentences or the remark in front, some seeds stayed at 0.85.
 _PLAIN_SHARE = 0.55
 _NUM_SENTENCES = (1, 1, 1, 2)
 _REMARK_SHARE = 0.4

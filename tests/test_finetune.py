@@ -1,0 +1,161 @@
+"""The run as a whole: what bad input says and leaves, what a run leaves, the command's exit status."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.test_checkpoint import assert_same_bits, corpus, make_config, weights  # noqa: F401 (corpus is a fixture)
+from tfbert.config import Config, RunError, UsageError
+from tfbert.data.pipeline import EncodedExamples
+from tfbert.data.tokenizer import BertTokenizer
+from tfbert.evaluate import Predictor
+from tfbert.finetune import finetune
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def changed(config, **parts):
+    """`config` with fields replaced: `training={"max_steps": 2}`."""
+    return dataclasses.replace(
+        config, **{name: dataclasses.replace(getattr(config, name), **values) for name, values in parts.items()}
+    )
+
+
+BAD = {
+    "batch": ({"training": {"global_batch_size": 7}}, "must be a multiple of .* Received: global_batch_size=7"),
+    "positions": ({"data": {"max_seq_length": 40}, "model": {"model_name_or_path": "{small}"}}, "max_seq_length=40"),
+    "hub": ({"model": {"model_name_or_path": "no/such-model"}}, "hub.*--model_name_or_path=DIR"),
+    "no directory": ({"model": {"model_name_or_path": "./nowhere"}}, "nowhere"),
+    "column": ({"data": {"text_column": ("review",)}}, "review.*label.*sentence"),
+    "dataset": ({"data": {"dataset": "no_such_set", "train_file": "", "validation_file": ""}}, "no_such_set"),
+    "empty": ({"data": {"train_file": "{empty}"}}, "empty.tsv"),
+    "short row": ({"data": {"train_file": "{short}"}}, r"short.tsv, line 3"),
+    "new label": ({"data": {"validation_file": "{unknown}"}}, "unknown.tsv"),
+    "one class": ({"data": {"train_file": "{single}"}}, "class"),
+    "bytes": ({"data": {"train_file": "{latin}"}}, "UTF-8"),
+    "class weights": ({"training": {"class_weights": (1.0, 2.0, 3.0)}}, "one weight for each of the 2 classes"),
+    "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
+    "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
+    "output file": ({"output": {"output_dir": "{short}"}}, "must be a directory"),
+    "GPU": ({"runtime": {"device": "gpu"}}, "device=gpu needs a GPU"),
+    "TF_CONFIG": ({"runtime": {"strategy": "multi_worker"}}, "TF_CONFIG"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatch):  # noqa: F811
+    if case == "GPU" and tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU")
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    paths = {name: corpus / f"{name}.tsv" for name in ("empty", "short", "unknown", "single", "latin")}
+    paths |= {"full": corpus / "full", "small": corpus / "small"}
+    paths["empty"].write_text("")
+    paths["short"].write_text("label\tsentence\n0\tgood\n1\n")
+    paths["unknown"].write_text("label\tsentence\n0\tgood\n7\tbad\n")
+    paths["single"].write_text("label\tsentence\n0\tgood\n0\tbad\n")
+    paths["latin"].write_bytes(b"label\tsentence\n0\tgood\n1\tcaf\xe9\n")
+    paths["full"].mkdir()
+    (paths["full"] / "thesis.txt").write_text("mine")
+    if case == "positions":
+        from tests.models import tiny_bert
+        from tfbert.model import save_pretrained
+
+        model = tiny_bert(num_labels=2)
+        model.config.max_position_embeddings = 32
+        tokens = (corpus / "vocab.txt").read_text().split() + [f"[unused{i}]" for i in range(60 - 18)]
+        save_pretrained(model, BertTokenizer(tokens[:60]), paths["small"])
+    changes, message = BAD[case]
+    filled = {
+        part: {k: v.format(**paths) if isinstance(v, str) else v for k, v in values.items()}
+        for part, values in changes.items()
+    }
+    if case == "positions":
+        filled["model"]["vocab_file"] = ""
+    before = sorted(corpus.rglob("*"))
+    with pytest.raises(UsageError, match=message) as error:
+        finetune(changed(make_config(corpus, "out"), **filled))
+    assert "\n" not in str(error.value)
+    assert sorted(corpus.rglob("*")) == before
+
+
+def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(corpus):  # noqa: F811
+    from transformers import TFBertForSequenceClassification
+
+    options = {
+        "training": {"label_smoothing": 0.1, "class_weights": "balanced", "max_steps": 5},
+        "data": {"test_file": str(corpus / "dev.tsv")},
+    }
+    first = changed(make_config(corpus, "first"), **options)
+    results = finetune(first)
+    again = Config.from_json((corpus / "first" / "run_config.json").read_text())
+    finetune(changed(again, output={"output_dir": str(corpus / "second")}))
+    assert_same_bits(weights(corpus / "first"), weights(corpus / "second"))
+
+    assert results["global_step"] == 5
+    assert json.loads((corpus / "first" / "all_results.json").read_text()) == results
+    for name in ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss"):
+        assert results[f"test_{name}"] == pytest.approx(results[f"eval_{name}"], abs=1e-6)
+    records = [json.loads(line) for line in (corpus / "first" / "log.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if r["kind"] == "eval"] == [2, 4, 5]
+
+    model = TFBertForSequenceClassification.from_pretrained(corpus / "first")
+    tokenizer = BertTokenizer.from_pretrained(corpus / "first")
+    lines = [line.split("\t") for line in (corpus / "dev.tsv").read_text().splitlines()[1:]]
+    tokens = tokenizer.encode([text for _, text in lines], max_seq_length=16)
+    labels = np.array([int(label) for label, _ in lines], np.int32)
+    examples = EncodedExamples(tokens=tokens, labels=labels, weights=np.ones(len(labels), np.float32))
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    predictor = Predictor(lambda x, training: model(x, training=training).logits, strategy, pad_id=tokenizer.pad_id)
+    assert (predictor.logits(examples).argmax(axis=1) == labels).mean() == pytest.approx(results["eval_accuracy"])
+
+
+def test_regression_and_early_stopping(corpus):  # noqa: F811
+    rng = np.random.default_rng(1)
+    for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
+        lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
+        (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
+    config = make_config(corpus, "scores")
+    results = finetune(changed(config, training={"early_stopping_patience": 1, "metric_for_best_model": "mse"}))
+    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"}
+    records = [json.loads(line) for line in (corpus / "scores" / "log.jsonl").read_text().splitlines()]
+    found = [(r["step"], r["eval_mse"]) for r in records if r["kind"] == "eval"]
+    best_step, best = min(found, key=lambda pair: pair[1])
+    assert (results["best_step"], results["eval_mse"]) == (best_step, best)
+    worse = [later >= min(m for _, m in found[: i + 1]) for i, (_, later) in enumerate(found[1:])]
+    assert True not in worse[:-1], "the first evaluation without a better metric ends the run"
+
+
+def test_diverged_training_stops(corpus):  # noqa: F811
+    config = changed(make_config(corpus, "out"), training={"learning_rate": 1e30, "max_skipped_steps": 2})
+    with pytest.raises(RunError, match="must be finite|must stay finite"):
+        finetune(config)
+
+
+def test_the_command_reports_and_exits(corpus):  # noqa: F811
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=corpus,
+        )
+
+    wrong = run("--modle=x")
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1 and "Unknown command line flag 'modle'" in wrong.stderr
+    wrong = run("--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
+    assert wrong.returncode == 2
+    assert [line.split(": ")[1] for line in wrong.stderr.splitlines()] == ["error"] * 3
+    files = ("--train_file=train.tsv", "--validation_file=dev.tsv", "--vocab_file=vocab.txt", "--output_dir=out")
+    split = ("--strategy=mirrored", "--num_replicas=2", "--gradient_accumulation_steps=2", "--max_steps=2")
+    done = run(*files, *split)
+    assert done.returncode == 0, done.stderr
+    assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
+    assert (corpus / "out" / "model.safetensors").exists()
