@@ -45,6 +45,8 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
         text = pathlib.Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"run_config must be a file. Received: run_config={path!r} ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"run_config must be UTF-8 text. Received: run_config={path!r}. Check the path.") from None
     base = Config.from_json(text)
     parts = {name: part_from_flags(getattr(base, name), flag_values, only_given=True) for name in _PARTS}
     return dataclasses.replace(base, **parts)

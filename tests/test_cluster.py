@@ -1,6 +1,7 @@
 """Which cluster a process is in, waiting for its peers, and what happens when one is lost."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -31,7 +33,7 @@ from tfbert.cluster import (
 )
 from tfbert.config import RunError, RuntimeConfig, UsageError
 from tfbert.launch import worker_environments
-from tfbert.strategy import build_strategy, is_peer_failure, peer_failures_as_run_errors
+from tfbert.strategy import _own_gpus, build_strategy, is_chief, is_peer_failure, peer_failures_as_run_errors
 
 ROOT = pathlib.Path(cluster_module.__file__).parent.parent
 LIMIT_SECONDS = 180
@@ -320,6 +322,33 @@ def test_gpus_are_divided_evenly():
     assert divide_gpus(["0", "1", "2", "3", "4"], 2) == [["0", "1"], ["2", "3"]]
     with pytest.raises(UsageError, match="Received: 3 workers on a machine with 2 visible"):
         divide_gpus(["0", "1"], 3)
+
+
+def test_slurm_tasks_of_a_node_divide_its_gpus_unless_slurm_has(monkeypatch):
+    gpus = ["0", "1", "2", "3"]
+    cluster = Cluster(jobs={"worker": ("a:1", "a:2")}, job="worker", index=1, local_index=1, num_local=2)
+    assert _own_gpus(cluster, gpus) == ["2", "3"]
+    assert _own_gpus(cluster, ["0"]) == ["0"]
+    assert _own_gpus(dataclasses.replace(cluster, local_index=0, num_local=1), gpus) == gpus
+    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "4")
+    assert _own_gpus(cluster, gpus) == gpus
+
+
+@pytest.mark.parametrize(
+    "jobs, task, expected",
+    [
+        ({"worker": ["a:1", "b:1"]}, ("worker", 0), True),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 1), False),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, ("worker", 0), False),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, ("chief", 0), True),
+    ],
+)
+def test_the_chief_under_any_resolver(jobs, task, expected):
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(jobs), task_type=task[0], task_id=task[1]
+    )
+    strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy, cluster_resolver=resolver)
+    assert is_chief(strategy) is expected
 
 
 # --- what a lost peer looks like

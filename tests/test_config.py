@@ -133,7 +133,7 @@ def test_what_needs_evaluation_is_refused_without_any(watch, tmp_path):
 
 @pytest.mark.parametrize(
     "model, learning_rate, resolved",
-    [("scratch/tiny", None, 1e-3), ("some/model", None, 5e-5), ("some/model", 2e-5, 2e-5), ("scratch/tiny", 0.1, 0.1)],
+    [("scratch/tiny", None, 5e-4), ("some/model", None, 5e-5), ("some/model", 2e-5, 2e-5), ("scratch/tiny", 0.1, 0.1)],
 )
 def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_rate, resolved):
     config = Config(

@@ -22,6 +22,8 @@ IDS = [field.name for _, field in FIELDS]
 
 # A value other than the default for every option, as written on the command line and as it arrives.
 GIVEN = {
+    "device": ("cpu", "cpu"),
+    "cluster_timeout_seconds": ("60", 60),
     "model_name_or_path": ("scratch/mini", "scratch/mini"),
     "vocab_file": ("{file}", "{file}"),
     "dataset": ("glue/sst2", "glue/sst2"),

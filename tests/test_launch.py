@@ -124,6 +124,22 @@ def test_a_worker_starts_a_new_line_where_anothers_is_unfinished(capfdbinary):
     assert capfdbinary.readouterr().err == b"\r[0] 10%\n[1] warning\n\r[0] 20%\r[0] ab\n"
 
 
+def test_lines_written_in_pieces_stay_whole_and_prompts_appear(start):
+    process = start(
+        """
+        for _ in range(200):
+            for piece in "a", "b", "c", "\\n":
+                os.write(1, piece.encode())
+        os.write(2, b"? ")
+        time.sleep(100)
+        """
+    )
+    prompts = process.stderr.read(len("[worker 0] ? \n[worker 1] ? "))
+    assert sorted(prompts.split(b"\n")) == [b"[worker 0] ? ", b"[worker 1] ? "]
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[1] == ["[worker 0] abc"] * 200 + ["[worker 1] abc"] * 200
+
+
 def test_the_first_failure_ends_all_with_its_status(start):
     process = start(
         """
@@ -211,25 +227,23 @@ def test_a_second_interrupt_kills_at_once(start):
 def test_restarts_use_fresh_ports_and_end_with_success(start):
     process = start(
         """
-        print(restarts, json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"], flush=True)
-        if restarts < 2:
-            sys.exit(1 if me else 0)
+        if me:
+            print(restarts, json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"], flush=True)
+            sys.exit(restarts < 2)
         """,
         "--max_restarts=5",
         "--restart_delay_seconds=0.01",
     )
     status, out, err = finish(process)
     assert status == 0
-    assert [line[:12] for line in out] == [f"[worker {i}] {n}" for i in range(2) for n in range(3)]
+    assert [line[:12] for line in out] == ["[worker 1] 0", "[worker 1] 1", "[worker 1] 2"]
     assert len({line[12:] for line in out}) == 3
     assert err[1::2] == [f"[launch] all workers start again in 0.0{n} s (restart {n} of 5)" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("status, starts", [(2, 1), (1, 3), (PREEMPTED_STATUS, 3)])
 def test_what_is_started_again(start, status, starts):
-    process = start(
-        f"print('start') if me == 0 else sys.exit({status})", "--max_restarts=2", "--restart_delay_seconds=0"
-    )
+    process = start(f"if me: print('start'); sys.exit({status})", "--max_restarts=2", "--restart_delay_seconds=0")
     code, out, _ = finish(process)
     assert code == status
     assert len(out) == starts
@@ -238,10 +252,12 @@ def test_what_is_started_again(start, status, starts):
 def test_bad_usage_of_one_worker_decides(start):
     process = start(
         """
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
         if me == 1:
-            time.sleep(0.2)
+            while not os.path.exists("ready"):
+                time.sleep(0.01)
             sys.exit(1)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+        open("ready", "w").close()
         while True:
             signal.pause()
         """,

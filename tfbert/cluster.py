@@ -129,7 +129,7 @@ def cluster_from_tf_config(text: str) -> Cluster:
     if job not in cluster or type(index) is not int or not 0 <= index < len(cluster[job]):
         sizes = ", ".join(f"{name}: {len(hosts)}" for name, hosts in cluster.items())
         raise refuse("TF_CONFIG's task must be in its cluster.", f"task {json.dumps(task)} with jobs {{{sizes}}}")
-    return Cluster(jobs={name: tuple(hosts) for name, hosts in cluster.items()}, job=job, index=index)
+    return Cluster(jobs={name: tuple(hosts) for name, hosts in cluster.items() if hosts}, job=job, index=index)
 
 
 def cluster_from_slurm() -> Cluster:

@@ -1,7 +1,6 @@
 """What a run is: frozen dataclasses, their validation, and their JSON form. Standard library only.
 
-Every option of the command lives here once, with its default; `flags/` reads names and defaults from here. All
-problems of a configuration are reported together in one `UsageError`.
+Every option of the command lives here once; `flags/` reads names, defaults and help from here.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import dataclasses
 import json
 import math
 import pathlib
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Task = Literal["auto", "classification", "regression"]
 Batching = Literal["length_grouped", "padded"]
@@ -27,10 +26,7 @@ REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
 
 
 class UsageError(ValueError):
-    """Something the user gave cannot be used: a flag, a configuration, a file. The command exits with status 2.
-
-    The message is one line: the rule, then `Received: name=value`, then what to do.
-    """
+    """Something given cannot be used. A line says the rule, `Received: name=value`, what to do. Exit status 2."""
 
 
 class RunError(RuntimeError):
@@ -172,7 +168,7 @@ class TrainingConfig:
     max_steps: int = 0
     """Stop after this many updates, whatever `num_train_epochs` says. 0: no limit."""
     learning_rate: float | None = None
-    """Peak learning rate. None: 5e-5 for pretrained weights, 1e-3 for `scratch/` ones."""
+    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones."""
     lr_schedule: LrSchedule = "linear"
     """After the warm-up: `linear` or `cosine` down to 0 at the last step, or `constant`."""
     warmup_ratio: float = 0.1
@@ -210,15 +206,15 @@ class TrainingConfig:
             out += _at_least(name, getattr(self, name), least)
         for name in ("num_train_epochs", "learning_rate"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
+            if value is not None and not 0 < value < math.inf:
                 out.append(f"{name} must be above 0 and finite. Received: {name}={value}. Pass a positive number.")
         for name in ("warmup_ratio", "label_smoothing"):
             value = getattr(self, name)
             if not 0 <= value < 1:
                 out.append(f"{name} must be at least 0 and below 1. Received: {name}={value}. Pass for example 0.1.")
-        if self.lr_schedule not in get_args(LrSchedule):
-            out.append(_one_of("lr_schedule", self.lr_schedule, get_args(LrSchedule)))
         weights = self.class_weights
+        if isinstance(weights, str) and weights not in ("", "balanced"):
+            out.append(_one_of("class_weights", weights, ("balanced", "a list of numbers")))
         if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
             out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
         known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS)
@@ -255,17 +251,11 @@ class RuntimeConfig:
         """Every rule this part breaks, one line each."""
         out = _at_least("num_replicas", self.num_replicas, 0)
         out += _at_least("cluster_timeout_seconds", self.cluster_timeout_seconds, 1)
-        if self.device not in get_args(Device):
-            out.append(_one_of("device", self.device, get_args(Device)))
-        if self.strategy not in get_args(StrategyName):
-            out.append(_one_of("strategy", self.strategy, get_args(StrategyName)))
         if self.strategy == "one_device" and self.num_replicas > 1:
             out.append(
                 "one_device has one replica. "
                 f"Received: num_replicas={self.num_replicas}. Pass --strategy=mirrored or drop --num_replicas."
             )
-        if self.mixed_precision_dtype not in get_args(MixedPrecisionDtype):
-            out.append(_one_of("mixed_precision_dtype", self.mixed_precision_dtype, get_args(MixedPrecisionDtype)))
         if self.mixed_precision_dtype != "auto" and not self.mixed_precision:
             out.append(
                 "mixed_precision_dtype takes effect with mixed_precision only. "
@@ -302,8 +292,6 @@ class OutputConfig:
         out = _at_least("logging_steps", self.logging_steps, 1)
         for name in ("eval_steps", "save_steps", "save_total_limit"):
             out += _at_least(name, getattr(self, name), 0)
-        if self.resume not in get_args(Resume):
-            out.append(_one_of("resume", self.resume, get_args(Resume)))
         return out
 
 
@@ -322,12 +310,7 @@ class Config:
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
 
     def __post_init__(self):
-        parts = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        problems = [problem for part in parts for problem in part.problems()]
-        if self.data.task not in get_args(Task):
-            problems.append(_one_of("task", self.data.task, get_args(Task)))
-        if self.data.batching not in get_args(Batching):
-            problems.append(_one_of("batching", self.data.batching, get_args(Batching)))
+        problems = [problem for part in vars(self).values() for problem in [*_choice_problems(part), *part.problems()]]
         watches = self.training.early_stopping_patience or self.training.metric_for_best_model
         if watches and self.data.train_file and not self.data.validation_file:
             problems.append(
@@ -342,7 +325,7 @@ class Config:
         training = dataclasses.replace(
             self.training,
             num_train_epochs=self.training.num_train_epochs or 3.0,
-            learning_rate=self.training.learning_rate or (1e-3 if self.model.is_scratch else 5e-5),
+            learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
         )
         data = (
             self.data if self.data.uses_files else dataclasses.replace(self.data, dataset=self.data.dataset or "demo")
@@ -369,10 +352,27 @@ class Config:
         return cls(**{name: _part_from_dict(parts[name], value) for name, value in values.items()})
 
 
-def _part_from_dict(part: type, values: dict[str, Any]):
-    fields = {field.name for field in dataclasses.fields(part)}
-    _refuse_unknown(part.__name__, values, fields)
-    return part(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+def _part_from_dict(part: type, values: Any):
+    types = get_type_hints(part)
+    _refuse_unknown(part.__name__, values, types)
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    for name, value in values.items():
+        if not _is_a(value, types[name]):
+            kind = getattr(types[name], "__name__", str(types[name]).replace("typing.", ""))
+            raise UsageError(f"{name} must be of type {kind}. Received: {name}={value!r}. Repair the configuration.")
+    return part(**values)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a JSON value is of an annotated type; validation names the choices of a Literal."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, get_args(kind)[0]) for item in value)
+    kind = str if get_origin(kind) is Literal else kind
+    if members := get_args(kind):
+        return any(_is_a(value, member) for member in members)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def _refuse_unknown(where: str, values, known) -> None:
@@ -387,6 +387,13 @@ def _at_least(name: str, value: float, least: float) -> list[str]:
     if value >= least and math.isfinite(value):
         return []
     return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
+
+
+def _choice_problems(part: Any) -> list[str]:
+    """Fields that take one of a few words and hold another."""
+    kinds = {name: kind for name, kind in get_type_hints(type(part)).items() if get_origin(kind) is Literal}
+    values = {name: getattr(part, name) for name in kinds}
+    return [_one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
 
 
 def _one_of(name: str, value: str, choices) -> str:

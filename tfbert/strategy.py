@@ -62,7 +62,7 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     """The devices in a few words, for the start banner."""
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     replicas = strategy.num_replicas_in_sync
-    name = type(strategy).__name__
+    name = type(strategy).__name__.replace("CollectiveAllReduce", "MultiWorkerMirrored")
     text = f"{name}, {replicas} replica{'s' * (replicas > 1)} on {kind}"
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         resolver = strategy.cluster_resolver

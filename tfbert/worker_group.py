@@ -19,6 +19,7 @@ from tfbert.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.config import UsageError
 
 _POLL_SECONDS, _DRAIN_SECONDS = 0.1, 1.0
+_HOLD_SECONDS = 0.1
 _PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _PR_SET_PDEATHSIG = 1
 
@@ -64,8 +65,8 @@ class Signals:
 class Output:
     """Passes bytes on to stdout and stderr, each line with its writer's name in front.
 
-    What arrives is written at once, so that progress bars move: after a carriage return the line starts anew, name
-    included. A writer who finds another's line unfinished starts a new one.
+    A line that starts with a carriage return, as a progress bar does, starts anew, name included. A writer who finds
+    another's line unfinished starts a new one.
     """
 
     def __init__(self):
@@ -83,7 +84,7 @@ class Output:
         Args:
             name: What to put in front of each line.
             stream: 1 for stdout, 2 for stderr.
-            data: Any bytes, not necessarily whole lines.
+            data: Some bytes, not necessarily whole lines.
         """
         last_name, last_stream, end = self._last
         if (end == b"" and (name, stream) != (last_name, last_stream)) or (end == b"\r" and name != last_name):
@@ -116,6 +117,30 @@ class Output:
             self.closed = True
             with open(os.devnull, "wb") as null:  # noqa: PTH123 - else Python fails once more, as it flushes at exit
                 os.dup2(null.fileno(), file.fileno())
+
+
+class _Stream:
+    """One pipe. Holds an unfinished line back for a moment, since many programs write lines in pieces."""
+
+    def __init__(self, name: bytes, number: int, output: Output):
+        self._name, self._number, self._output = name, number, output
+        self._held, self._since = b"", 0.0
+
+    def add(self, data: bytes) -> None:
+        """Passes on what ends a line or redraws it, and keeps the rest."""
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if end:
+            self._output.pass_on(self._name, self._number, self._held + data[:end])
+            self._held = b""
+        if not self._held:
+            self._since = time.monotonic()
+        self._held += data[end:]
+
+    def flush(self, seconds: float = 0.0) -> None:
+        """Passes on what has been held for that long: a progress bar, or a question."""
+        if self._held and time.monotonic() - self._since >= seconds:
+            self._output.pass_on(self._name, self._number, self._held)
+            self._held = b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,8 +225,8 @@ class WorkerGroup:
             ) from None
         self._running.append(_Worker(index, process))
         name = f"[worker {index}] ".encode()
-        self._selector.register(process.stdout, selectors.EVENT_READ, (name, 1))
-        self._selector.register(process.stderr, selectors.EVENT_READ, (name, 2))
+        for pipe, number in ((process.stdout, 1), (process.stderr, 2)):
+            self._selector.register(pipe, selectors.EVENT_READ, _Stream(name, number, self._output))
 
     def _supervise(self) -> int:
         failures: list[int] = []
@@ -246,9 +271,11 @@ class WorkerGroup:
     def _pump(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
             if data := os.read(key.fd, 1 << 16):
-                self._output.pass_on(*key.data, data)
+                key.data.add(data)
             else:
                 self._close(key)
+        for key in self._selector.get_map().values():
+            key.data.flush(_HOLD_SECONDS)
 
     def _drain(self) -> None:
         """Reads what the ended workers still had in their pipes; a stray process may hold one open."""
@@ -257,6 +284,7 @@ class WorkerGroup:
             self._pump(_POLL_SECONDS)
 
     def _close(self, key: selectors.SelectorKey) -> None:
+        key.data.flush()
         self._selector.unregister(key.fileobj)
         key.fileobj.close()
 
