@@ -85,10 +85,13 @@ def accumulate(
         outputs = tf.nest.map_structure(lambda array, p: array.write(index, p), outputs, predictions)
         return index + 1, [s + g for s, g in zip(sums, grads, strict=True)], loss_so_far + loss, outputs
 
+    # The second micro-batch must not begin before the first is done, or both are in memory at once.
+    with tf.control_dependencies([loss, *grads]):
+        second = tf.identity(tf.constant(1))
     _, grads, loss, outputs = tf.while_loop(
         lambda index, *_: index < num_micro_batches,
         body,
-        (tf.constant(1), grads, loss, outputs),
+        (second, grads, loss, outputs),
         parallel_iterations=1,
         maximum_iterations=num_micro_batches - 1,
     )

@@ -87,6 +87,11 @@ class FusedAdamW(keras.optimizers.AdamW):
     """
 
     def __init__(self, **kwargs):
+        for option in ("amsgrad", "use_ema"):
+            if kwargs.get(option):
+                raise ValueError(
+                    f"FusedAdamW computes plain AdamW. Received: {option}={kwargs[option]}. Use tf_keras's AdamW."
+                )
         super().__init__(jit_compile=False, **kwargs)
         self._factor = None
         self._compiled = {}
