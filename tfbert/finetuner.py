@@ -78,7 +78,8 @@ class FineTuner(keras.Model):
         Raises:
             ValueError: for a Keras 3 object, several losses, or `jit_compile` (an argument of the constructor).
         """
-        for argument, value in (("optimizer", optimizer), ("loss", loss), ("metrics", metrics)):
+        given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "weighted_metrics": None} | kwargs
+        for argument, value in given.items():
             for item in tf.nest.flatten(value):
                 if error := _keras3_error(argument, item):
                     raise error
@@ -91,7 +92,14 @@ class FineTuner(keras.Model):
             raise ValueError(
                 f"FineTuner trains one output with one loss. Received: loss={loss!r}. Pass one Keras loss."
             )
+        if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+            name = type(optimizer).__name__
+            raise ValueError(
+                f"FineTuner works with tf_keras's current optimizers. Received: optimizer={name} (legacy). "
+                f"Take keras.optimizers.{name}."
+            )
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        self._dropout = None  # What is trainable may have changed, and the optimizer has.
         self._loss_object = keras.losses.get(loss)
 
     @property
@@ -104,6 +112,11 @@ class FineTuner(keras.Model):
         """The wrapped model's output, or its `logits` where it returns a Hugging Face output: float32."""
         output = self.model(inputs, training=training)
         output = getattr(output, "logits", output)
+        if isinstance(output, (list, tuple, dict)):
+            raise ValueError(
+                f"FineTuner trains one output with one loss. Received: a model with {len(output)} outputs. "
+                "Wrap a model that returns one of them."
+            )
         return tf.cast(output, tf.float32) if output.dtype.is_floating else output
 
     def make_train_function(self, force: bool = False):
@@ -160,6 +173,8 @@ class FineTuner(keras.Model):
         predictions = self(inputs, training=False)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
         loss_sum = self._weighted_loss(labels, predictions, weights)
+        if self.losses:
+            loss_sum += tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses]) * rows
         self._loss_metric.update_state(tf.math.divide_no_nan(loss_sum, rows), sample_weight=rows)
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
@@ -241,10 +256,11 @@ def _is_counted(weights: tf.Tensor) -> tf.Tensor:
 
 
 def _keras3_error(argument: str, value: Any) -> ValueError | None:
-    module = type(value).__module__ if not isinstance(value, type) else value.__module__
+    module = getattr(value, "__module__", None) or ""
     if module.split(".")[0] != "keras":
         return None
+    name = getattr(value, "__name__", type(value).__name__)
     return ValueError(
-        f"FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={type(value).__name__} of Keras 3. "
+        f"FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={name} of Keras 3. "
         "Write `import tf_keras as keras` and take it from there."
     )
