@@ -13,7 +13,8 @@ import sys
 from absl import app, flags
 
 import flags as command_flags
-from tfbert.config import Config, Preempted, RunError, UsageError
+from tfbert.config import Config
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.quiet import quieten_libraries, stderr_held_back
 
 

@@ -7,7 +7,8 @@ from absl import flags
 
 from flags import data, model, output, runtime, training
 from flags._topic import part_from_flags
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig, UsageError
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.errors import UsageError
 
 _PARTS = {
     "model": (model, ModelConfig),

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from absl import flags
 
-from tfbert.config import UsageError
+from tfbert.errors import UsageError
 
 
 def define_topic(part: type, values: flags.FlagValues, aliases: dict[str, str] | None = None) -> None:

@@ -13,17 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from tfbert.callbacks import Progress
-from tfbert.config import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OutputConfig,
-    Preempted,
-    RunError,
-    RuntimeConfig,
-    TrainingConfig,
-    UsageError,
-)
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.finetune import finetune
 
 ROOT = pathlib.Path(__file__).parent.parent

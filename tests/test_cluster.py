@@ -31,7 +31,8 @@ from tfbert.cluster import (
     visible_gpus,
     wait_for_peers,
 )
-from tfbert.config import RunError, RuntimeConfig, UsageError
+from tfbert.config import RuntimeConfig
+from tfbert.errors import RunError, UsageError
 from tfbert.launch import worker_environments
 from tfbert.strategy import _own_gpus, build_strategy, is_chief, is_peer_failure, peer_failures_as_run_errors
 
@@ -395,7 +396,8 @@ def test_a_lost_peer_is_named_in_one_line():
 
 WORKER = """\
 import os, sys, time
-from tfbert.config import RunError, RuntimeConfig
+from tfbert.config import RuntimeConfig
+from tfbert.errors import RunError
 from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 import tensorflow as tf
 try:

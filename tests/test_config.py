@@ -6,15 +6,8 @@ import math
 
 import pytest
 
-from tfbert.config import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OutputConfig,
-    RuntimeConfig,
-    TrainingConfig,
-    UsageError,
-)
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.errors import UsageError
 
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig]
 

@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 
 from tests.test_checkpoint import assert_same_bits, corpus, make_config, weights  # noqa: F401 (corpus is a fixture)
-from tfbert.config import Config, RunError, UsageError
+from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.tokenizer import BertTokenizer
+from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor
 from tfbert.finetune import finetune
 

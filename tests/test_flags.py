@@ -8,7 +8,8 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig, UsageError
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.errors import UsageError
 
 PARTS = {
     "model": ModelConfig,

@@ -15,7 +15,7 @@ import pytest
 
 from tfbert import launch as launch_module
 from tfbert.cluster import PREEMPTED_STATUS
-from tfbert.config import UsageError
+from tfbert.errors import UsageError
 from tfbert.launch import LaunchConfig, launch, parse_command_line, worker_environments
 from tfbert.worker_group import Output, Signals
 

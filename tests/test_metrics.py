@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tfbert import metrics
-from tfbert.config import CLASSIFICATION_METRICS, REGRESSION_METRICS, RunError, UsageError
+from tfbert.config import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from tfbert.errors import RunError, UsageError
 
 
 def f1(labels, predictions, cls):

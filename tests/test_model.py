@@ -19,7 +19,8 @@ from safetensors.numpy import load_file, save_file
 from scipy.special import erf
 
 from tfbert import weights
-from tfbert.config import ModelConfig, RunError, UsageError
+from tfbert.config import ModelConfig
+from tfbert.errors import RunError, UsageError
 from tfbert.model import build_model, load_config, load_tokenizer, resolve_model, save_pretrained
 
 VOCAB, HIDDEN, LAYERS, HEADS, POSITIONS = 40, 32, 2, 2, 64

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from tfbert import output
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RunError, TrainingConfig, UsageError
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, TrainingConfig
+from tfbert.errors import RunError, UsageError
 
 
 def config_for(directory="", **options):

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from tfbert.config import UsageError
 from tfbert.data.plan import (
     FILL,
     GROUP_BATCHES,
@@ -16,6 +15,7 @@ from tfbert.data.plan import (
     plan_in_order_of_length,
     steps_per_epoch,
 )
+from tfbert.errors import UsageError
 
 
 def lengths_of(count, longest=40, seed=0):

@@ -13,9 +13,10 @@ import pytest
 import tensorflow_datasets as tfds
 from pyarrow import parquet
 
-from tfbert.config import DataConfig, UsageError
+from tfbert.config import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.sources import Examples, label_examples, load_data, map_labels
+from tfbert.errors import UsageError
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ import tensorflow as tf
 from tokenizers import normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizerFast
 
-from tfbert.config import UsageError
 from tfbert.data import tokenizer as tokenizer_module
 from tfbert.data.normalizer import normalize
 from tfbert.data.tokenizer import BertTokenizer, learn_vocabulary
+from tfbert.errors import UsageError
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CHARS = (

@@ -9,17 +9,8 @@ model.fit(train_ds, epochs=3)
 
 import importlib
 
-from tfbert.config import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OutputConfig,
-    Preempted,
-    RunError,
-    RuntimeConfig,
-    TrainingConfig,
-    UsageError,
-)
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.errors import Preempted, RunError, UsageError
 
 __version__ = "0.1.0"
 

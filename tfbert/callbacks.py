@@ -15,8 +15,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.checkpoint import Checkpoints, RunState
-from tfbert.config import Preempted, RunError
 from tfbert.data.pipeline import EncodedExamples
+from tfbert.errors import Preempted, RunError
 from tfbert.evaluate import Predictor, evaluate
 from tfbert.finetuner import FineTuner
 from tfbert.logs import RunLog, duration

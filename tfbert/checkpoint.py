@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.config import RunError, UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.finetuner import FineTuner
 from tfbert.weights import read_weights, set_weights_dict, write_weights
 

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tfbert.config import RunError, UsageError
+from tfbert.errors import RunError, UsageError
 
 PREEMPTED_STATUS = 75
 """A trainer's exit status after SIGTERM or SIGINT made it stop and save (EX_TEMPFAIL of sysexits.h: start it again)."""

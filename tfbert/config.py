@@ -1,4 +1,4 @@
-"""What a run is: frozen dataclasses, their validation, and their JSON form. Standard library only.
+"""What a run is: frozen dataclasses, their validation, and their JSON form. Imports nothing but the standard library.
 
 Every option of the command lives here once; `flags/` reads names, defaults and help from here.
 """
@@ -9,7 +9,10 @@ import dataclasses
 import json
 import math
 import pathlib
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_type_hints
+
+from tfbert.errors import UsageError
+from tfbert.validation import at_least, choice_problems, one_of, part_from_dict, refuse_unknown
 
 Task = Literal["auto", "classification", "regression"]
 Batching = Literal["length_grouped", "padded"]
@@ -23,18 +26,6 @@ SCRATCH_PREFIX = "scratch/"
 SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
-
-
-class UsageError(ValueError):
-    """Something given cannot be used. A line says the rule, `Received: name=value`, what to do. Exit status 2."""
-
-
-class RunError(RuntimeError):
-    """A run that was set up correctly failed: a full disk, a lost worker, diverged training. Exit status 1."""
-
-
-class Preempted(Exception):
-    """The run was asked to stop by SIGTERM or SIGINT and has saved a checkpoint. Exit status 75 (EX_TEMPFAIL)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +142,7 @@ class DataConfig:
                 f"Received: max_seq_length={self.max_seq_length}. Pass a larger one."
             )
         for name in ("max_train_examples", "max_eval_examples"):
-            out += _at_least(name, getattr(self, name), 0)
+            out += at_least(name, getattr(self, name), 0)
         return out
 
 
@@ -203,7 +194,7 @@ class TrainingConfig:
             ("weight_decay", 0),
             ("max_grad_norm", 0),
         ):
-            out += _at_least(name, getattr(self, name), least)
+            out += at_least(name, getattr(self, name), least)
         for name in ("num_train_epochs", "learning_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -214,12 +205,12 @@ class TrainingConfig:
                 out.append(f"{name} must be at least 0 and below 1. Received: {name}={value}. Pass for example 0.1.")
         weights = self.class_weights
         if isinstance(weights, str) and weights not in ("", "balanced"):
-            out.append(_one_of("class_weights", weights, ("balanced", "a list of numbers")))
+            out.append(one_of("class_weights", weights, ("balanced", "a list of numbers")))
         if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
             out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
         known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS)
         if self.metric_for_best_model and self.metric_for_best_model not in known:
-            out.append(_one_of("metric_for_best_model", self.metric_for_best_model, known))
+            out.append(one_of("metric_for_best_model", self.metric_for_best_model, known))
         return out
 
 
@@ -249,8 +240,8 @@ class RuntimeConfig:
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        out = _at_least("num_replicas", self.num_replicas, 0)
-        out += _at_least("cluster_timeout_seconds", self.cluster_timeout_seconds, 1)
+        out = at_least("num_replicas", self.num_replicas, 0)
+        out += at_least("cluster_timeout_seconds", self.cluster_timeout_seconds, 1)
         if self.strategy == "one_device" and self.num_replicas > 1:
             out.append(
                 "one_device has one replica. "
@@ -289,9 +280,9 @@ class OutputConfig:
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        out = _at_least("logging_steps", self.logging_steps, 1)
+        out = at_least("logging_steps", self.logging_steps, 1)
         for name in ("eval_steps", "save_steps", "save_total_limit"):
-            out += _at_least(name, getattr(self, name), 0)
+            out += at_least(name, getattr(self, name), 0)
         return out
 
 
@@ -310,7 +301,7 @@ class Config:
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
 
     def __post_init__(self):
-        problems = [problem for part in vars(self).values() for problem in [*_choice_problems(part), *part.problems()]]
+        problems = [problem for part in vars(self).values() for problem in [*choice_problems(part), *part.problems()]]
         watches = self.training.early_stopping_patience or self.training.metric_for_best_model
         if watches and self.data.train_file and not self.data.validation_file:
             problems.append(
@@ -348,53 +339,5 @@ class Config:
         except json.JSONDecodeError as error:
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
         parts = get_type_hints(cls)
-        _refuse_unknown("the configuration", values, parts)
-        return cls(**{name: _part_from_dict(parts[name], value) for name, value in values.items()})
-
-
-def _part_from_dict(part: type, values: Any):
-    types = get_type_hints(part)
-    _refuse_unknown(part.__name__, values, types)
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    for name, value in values.items():
-        if not _is_a(value, types[name]):
-            kind = getattr(types[name], "__name__", str(types[name]).replace("typing.", ""))
-            raise UsageError(f"{name} must be of type {kind}. Received: {name}={value!r}. Repair the configuration.")
-    return part(**values)
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a JSON value is of an annotated type; validation names the choices of a Literal."""
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_is_a(item, get_args(kind)[0]) for item in value)
-    kind = str if get_origin(kind) is Literal else kind
-    if members := get_args(kind):
-        return any(_is_a(value, member) for member in members)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _refuse_unknown(where: str, values, known) -> None:
-    unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [repr(values)]
-    if unknown:
-        raise UsageError(
-            f"Every name in {where} must be an option of this version. Received: {', '.join(unknown)}. Remove it."
-        )
-
-
-def _at_least(name: str, value: float, least: float) -> list[str]:
-    if value >= least and math.isfinite(value):
-        return []
-    return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
-
-
-def _choice_problems(part: Any) -> list[str]:
-    """Fields that take one of a few words and hold another."""
-    kinds = {name: kind for name, kind in get_type_hints(type(part)).items() if get_origin(kind) is Literal}
-    values = {name: getattr(part, name) for name in kinds}
-    return [_one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
-
-
-def _one_of(name: str, value: str, choices) -> str:
-    return f"{name} must be one of {', '.join(choices)}. Received: {name}={value!r}. Pass one of them."
+        refuse_unknown("the configuration", values, parts)
+        return cls(**{name: part_from_dict(parts[name], value) for name, value in values.items()})

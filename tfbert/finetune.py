@@ -12,11 +12,12 @@ import numpy as np
 from tfbert import output, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
-from tfbert.config import Config, RunError, UsageError
+from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples, distribute_batches
 from tfbert.data.plan import micro_batch_size
 from tfbert.data.sources import Examples, TaskData, load_data
 from tfbert.data.tokenizer import BertTokenizer
+from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
 from tfbert.finetuner import FineTuner
 from tfbert.logs import RunLog

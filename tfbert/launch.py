@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfbert.cluster import USAGE_STATUS, divide_gpus, visible_gpus
-from tfbert.config import UsageError
+from tfbert.errors import UsageError
 from tfbert.worker_group import Output, Signals, WorkerGroup
 
 _USAGE = "python -m tfbert.launch --num_workers=N [--max_restarts=R] -- run_finetune.py --strategy=multi_worker ..."

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import tqdm
 
-from tfbert.config import RunError
+from tfbert.errors import RunError
 
 log = logging.getLogger("tfbert")
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from tfbert.config import RunError, UsageError
+from tfbert.errors import RunError, UsageError
 
 ClassifierOrRegressor = Literal["classification", "regression"]
 

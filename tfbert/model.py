@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tfbert import weights
-from tfbert.config import SCRATCH_PREFIX, ModelConfig, RunError, UsageError
+from tfbert.config import SCRATCH_PREFIX, ModelConfig
+from tfbert.errors import RunError, UsageError
 from tfbert.model_files import SCRATCH_LAYOUTS, load_config, load_tokenizer, resolve_model
 
 if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.

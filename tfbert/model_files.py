@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tfbert import weights
-from tfbert.config import SCRATCH_PREFIX, ModelConfig, UsageError
+from tfbert.config import SCRATCH_PREFIX, ModelConfig
+from tfbert.errors import UsageError
 
 if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
     from transformers import BertConfig

@@ -10,7 +10,8 @@ import re
 import shutil
 from typing import Any
 
-from tfbert.config import Config, RunError, UsageError
+from tfbert.config import Config
+from tfbert.errors import RunError, UsageError
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 _OWN = (RUN_CONFIG, RESULTS, LOG, "config.json", "tensorboard", "checkpoints")

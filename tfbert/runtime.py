@@ -9,7 +9,8 @@ import platform
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.config import RuntimeConfig, UsageError
+from tfbert.config import RuntimeConfig
+from tfbert.errors import UsageError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfbert.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
-from tfbert.config import RunError, RuntimeConfig, UsageError
+from tfbert.config import RuntimeConfig
+from tfbert.errors import RunError, UsageError
 
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
 _PEER_ERRORS = (

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbert.config import RunError, UsageError
+from tfbert.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     import tensorflow as tf

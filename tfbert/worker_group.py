@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tfbert.cluster import PREEMPTED_STATUS, USAGE_STATUS
-from tfbert.config import UsageError
+from tfbert.errors import UsageError
 
 _POLL_SECONDS, _DRAIN_SECONDS = 0.1, 1.0
 _HOLD_SECONDS = 0.1

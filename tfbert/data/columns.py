@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfbert.config import UsageError
+from tfbert.errors import UsageError
 
 TEXT_PAIRS = (
     ("sentence1", "sentence2"),

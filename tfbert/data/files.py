@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tfbert.config import UsageError
 from tfbert.data.columns import find_columns
+from tfbert.errors import UsageError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
 Rows = Callable[[Sequence[str]], Iterator[tuple[int, list[Any]]]]

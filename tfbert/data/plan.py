@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from tfbert.config import UsageError
+from tfbert.errors import UsageError
 
 FILL = -1
 """Stands where a batch has no example: the row gets weight 0."""

@@ -16,9 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from tfbert.config import DataConfig, UsageError
+from tfbert.config import DataConfig
 from tfbert.data.demo import demo_data
 from tfbert.data.files import RawData, RawTable, read_file
+from tfbert.errors import UsageError
 
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""

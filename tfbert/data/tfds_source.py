@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from tfbert.config import UsageError
 from tfbert.data.columns import find_columns
 from tfbert.data.files import RawData, RawTable
+from tfbert.errors import UsageError
 
 _READ_BATCH = 4096
 

@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from tfbert.config import UsageError
 from tfbert.data.normalizer import normalize
 from tfbert.data.vocabulary import (
     MAX_WORD_CHARS,
@@ -25,6 +24,7 @@ from tfbert.data.vocabulary import (
     read_pretrained,
     read_vocab_file,
 )
+from tfbert.errors import UsageError
 
 __all__ = ["BertTokenizer", "TokenIds", "learn_vocabulary"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from tfbert.config import UsageError
 from tfbert.data.normalizer import normalize
+from tfbert.errors import UsageError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 100
