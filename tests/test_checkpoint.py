@@ -4,9 +4,6 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, Runtime
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.finetune import finetune
 
-ROOT = pathlib.Path(__file__).parent.parent
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 
 
@@ -153,32 +149,3 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monke
     assert [n for n in names if not n.startswith("best")] == ["step-00000003"]
     monkeypatch.setattr(checkpoint, "write_weights", original)
     assert finetune(config)["global_step"] == 12
-
-
-@pytest.mark.slow
-def test_random_kills_end_in_the_same_bits(corpus):
-    """20 SIGKILLs at random times, also while a checkpoint is written, then the weights of the run never killed."""
-    config = make_config(corpus, "killed")
-    command = [sys.executable, str(ROOT / "run_finetune.py")]
-    straight = make_config(corpus, "straight")
-    for run in (config, straight):
-        (corpus / f"{pathlib.Path(run.output.output_dir).name}.json").write_text(run.to_json())
-    subprocess.run([*command, f"--run_config={corpus / 'straight.json'}"], check=True, timeout=300)
-    rng = np.random.default_rng(int(os.environ.get("TFBERT_KILL_SEED", "0")))
-    kills = 0
-    while kills < 20 and not (corpus / "killed" / "all_results.json").exists():
-        process = subprocess.Popen([*command, f"--run_config={corpus / 'killed.json'}"])
-        log = corpus / "killed" / "log.jsonl"
-        deadline, size = time.monotonic() + 200, log.stat().st_size if log.exists() else 0
-        while time.monotonic() < deadline and process.poll() is None:
-            if log.exists() and log.stat().st_size != size and rng.random() < 0.05:
-                process.kill()
-                kills += 1
-            time.sleep(0.01)
-        process.wait(timeout=60)
-        if kills and kills % 7 == 0:  # Now and then start over, so that all kills find something to do.
-            continue
-    if not (corpus / "killed" / "all_results.json").exists():
-        subprocess.run([*command, f"--run_config={corpus / 'killed.json'}"], check=True, timeout=300)
-    print(f"killed {kills} times")
-    assert_same_bits(weights(corpus / "straight"), weights(corpus / "killed"))

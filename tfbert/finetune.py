@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfbert import output, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
@@ -53,9 +54,15 @@ def finetune(config: Config) -> dict[str, float]:
     """
     started = time.perf_counter()
     config = config.resolved()
-    training = config.training
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
+    # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
+    with peer_failures_as_run_errors():
+        return _finetune(config, policy, strategy, started)
+
+
+def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, started: float) -> dict[str, float]:
+    training = config.training
     chief = is_chief(strategy)
     say = log.info if chief else log.debug
     micro = micro_batch_size(
@@ -65,6 +72,9 @@ def finetune(config: Config) -> dict[str, float]:
 
     # What is there: an earlier start's checkpoint, the model's files, the data.
     directory = output.choose(config)
+    if output.is_of_this_launch(directory) and (directory / output.RESULTS).exists():
+        say(f"{directory} holds this run, finished before the restart")
+        return output.read_results(directory)
     checkpoints = Checkpoints(
         directory / "checkpoints",
         is_writer=chief,
@@ -167,7 +177,7 @@ def finetune(config: Config) -> dict[str, float]:
     began = time.perf_counter()
     steps = schedule.total_steps - schedule.first_step
     try:
-        with stop.listening(), peer_failures_as_run_errors():
+        with stop.listening():
             model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     finally:
         run_log.close()
@@ -194,8 +204,10 @@ def find_checkpoint(config: Config, checkpoints: Checkpoints, consensus: Consens
     Raises:
         RunError: where workers see different checkpoints: they must share the output directory.
     """
-    is_wanted = config.output.resume == "auto" and not config.output.overwrite_output_dir
-    is_finished = (checkpoints.directory.parent / output.RESULTS).exists()
+    directory = checkpoints.directory.parent
+    asked = config.output.resume == "auto" and not config.output.overwrite_output_dir
+    is_wanted = asked or output.is_of_this_launch(directory)
+    is_finished = (directory / output.RESULTS).exists()
     found = checkpoints.newest_sound() if is_wanted and not is_finished else None
     if not consensus.is_same(found.step if found else 0):
         raise RunError(

@@ -8,6 +8,7 @@ again. Imports no TensorFlow.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import itertools
 import json
 import math
@@ -97,9 +98,10 @@ def launch(config: LaunchConfig) -> int:
     runs_python = config.command[0].endswith(".py")
     command = [sys.executable, *config.command] if runs_python else config.command
     output = Output()
+    launched_at = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
     with Signals() as signals:
         for restarts in itertools.count():
-            environments = worker_environments(config.num_workers, restarts)
+            environments = worker_environments(config.num_workers, restarts, launched_at)
             group = WorkerGroup(
                 command, environments, grace_seconds=config.grace_seconds, signals=signals, output=output
             )
@@ -114,9 +116,14 @@ def launch(config: LaunchConfig) -> int:
     raise AssertionError("unreachable")
 
 
-def worker_environments(num_workers: int, restarts: int = 0) -> list[dict[str, str]]:
-    """Each worker's environment: TF_CONFIG with fresh ports, its share of the GPUs, and TFBERT_RESTARTS, the number of
-    restarts so far.
+def worker_environments(num_workers: int, restarts: int = 0, launched_at: str = "") -> list[dict[str, str]]:
+    """Each worker's environment: TF_CONFIG with fresh ports, its share of the GPUs, TFBERT_RESTARTS, the number of
+    restarts so far, and TFBERT_LAUNCHED_AT, the time of the first start.
+
+    Args:
+        num_workers: How many.
+        restarts: So far.
+        launched_at: Local time as `20261121-093000`.
 
     Raises:
         UsageError: if there are GPUs, but fewer than workers.
@@ -131,6 +138,7 @@ def worker_environments(num_workers: int, restarts: int = 0) -> list[dict[str, s
             **os.environ,
             "TF_CONFIG": json.dumps(task),
             "TFBERT_RESTARTS": str(restarts),
+            "TFBERT_LAUNCHED_AT": launched_at,
         }
         if gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -14,16 +15,29 @@ from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
-_OWN = (RUN_CONFIG, RESULTS, LOG, "config.json", "tensorboard", "checkpoints")
+_LAUNCH = ".launched_at"
+_OWN = (RUN_CONFIG, RESULTS, LOG, _LAUNCH, "config.json", "tensorboard", "checkpoints")
+
+
+def is_of_this_launch(directory: pathlib.Path) -> bool:
+    """Whether an earlier start by this same `tfbert.launch` wrote what is there: a restart goes on in any case."""
+    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
+    with contextlib.suppress(OSError):
+        return bool(launched_at) and (directory / _LAUNCH).read_text(encoding="utf-8") == launched_at
+    return False
 
 
 def choose(config: Config) -> pathlib.Path:
-    """The run's output directory; a new one under `runs/` where none was asked for."""
+    """The run's output directory; a new one under `runs/` where none was asked for.
+
+    Its name holds the time of the start; `tfbert.launch` gives all workers and restarts the same in TFBERT_LAUNCHED_AT.
+    """
     if config.output.output_dir:
         return pathlib.Path(config.output.output_dir)
     words = (pathlib.Path(config.data.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
     name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
-    return pathlib.Path("runs") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    now = os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    return pathlib.Path("runs") / f"{name}-{now}"
 
 
 def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
@@ -50,7 +64,8 @@ def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
     if not directory.is_dir() or not any(directory.iterdir()) or config.output.overwrite_output_dir:
         return
     is_unfinished = not (directory / RESULTS).exists()
-    if config.output.resume == "auto" and is_unfinished and (can_resume or _is_same_run(directory, config)):
+    may_go_on = config.output.resume == "auto" or is_of_this_launch(directory)
+    if may_go_on and is_unfinished and (can_resume or _is_same_run(directory, config)):
         return
     what = "an unfinished run of another configuration or other files" if is_unfinished else "a finished run"
     raise UsageError(
@@ -75,10 +90,17 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
             path = directory / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         write_text(directory / RUN_CONFIG, config.to_json())
+        if launched_at := os.environ.get("TFBERT_LAUNCHED_AT"):
+            write_text(directory / _LAUNCH, launched_at)
     except OSError as error:
         raise UsageError(
             f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
         ) from None
+
+
+def read_results(directory: pathlib.Path) -> dict[str, Any]:
+    """What a finished run wrote."""
+    return json.loads((directory / RESULTS).read_text(encoding="utf-8"))
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

@@ -1,0 +1,121 @@
+"""Runs killed with SIGKILL end in the bits of a run never killed: {devices} x {precision} x {XLA}, dropout on.
+
+Each case is one `tfbert.launch` that starts again by itself after three kills: from outside at a random time, by the
+worker itself with half of a checkpoint's file written, and from outside once more. The seed of the times is
+TFBERT_KILL_SEED. Prints a line a case.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.test_checkpoint import assert_same_bits, corpus, make_config, weights  # noqa: F401 (corpus is a fixture)
+
+ROOT = pathlib.Path(__file__).parent.parent
+STEPS = 120
+
+# The command, but the chief dies in the middle of a checkpoint while the file `armed` is there.
+WORKER = """\
+import os, pathlib, signal, sys
+sys.path.insert(0, {root!r})
+import tfbert.checkpoint as checkpoint
+armed, original = pathlib.Path({armed!r}), checkpoint.write_weights
+
+def write_weights(tensors, path):
+    original(tensors, path)
+    if path.name == checkpoint.OPTIMIZER and armed.exists():
+        os.truncate(path, path.stat().st_size // 2)
+        armed.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint.write_weights = write_weights
+import run_finetune
+sys.exit(run_finetune.main())
+"""
+
+DEVICES = {
+    "one_device": (1, {"strategy": "one_device"}),
+    "mirrored": (1, {"strategy": "mirrored", "num_replicas": 2}),
+    "two_workers": (2, {"strategy": "multi_worker"}),
+}
+PRECISIONS = {"float32": {}, "float16": {"mixed_precision": True, "mixed_precision_dtype": "float16"}}
+
+
+def steps_logged(directory):
+    """The last update in the log; 0 before the first."""
+    try:
+        lines = (directory / "log.jsonl").read_text().splitlines()
+        return max((json.loads(line)["step"] for line in lines), default=0)
+    except (OSError, ValueError):  # Not there yet, or a line half written.
+        return 0
+
+
+def workers_of(launcher):
+    """Process ids of the launcher's children."""
+    return [int(pid) for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+@pytest.mark.parametrize("xla", [False, True], ids=["", "xla"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("devices", DEVICES)
+def test_killed_runs_end_in_the_same_bits(corpus, capsys, devices, precision, xla):  # noqa: F811
+    num_workers, runtime = DEVICES[devices]
+    armed, script = corpus / "armed", corpus / "worker.py"
+    script.write_text(WORKER.format(root=str(ROOT), armed=str(armed)))
+
+    def start(name, *launcher_flags):
+        config = make_config(corpus, name, xla=xla, **runtime, **PRECISIONS[precision])
+        config = dataclasses.replace(
+            config,
+            training=dataclasses.replace(config.training, num_train_epochs=STEPS / 6),
+            output=dataclasses.replace(config.output, save_steps=7, eval_steps=20),
+        )
+        path = corpus / f"{name}.json"
+        path.write_text(config.to_json())
+        launch = [sys.executable, "-m", "tfbert.launch", f"--num_workers={num_workers}", *launcher_flags, "--"]
+        command = [*launch, str(script), f"--run_config={path}"]
+        with (corpus / f"{name}.err").open("w") as errors:
+            return subprocess.Popen(command, cwd=ROOT, stderr=errors, stdout=subprocess.DEVNULL)
+
+    assert start("straight").wait(timeout=300) == 0, (corpus / "straight.err").read_text()[-3000:]
+
+    seed = [int(os.environ.get("TFBERT_KILL_SEED", "0")), len(devices), len(precision), xla]
+    rng = np.random.default_rng(seed)
+    targets = [int(rng.integers(1, 50)), int(rng.integers(60, 110))]
+    directory = corpus / "killed"
+    launcher = start("killed", "--max_restarts=4", "--restart_delay_seconds=0.2")
+    kills, deadline = [], time.monotonic() + 500
+    while launcher.poll() is None and time.monotonic() < deadline:
+        step = steps_logged(directory)
+        if targets and step >= targets[0] and not armed.exists() and (pids := workers_of(launcher.pid)):
+            time.sleep(rng.uniform(0, 0.03))
+            os.kill(pids[rng.integers(len(pids))], signal.SIGKILL)
+            kills.append(step)
+            if len(targets) == 2:
+                armed.touch()
+            targets.pop(0)
+            while launcher.poll() is None and set(workers_of(launcher.pid)) & set(pids):
+                time.sleep(0.01)
+        time.sleep(0.002)
+    launcher.kill()  # Nothing where it has ended.
+    errors = (corpus / "killed.err").read_text()
+    assert launcher.wait() == 0, errors[-3000:]
+    assert not targets and not armed.exists(), f"killed at {kills}"
+    assert errors.count("all workers start again") == 3, errors[-3000:]
+    assert_same_bits(weights(corpus / "straight"), weights(directory))
+    results = [json.loads((d / "all_results.json").read_text()) for d in (corpus / "straight", directory)]
+    assert results[0]["train_loss"] == results[1]["train_loss"]
+    assert results[0]["best_step"] == results[1]["best_step"]
+    with capsys.disabled():
+        print(f"\n{devices} {precision} {'XLA' if xla else ''}: killed at steps {kills} and in a write; same bits")
