@@ -1,5 +1,6 @@
 """An interrupted run ends in the weights of one that never stopped, to the bit; damaged checkpoints are passed over."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -149,3 +150,23 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monke
     assert [n for n in names if not n.startswith("best")] == ["step-00000003"]
     monkeypatch.setattr(checkpoint, "write_weights", original)
     assert finetune(config)["global_step"] == 12
+
+
+def test_a_restart_goes_on_although_the_first_start_was_to_overwrite(corpus, monkeypatch):
+    straight = finetune(make_config(corpus, "straight"))
+    config = make_config(corpus, "run")
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, overwrite_output_dir=True))
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    (corpus / "run").mkdir()
+    (corpus / "run" / "log.jsonl").write_text("another run's\n")
+    for step in (4, 8):
+        with monkeypatch.context() as patch:
+            stop_at(patch, step)
+            with pytest.raises(Preempted, match=f"after step {step} of 12"):
+                finetune(config)
+    assert finetune(config)["train_loss"] == straight["train_loss"]
+    assert_same_bits(weights(corpus / "straight"), weights(corpus / "run"))
+
+    written = (corpus / "run" / "log.jsonl").read_text()
+    assert finetune(config)["global_step"] == 12, "finished already: the results are read"
+    assert (corpus / "run" / "log.jsonl").read_text() == written

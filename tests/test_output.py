@@ -138,3 +138,25 @@ def test_json_is_replaced_whole(tmp_path, monkeypatch):
     with pytest.raises(RunError, match="No space left on device"):
         output.write_json(path, {"eval_accuracy": 0.75})
     assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}
+
+
+def test_workers_and_restarts_of_one_launch_share_a_directory(monkeypatch):
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    assert output.choose(Config()) == pathlib.Path("runs/demo-tiny-20261121-093000")
+
+
+def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, monkeypatch):
+    directory = tmp_path / "run"
+    config = config_for(directory, resume="never")
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    assert not output.is_of_this_launch(directory)
+    output.prepare(directory, config, is_resumed=False)
+    assert output.is_of_this_launch(directory)
+    check(directory, resume="never", can_resume=True)
+
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-100000")
+    assert not output.is_of_this_launch(directory)
+    with pytest.raises(UsageError, match="must be new or empty"):
+        check(directory, resume="never", can_resume=True)
+    monkeypatch.delenv("TFBERT_LAUNCHED_AT")
+    assert not output.is_of_this_launch(directory)

@@ -70,7 +70,25 @@ class FineTuner(keras.Model):
         self.progress = StepCounters()
         self._xla = jit_compile
         self._dropout = None
-        self._loss_metric = keras.metrics.Mean(name="loss")
+        # Not tracked, as compiled metrics are not: a running mean is no weight to be saved and loaded.
+        object.__setattr__(self, "_loss_metric", keras.metrics.Mean(name="loss"))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, with the wrapped model's own configuration."""
+        return {
+            "model": keras.saving.serialize_keras_object(self.model),
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "max_grad_norm": self.max_grad_norm,
+            "jit_compile": self._xla,
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> FineTuner:
+        """The inverse of `get_config`."""
+        model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
+        return cls(**config | {"model": model})
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, jit_compile=None, **kwargs) -> None:
         """As `tf_keras.Model.compile`, for one loss.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from tfbert.data.autotune import device_iterators_without_autotune, without_autotune
 from tfbert.data.plan import BatchPlan
 from tfbert.data.tokenizer import TokenIds
 
@@ -62,6 +63,7 @@ def distribute_batches(
         replicas = range(first, first + local)
         return make_dataset(examples, plans, replicas, strategy.num_replicas_in_sync, pad_id=pad_id)
 
+    device_iterators_without_autotune()
     return strategy.distribute_datasets_from_function(dataset)
 
 
@@ -111,4 +113,4 @@ def make_dataset(
     with tf.device("CPU"):
         dataset = tf.data.Dataset.from_generator(shares, output_signature=signature)
         dataset = dataset.map(gather, num_parallel_calls=2, deterministic=True)
-    return dataset.prefetch(4 * len(replicas))
+    return without_autotune(dataset.prefetch(4 * len(replicas)))

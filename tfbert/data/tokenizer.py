@@ -9,6 +9,7 @@ a text must not be able to inject control ids. Hugging Face does the same when t
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from tfbert.data.autotune import without_autotune
 from tfbert.data.normalizer import normalize
 from tfbert.data.vocabulary import (
     MAX_WORD_CHARS,
@@ -238,7 +240,8 @@ class BertTokenizer:
             return ids.values, ids.row_lengths(), second_start
 
         parts = [(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))]
-        parts += dataset.map(encode_chunk, num_parallel_calls=tf.data.AUTOTUNE).as_numpy_iterator()
+        encoded = dataset.map(encode_chunk, num_parallel_calls=os.cpu_count() or 1)
+        parts += without_autotune(encoded).as_numpy_iterator()
         flat, lengths, second_start = (np.concatenate(column) for column in zip(*parts, strict=True))
         return TokenIds(flat=flat, row_splits=np.cumsum(lengths), second_start=second_start)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from tfbert.data.autotune import without_autotune
 from tfbert.data.normalizer import normalize
 from tfbert.errors import UsageError
 
@@ -104,6 +105,7 @@ def learn_vocabulary(texts: Iterable[str], *, vocab_size: int, do_lower_case: bo
     rows = [text.encode("utf-8", "surrogatepass") for text in texts]
     dataset = tf.data.Dataset.from_tensor_slices(tf.constant(rows, tf.string, [len(rows)])).batch(256)
     words = dataset.map(lambda text: tf.strings.split(normalize(text, do_lower_case=do_lower_case)).values)
+    words = without_autotune(words)
     if not any(len(batch) for batch in words):
         raise UsageError(
             f"A vocabulary is learned from words. Received: {len(rows)} texts without one. Check the data."

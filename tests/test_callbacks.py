@@ -1,0 +1,203 @@
+"""What happens beside the updates, counted in true steps: numbers logged, best weights, early stopping, saving."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert import callbacks
+from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged, eval_prefix
+from tfbert.checkpoint import RunState
+from tfbert.errors import Preempted, RunError
+from tfbert.finetuner import StepCounters
+from tfbert.optimizer import WarmupSchedule
+from tfbert.schedule import Schedule
+
+
+class Log:
+    """Keeps what a RunLog is told."""
+
+    def __init__(self):
+        self.records, self.said = [], []
+
+    def record(self, step, kind, numbers):
+        self.records.append((step, kind, numbers))
+
+    def advance(self, step, text):
+        self.said.append(text)
+
+    say = lambda self, text: self.said.append(text)  # noqa: E731
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def schedule(total=12, first=0, **options):
+    return Schedule(
+        **{"steps_per_epoch": 6, "total_steps": total, "eval_steps": 4, "logging_steps": 2} | options, first_step=first
+    )
+
+
+def a_model():
+    rate = WarmupSchedule(peak=1.0, schedule="linear", warmup_steps=2, total_steps=12)
+    return types.SimpleNamespace(
+        progress=StepCounters(), optimizer=keras.optimizers.Adam(rate), stop_training=False, model=None
+    )
+
+
+def update(model, loss, norm=1.0, finite=True):
+    model.progress.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
+
+
+def test_progress_logs_means_since_the_last_line_and_speed_without_pauses():
+    log, clock, model = Log(), Clock(), a_model()
+    progress = Progress(schedule(), log, global_batch_size=8, clock=clock)
+    progress.set_model(model)
+    progress.on_train_begin()
+    for step, (loss, seconds) in enumerate([(1.0, 5), (3.0, 5), (2.0, 1), (np.inf, 1), (4.0, 2), (5.0, 2)]):
+        update(model, loss, norm=loss, finite=np.isfinite(loss))
+        clock.now += seconds
+        if step == 4:  # An evaluation takes 100 s.
+            clock.now += 100
+            progress.paused += 100
+        progress.on_train_batch_end(step)
+    assert [(step, kind) for step, kind, _ in log.records] == [(2, "train"), (4, "train"), (6, "train")]
+    first, second, third = (numbers for _, _, numbers in log.records)
+    assert [r["loss"] for r in (first, second, third)] == [2.0, 2.0, 4.5], "a step that was skipped has no loss"
+    assert [r["skipped_steps"] for r in (first, second, third)] == [0, 1, 1]
+    assert [r["examples_per_second"] for r in (first, second, third)] == [1.6, 8.0, 4.0]
+    assert progress.examples_per_second == pytest.approx(32 / 6), "the first stretch holds the compilation"
+    # The rate of the last update of each stretch: 1-based updates 2, 4, 6 of a rise over 2 and a fall over 10.
+    np.testing.assert_allclose([r["learning_rate"] for r in (first, second, third)], [2 / 3, 0.9, 0.7], rtol=1e-6)
+    assert [r["epoch"] for r in (first, second, third)] == [0.3333, 0.6667, 1.0]
+    assert "grad_norm" not in second, "JSON has no infinity"
+    assert any("1 of the last 2 steps skipped" in text for text in log.said)
+    assert "step 6/12  epoch 1.00  loss 4.5000" in log.said[-1] and log.said[-1].endswith("0:09 left")
+
+
+def test_progress_of_a_resumed_run_starts_from_its_counters():
+    log, clock, model = Log(), Clock(), a_model()
+    for _ in range(6):
+        update(model, 7.0)
+    progress = Progress(schedule(first=6), log, global_batch_size=8, clock=clock)
+    progress.set_model(model)
+    progress.on_train_begin()
+    for batch in range(2):
+        update(model, 1.0)
+        clock.now += 1
+        progress.on_train_batch_end(batch)
+    assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 1.0)]
+
+
+def evaluation(monkeypatch, scores, metric="accuracy", patience=0, **options):
+    """An Evaluate whose evaluations give these scores, and what it did."""
+    log, model, saved = Log(), a_model(), []
+    scores = iter(scores)
+    monkeypatch.setattr(callbacks, "evaluate", lambda p, e, task, prefix: {f"{prefix}_{metric}": next(scores)})
+    counter = iter(range(1, 100))
+    monkeypatch.setattr(callbacks, "get_weights_dict", lambda model: {"w": np.array([next(counter)])})
+    part = Evaluate(
+        schedule(total=24, **options),
+        log,
+        types.SimpleNamespace(paused=0.0),
+        predictor=None,
+        sets={"validation": None},
+        task="classification",
+        metric=metric,
+        patience=patience,
+        checkpoints=types.SimpleNamespace(save_best=lambda tensors, step: saved.append((step, int(tensors["w"][0])))),
+    )
+    part.set_model(model)
+    for batch in range(24):
+        if not model.stop_training:
+            part.on_train_batch_end(batch)
+    return part, log, saved
+
+
+def test_the_best_weights_are_kept_and_written_once_each(monkeypatch):
+    part, log, saved = evaluation(monkeypatch, [0.5, 0.8, 0.8, 0.7, 0.9, 0.1])
+    assert saved == [(4, 1), (8, 2), (20, 3)], "an equal score is no better one"
+    assert (part.best_step, part.best, part.best_weights["w"][0]) == (20, {"eval_accuracy": 0.9}, 3)
+    assert [step for step, _, _ in log.records] == [4, 8, 12, 16, 20, 24]
+
+
+def test_a_loss_is_better_when_lower(monkeypatch):
+    part, _, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.3, 0.9, 0.9], metric="loss")
+    assert (part.best_step, part.best) == (16, {"eval_loss": 0.3})
+
+
+def test_patience_counts_evaluations_without_a_better_score(monkeypatch):
+    part, log, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.5, 0.9], patience=2)
+    assert part.model.stop_training and [step for step, _, _ in log.records] == [4, 8, 12, 16, 20]
+    assert "stopped early: eval_accuracy has not improved on 0.6000 (step 12) in 2 evaluations" in log.said[-1]
+
+
+def test_the_last_update_is_always_evaluated(monkeypatch):
+    _, log, _ = evaluation(monkeypatch, [0.5, 0.6, 0.7], eval_steps=10)
+    assert [step for step, _, _ in log.records] == [10, 20, 24]
+
+
+def test_names_of_evaluation_sets():
+    assert [eval_prefix(n) for n in ("validation", "validation_matched")] == ["eval", "eval_matched"]
+
+
+def test_a_run_that_stays_non_finite_ends():
+    model = a_model()
+    part = StopWhenDiverged(schedule(logging_steps=1), limit=3)
+    part.set_model(model)
+    for batch, finite in enumerate([False, False, True, False, False]):
+        update(model, 1.0, finite=finite)
+        part.on_train_batch_end(batch)
+    update(model, 1.0, finite=False)
+    with pytest.raises(RunError, match="last 3 updates up to step 6 were skipped"):
+        part.on_train_batch_end(5)
+
+
+def saving(every, stops=(), ask_every=1, total=12):
+    """The steps saved at, and whether the run was stopped."""
+    states, asked = [], []
+    part = Save(
+        schedule(total=total),
+        types.SimpleNamespace(save=lambda model, state: states.append(state), directory="checkpoints"),
+        every=every,
+        evaluation=types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3),
+        identity={"task": "classification"},
+        progress=types.SimpleNamespace(paused=0.0),
+        is_stopping=lambda: asked.append(part.now) or part.now in stops,
+        ask_every=ask_every,
+    )
+    part.set_model(a_model())
+    for batch in range(total):
+        part.now = batch + 1
+        try:
+            part.on_train_batch_end(batch)
+        except Preempted as stopped:
+            return states, asked, str(stopped)
+    return states, asked, ""
+
+
+def test_checkpoints_come_on_schedule_but_not_at_the_end():
+    states, asked, stopped = saving(every=4)
+    assert [state.step for state in states] == [4, 8] and not stopped
+    expected = RunState(
+        step=4, best={"eval_loss": 1.0}, best_step=2, without_better=3, identity={"task": "classification"}
+    )
+    assert states[0] == expected
+    assert asked == list(range(1, 12))
+
+
+def test_a_run_that_is_asked_to_stop_saves_first():
+    states, _, stopped = saving(every=0, stops=[7])
+    assert [state.step for state in states] == [7]
+    assert "stopped on request after step 7 of 12" in stopped
+
+
+def test_workers_look_at_each_other_only_so_often():
+    states, asked, stopped = saving(every=4, stops=[5, 6, 7, 8, 9, 10], ask_every=5)
+    assert asked == [5] and [state.step for state in states] == [4, 5] and "step 5" in stopped

@@ -1,0 +1,82 @@
+"""What a run writes while it runs."""
+
+import json
+import logging
+
+import pytest
+import tensorflow as tf
+
+from tfbert.errors import RunError
+from tfbert.logs import RunLog, duration
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_record_is_a_line_with_step_kind_and_time(tmp_path):
+    log = RunLog(tmp_path, total_steps=4)
+    log.record(2, "train", {"loss": 0.5, "learning_rate": 1e-5})
+    assert len(read(tmp_path / "log.jsonl")) == 1, "a line is there at once, not when the run ends"
+    log.record(4, "eval", {"eval_accuracy": 0.75})
+    log.close()
+    first, second = read(tmp_path / "log.jsonl")
+    assert first.pop("time") <= second.pop("time")
+    assert first == {"step": 2, "kind": "train", "loss": 0.5, "learning_rate": 1e-5}
+    assert second == {"step": 4, "kind": "eval", "eval_accuracy": 0.75}
+
+
+def test_a_resumed_log_forgets_what_happens_again(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "loss": 1}\n{"step": 2, "loss": 2}\n{"step": 3, "loss": 3}\n{"step": 4, "lo')
+    log = RunLog(tmp_path, total_steps=4, first_step=2)
+    log.record(3, "train", {"loss": 9})
+    log.close()
+    assert [(r["step"], r["loss"]) for r in read(path)] == [(1, 1), (2, 2), (3, 9)]
+    RunLog(tmp_path, total_steps=4, first_step=0).close()
+    assert path.read_text() == ""
+
+
+def test_a_log_that_was_deleted_is_an_error(tmp_path):
+    log = RunLog(tmp_path, total_steps=4)
+    (tmp_path / "log.jsonl").unlink()
+    with pytest.raises(RunError, match="log.jsonl .No such file"):
+        log.record(1, "train", {"loss": 0.5})
+    log.close()
+
+
+def test_workers_that_are_not_the_chief_write_and_say_nothing(tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, logger="tfbert")
+    monkeypatch.chdir(tmp_path)
+    log = RunLog(None, total_steps=4, tensorboard=True)
+    log.record(1, "train", {"loss": 0.5})
+    log.advance(1, "step 1/4")
+    log.say("evaluation")
+    log.close()
+    assert not list(tmp_path.iterdir()) and not caplog.text
+
+
+def test_without_a_terminal_progress_is_lines(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="tfbert")
+    log = RunLog(tmp_path, total_steps=4)
+    log.advance(1, "step 1/4")
+    log.say("evaluation at step 1")
+    log.close()
+    assert [r.message for r in caplog.records if r.name == "tfbert"] == ["step 1/4", "evaluation at step 1"]
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    log = RunLog(tmp_path, total_steps=4, tensorboard=True)
+    log.record(2, "train", {"loss": 0.5})
+    log.record(4, "eval", {"eval_accuracy": 0.75})
+    log.close()
+    found = {}
+    for path in (tmp_path / "tensorboard").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            found |= {(event.step, value.tag): float(tf.make_ndarray(value.tensor)) for value in event.summary.value}
+    assert found == {(2, "train/loss"): 0.5, (4, "eval/accuracy"): 0.75}
+
+
+@pytest.mark.parametrize("seconds, text", [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3723, "1:02:03")])
+def test_durations(seconds, text):
+    assert duration(seconds) == text

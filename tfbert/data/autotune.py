@@ -1,0 +1,34 @@
+"""tf.data without its autotuner, whose thread can hold up a run for minutes.
+
+In TensorFlow 2.21 the destructor of an iterator waits for the autotuner's thread, and the wake-up that should end that
+thread's sleep (`Model::OptimizeLoop`, up to 60 s at a time) gets lost: of fifteen small runs on a CPU, five stood
+still for 7 to 150 s after their last update. Nothing here needs tuning: parallelism and buffers are written out.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
+
+
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same dataset with parallelism and buffers as written."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def device_iterators_without_autotune() -> None:
+    """Makes the iterators, one a device, that distributed datasets put in front of their own do without it as well.
+
+    They take no options, their own dataset's neither, so there is no public way. Does nothing the second time.
+    """
+    create = multi_device_iterator_ops._create_device_dataset
+    if getattr(create, "is_without_autotune", False):
+        return
+
+    def create_without_autotune(*args, **kwargs):
+        return without_autotune(create(*args, **kwargs))
+
+    create_without_autotune.is_without_autotune = True
+    multi_device_iterator_ops._create_device_dataset = create_without_autotune
