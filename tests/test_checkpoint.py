@@ -18,19 +18,21 @@ from tfbert.finetune import finetune
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 
 
-@pytest.fixture
-def corpus(tmp_path):
+def write_corpus(directory):
     """Files of 44 training and 12 validation rows, and a vocabulary."""
     rng = np.random.default_rng(0)
-
-    def write(name, rows):
+    for name, rows in (("train.tsv", 44), ("dev.tsv", 12)):
         lines = ["label\tsentence"]
         lines += [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}" for i in range(rows)]
-        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        (directory / name).write_text("\n".join(lines) + "\n")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (directory / "vocab.txt").write_text("\n".join([*special, *WORDS]) + "\n")
 
-    write("train.tsv", 44)
-    write("dev.tsv", 12)
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A directory with `write_corpus`'s files."""
+    write_corpus(tmp_path)
     return tmp_path
 
 
