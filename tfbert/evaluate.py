@@ -10,9 +10,6 @@ from tfbert.data.pipeline import EncodedExamples, distribute_batches
 from tfbert.data.plan import FILL, exact_widths, plan_in_order_of_length
 from tfbert.metrics import compute_metrics
 
-ROWS_PER_REPLICA = 32
-"""Rows that a replica predicts at a time."""
-
 
 class Predictor:
     """Runs a model's forward pass over whole data sets.
@@ -21,10 +18,14 @@ class Predictor:
         model: Returns float32 `[rows, num_labels]` for a batch's inputs; created under `strategy`.
         strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
         pad_id: Token id of the padding.
+        rows_per_replica: Rows that a replica predicts at a time.
     """
 
-    def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy, *, pad_id: int):
+    def __init__(
+        self, model: keras.Model, strategy: tf.distribute.Strategy, *, pad_id: int, rows_per_replica: int = 32
+    ):
         self._strategy = strategy
+        self._rows = rows_per_replica * strategy.num_replicas_in_sync
         self._pad_id = pad_id
 
         # Takes the iterator, whose shapes are unknown, and not a batch: each width would be traced anew.
@@ -37,9 +38,8 @@ class Predictor:
 
     def logits(self, examples: EncodedExamples) -> np.ndarray:
         """float32 `[num_examples, num_labels]`, in the order of the examples, whatever order they ran in."""
-        rows = ROWS_PER_REPLICA * self._strategy.num_replicas_in_sync
         lengths = examples.tokens.lengths
-        plan = plan_in_order_of_length(lengths, global_batch_size=rows, allowed_widths=exact_widths(lengths))
+        plan = plan_in_order_of_length(lengths, global_batch_size=self._rows, allowed_widths=exact_widths(lengths))
         batches = iter(distribute_batches(self._strategy, examples, lambda: iter([plan]), pad_id=self._pad_id))
         parts = [self._predict(batches).numpy() for _ in range(len(plan))]
         predicted = np.concatenate(parts)

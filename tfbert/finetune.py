@@ -129,7 +129,8 @@ def finetune(config: Config) -> dict[str, float]:
         first_step=schedule.first_step,
         tensorboard=config.output.tensorboard,
     )
-    predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id)
+    rows = config.runtime.per_device_eval_batch_size
+    predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id, rows_per_replica=rows)
     progress = Progress(schedule, run_log, global_batch_size=training.global_batch_size)
     callbacks = [progress, StopWhenDiverged(schedule, limit=training.max_skipped_steps)]
     evaluation = None
