@@ -1,4 +1,4 @@
-"""Predictions in order under any strategy, whole or streamed; what an evaluation of a saved model writes."""
+"""Predictions in order under any strategy, whole or streamed."""
 
 import numpy as np
 import pytest

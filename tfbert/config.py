@@ -73,7 +73,8 @@ class DataConfig:
     train_file: str = ""
     """Training examples: .tsv, .csv, .jsonl or .parquet, also .gz."""
     validation_file: str = ""
-    """Examples evaluated during training. Empty: no evaluation during training."""
+    """Examples evaluated during training: a file, or several separated by commas (MNLI has two; the first decides what
+    is best). Empty: no evaluation during training."""
     test_file: str = ""
     """Labelled examples evaluated once, after training, with the model that is saved."""
     text_column: tuple[str, ...] = ()
@@ -101,9 +102,16 @@ class DataConfig:
         return bool(self.train_file or self.validation_file or self.test_file)
 
     @property
+    def validation_files(self) -> tuple[str, ...]:
+        """`validation_file` as paths."""
+        whole = pathlib.Path(self.validation_file).is_file()
+        return (self.validation_file,) if whole else tuple(filter(None, self.validation_file.split(",")))
+
+    @property
     def source(self) -> str:
-        """What the data is called in logs: the data set's name or the training file's path."""
-        return self.train_file or self.dataset or "demo"
+        """What the data is called in logs: the training file's path, another file's, or the data set's name."""
+        files = (self.train_file, *self.validation_files, self.test_file)
+        return next(filter(None, files), self.dataset or "demo")
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
@@ -111,10 +119,11 @@ class DataConfig:
         if self.dataset and self.uses_files:
             out.append(
                 "Data comes from a data set or from files, not both. "
-                f"Received: dataset={self.dataset!r}, train_file={self.train_file!r}. Drop one."
+                f"Received: dataset={self.dataset!r}, file={self.source!r}. Drop one."
             )
-        for name in ("train_file", "validation_file", "test_file"):
-            value = getattr(self, name)
+        files = [("train_file", self.train_file), ("test_file", self.test_file)]
+        files += [("validation_file", path) for path in self.validation_files]
+        for name, value in files:
             if value and not pathlib.Path(value).is_file():
                 out.append(f"{name} must be a file. Received: {name}={value!r}. Check the path.")
         if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
@@ -172,7 +181,8 @@ class TrainingConfig:
     early_stopping_patience: int = 0
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = ""
-    """The evaluation metric that decides which weights are kept. Empty: accuracy, or pearson for regression."""
+    """The evaluation metric that decides which weights are kept. Empty: accuracy, or pearson for regression; GLUE's
+    own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""

@@ -19,7 +19,9 @@ from tfbert.data.sources import Examples, TaskData, load_data
 from tfbert.data.tokenizer import BertTokenizer
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
+from tfbert.fine_tuned import record_inputs
 from tfbert.finetuner import FineTuner
+from tfbert.glue import decisive_metric
 from tfbert.logs import RunLog
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
@@ -76,7 +78,7 @@ def finetune(config: Config) -> dict[str, float]:
         output.check(directory, config, can_resume=resumed is not None)
     model_files = resolve_model(config.model)
     data = load_data(config.data)
-    metric = training.metric_for_best_model or default_metric(data.task)
+    metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or default_metric(data.task)
     check_metric_name(metric, data.task, len(data.label_names))
 
     # The model and its inputs.
@@ -93,6 +95,8 @@ def finetune(config: Config) -> dict[str, float]:
             seed=config.runtime.seed,
             log=say,
         )
+    pair = data.train.text_pair is not None
+    record_inputs(classifier.config, num_texts=1 + pair, max_seq_length=config.data.max_seq_length)
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
     train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
     schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)

@@ -14,6 +14,7 @@ from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
+EVAL_RESULTS = "eval_results.json"
 _OWN = (RUN_CONFIG, RESULTS, LOG, "config.json", "tensorboard", "checkpoints")
 
 
@@ -23,6 +24,7 @@ def choose(config: Config) -> pathlib.Path:
         return pathlib.Path(config.output.output_dir)
     words = (pathlib.Path(config.data.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
     name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
+    name = name if config.mode == "train" else f"{config.mode}-{name}"
     return pathlib.Path("runs") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
@@ -37,16 +39,7 @@ def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
     Raises:
         UsageError: for one that is not empty, is no directory or cannot be written.
     """
-    if directory.exists() and not directory.is_dir():
-        raise UsageError(
-            f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
-        )
-    parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
-            "Pass another, or change its permissions."
-        )
+    check_writable(directory)
     if not directory.is_dir() or not any(directory.iterdir()) or config.output.overwrite_output_dir:
         return
     is_unfinished = not (directory / RESULTS).exists()
@@ -57,6 +50,39 @@ def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
         f"output_dir must be new or empty. Received: output_dir={str(directory)!r}, which holds {what}. "
         "Pass another, or --overwrite_output_dir to replace an earlier run."
     )
+
+
+def check_writable(directory: pathlib.Path) -> None:
+    """Refuses a directory that could not be made or written to; changes nothing.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(
+            f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
+        )
+    parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
+            "Pass another, or change its permissions."
+        )
+
+
+def check_new_file(path: pathlib.Path, way_out: str) -> None:
+    """Refuses to write over a file, or where none can be written; changes nothing.
+
+    Args:
+        path: The file to be.
+        way_out: What the user can do if it exists.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    check_writable(path.parent)
+    if path.exists():
+        raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
 
 
 def _is_same_run(directory: pathlib.Path, config: Config) -> bool:
@@ -79,6 +105,18 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
         raise UsageError(
             f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
         ) from None
+
+
+def make(directory: pathlib.Path) -> None:
+    """Makes a directory.
+
+    Raises:
+        RunError: where it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"Output must be writable. Received: {str(directory)!r} ({error.strerror}).") from None
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

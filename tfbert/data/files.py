@@ -53,7 +53,7 @@ class RawData:
     """All tables of one data set, before the meaning of the labels is settled.
 
     Attributes:
-        train: To train on.
+        train: To train on; None where a saved model is evaluated.
         validation: Name -> to evaluate on during training.
         test: To evaluate on once, at the end.
         label_names: As the data set itself defines them; None: to be found from the training labels.
@@ -61,7 +61,7 @@ class RawData:
         notes: What the user should know, one line each.
     """
 
-    train: RawTable
+    train: RawTable | None
     validation: dict[str, RawTable]
     test: RawTable | None = None
     label_names: tuple[str, ...] | None = None
