@@ -7,14 +7,19 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from tests.models import VOCAB, tiny_bert
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, TrainingConfig
+from tfbert.data.tokenizer import BertTokenizer
+from tfbert.fine_tuned import record_inputs
 from tfbert.finetune import finetune
+from tfbert.model import save_pretrained
 
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 
 
 def make_runs(directory):
-    """Trains `single` (labels 0, 1), `pairs` (words) and `scores` in `directory`, and breaks copies of `single`."""
+    """Trains `single` (labels 0, 1) in `directory`, breaks copies of it, and saves `pairs` (words) and `scores` with
+    random weights."""
     rng = np.random.default_rng(0)
 
     def text():
@@ -34,23 +39,20 @@ def make_runs(directory):
     write("unlabelled.tsv", ("sentence",), [("good film",), ("bad film",)])
     (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
 
-    def train(name, train_file, validation_file=""):
-        finetune(
-            Config(
-                model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(directory / "vocab.txt")),
-                data=DataConfig(
-                    train_file=str(directory / train_file),
-                    validation_file=str(directory / validation_file) if validation_file else "",
-                    max_seq_length=16,
-                ),
-                training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
-                output=OutputConfig(output_dir=str(directory / name)),
-            )
+    finetune(
+        Config(
+            model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(directory / "vocab.txt")),
+            data=DataConfig(
+                train_file=str(directory / "train.tsv"),
+                validation_file=str(directory / "dev.tsv"),
+                max_seq_length=16,
+            ),
+            training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
+            output=OutputConfig(output_dir=str(directory / "single")),
         )
-
-    train("single", "train.tsv", "dev.tsv")
-    train("pairs", "pairs.tsv")
-    train("scores", "scores.tsv")
+    )
+    save_random(directory / "pairs", ["other", "same"], num_texts=2)
+    save_random(directory / "scores", [], num_texts=1)
     (directory / "empty").mkdir()
     for name in ("headless", "holed", "misshapen"):
         shutil.copytree(directory / "single", directory / name, ignore=shutil.ignore_patterns("checkpoints"))
@@ -63,6 +65,17 @@ def make_runs(directory):
             tensors["bert.pooler.dense.bias"] = np.zeros(3, np.float32)
         save_file(tensors, directory / name / "model.safetensors", {"format": "pt"})
     return directory
+
+
+def save_random(directory, names, num_texts):
+    """A 2-layer, hidden-32 model with random weights, as training saves one; no names for regression."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    model = tiny_bert(num_labels=max(1, len(names)))
+    model.config.problem_type = "single_label_classification" if names else "regression"
+    model.config.id2label = dict(enumerate(names or ["LABEL_0"]))
+    record_inputs(model.config, num_texts=num_texts, max_seq_length=16)
+    tokenizer = BertTokenizer(tokens + [f"[unused{i}]" for i in range(VOCAB - len(tokens))])
+    save_pretrained(model, tokenizer, directory)
 
 
 def reference_logits(model_directory, path, max_seq_length=16):

@@ -34,7 +34,7 @@ FLOORS = [
     },
     {"dropout", "optimizer", "losses", "model_files", "model", "schedule"},
     {"finetuner"},
-    {"checkpoint", "evaluate", "fine_tuned"},
+    {"checkpoint", "evaluate", "fine_tuned", "prediction_files", "prediction_texts"},
     {"callbacks"},
     {"summary", "evaluation"},
     {"finetune", "predict", "export"},

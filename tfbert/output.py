@@ -80,7 +80,12 @@ def check_new_file(path: pathlib.Path, way_out: str) -> None:
     Raises:
         UsageError: where that is so.
     """
-    check_writable(path.parent)
+    parent = next(p for p in path.absolute().parents if p.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"An output file needs a directory that can be written. Received: {str(path)!r}; {str(parent)!r} is none. "
+            "Pass another, or change its permissions."
+        )
     if path.exists():
         raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
 
