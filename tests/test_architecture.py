@@ -24,6 +24,8 @@ FLOORS = [
         "output",
         "metrics",
         "glue",
+        "tf1_checkpoint",
+        "hub",
         "gradients",
         "weights",
         "runtime",
@@ -36,7 +38,7 @@ FLOORS = [
     {"finetuner"},
     {"checkpoint", "evaluate", "fine_tuned", "prediction_files", "prediction_texts"},
     {"callbacks"},
-    {"summary", "evaluation"},
+    {"summary", "model_card", "evaluation"},
     {"finetune", "predict", "export"},
 ]
 

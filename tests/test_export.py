@@ -26,7 +26,7 @@ kind = tf.int32 if job["signature"] == "token_ids" else tf.string
 revive = (lambda v: v) if kind == tf.int32 else (lambda v: [text.encode("latin-1") for text in v])
 inputs = {name: tf.constant(revive(value), kind, job["shape"]) for name, value in job["inputs"].items()}
 outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
-for heavy in ("tfbert", "transformers", "tf_keras", "keras_nlp", "torch"):
+for heavy in ("tfbert", "transformers", "keras_nlp", "torch"):
     assert heavy not in sys.modules, heavy
 outputs = {k: np.vectorize(bytes.decode, otypes=[object])(v) if v.dtype == object else v for k, v in outputs.items()}
 names = sorted(spec for spec in loaded.signatures)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbert import output, runtime
+from tfbert import __version__, hub, output, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
 from tfbert.config import Config
@@ -26,6 +26,7 @@ from tfbert.logs import RunLog
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
+from tfbert.model_card import model_card
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
 from tfbert.schedule import plan_run, training_plans
@@ -76,6 +77,8 @@ def finetune(config: Config) -> dict[str, float]:
     resumed = find_checkpoint(config, checkpoints, consensus)
     if chief:
         output.check(directory, config, can_resume=resumed is not None)
+        if config.hub.push_to_hub:
+            hub.check_login()
     model_files = resolve_model(config.model)
     data = load_data(config.data)
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or default_metric(data.task)
@@ -187,9 +190,12 @@ def finetune(config: Config) -> dict[str, float]:
         results["checkpoint_seconds"] = round(float(np.mean(saving.seconds)), 3)
     if chief:
         save_pretrained(classifier, tokenizer, directory)
+        output.write_text(directory / output.CARD, model_card(config, data, results, version=__version__))
         output.write_json(directory / output.RESULTS, results)
     for line in summary(results, directory):
         say(line)
+    if chief and config.hub.push_to_hub:
+        say(f"uploaded to {hub.push(directory, config.hub)}")
     return results
 
 

@@ -14,8 +14,8 @@ from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
-EVAL_RESULTS = "eval_results.json"
-_OWN = (RUN_CONFIG, RESULTS, LOG, "config.json", "tensorboard", "checkpoints")
+EVAL_RESULTS, CARD = "eval_results.json", "README.md"
+_OWN = (RUN_CONFIG, RESULTS, LOG, CARD, "config.json", "tensorboard", "checkpoints")
 
 
 def choose(config: Config) -> pathlib.Path:
