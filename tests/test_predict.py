@@ -11,9 +11,11 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from scipy.special import softmax
 
-from tests.saved_models import label_names, reference_logits, reference_logits_of
+from tests.saved_models import label_names, reference_logits, reference_logits_of, save_random
+from tests.test_sources import PAIR, prepare
 from tfbert import prediction_texts
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.errors import UsageError
@@ -266,6 +268,24 @@ def test_glue_files_from_local_files(runs, tmp_path):
     scores = reference_logits_of(runs / "scores", [text or "x" for text in TEXTS])[::-1, 0]
     rows = read_tsv(tmp_path / "glue" / "STS-B.tsv")
     np.testing.assert_allclose([float(row["prediction"]) for row in rows], np.clip(scores, 0, 5), atol=6e-4)
+
+
+def test_glue_files_from_a_data_set(tmp_path, monkeypatch):
+    """MNLI has two test sets, whose examples TensorFlow Datasets shuffles."""
+    words = ["entailment", "neutral", "contradiction"]
+    save_random(tmp_path / "mnli", words, num_texts=2)
+    texts = {"test_matched": ["good film", "the plot", "bad", "slow"], "test_mismatched": ["dull", "fine cast"]}
+    splits = {name: [(text, i, "a film", -1) for i, text in enumerate(part)] for name, part in texts.items()}
+    prepare(tmp_path / "data", "tiny_mnli", PAIR, splits)
+    real = tfds.builder
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: real("tiny_mnli", data_dir=data_dir))
+    data = DataConfig(dataset="glue/mnli", data_dir=str(tmp_path / "data"))
+    run(tmp_path, "mnli", data=data, output=OutputConfig(output_dir=str(tmp_path / "glue")))
+    assert sorted(path.name for path in (tmp_path / "glue").iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
+    for name, part in (("MNLI-m.tsv", "test_matched"), ("MNLI-mm.tsv", "test_mismatched")):
+        logits = reference_logits_of(tmp_path / "mnli", texts[part], ["a film"] * len(texts[part]))
+        lines = [f"{i}\t{words[label]}" for i, label in enumerate(logits.argmax(axis=1))]
+        assert (tmp_path / "glue" / name).read_text().splitlines() == ["index\tprediction", *lines]
 
 
 def test_things_made_ahead_keep_their_order_and_errors():
