@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import logging
 import pathlib
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tqdm
 
 from tfbert import glue, output, runtime
@@ -30,6 +32,7 @@ from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as
 log = logging.getLogger("tfbert")
 
 _SECONDS_BETWEEN_REPORTS = 10.0
+_TOKENIZER_ROWS, _TOKENIZER_THREADS = 1024, 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +97,7 @@ def predict(config: Config) -> dict[str, float]:
             for source, writer in zip(sources, writers, strict=True):
                 with writer:
                     chunks = read_texts(source.file, source.texts, source.id_column, bad_rows)
-                    for chunk, logits in predict_texts(model, predictor, chunks):
+                    for chunk, logits in predict_texts(model, predictor, chunks, len(source.texts)):
                         writer.write(chunk.ids, logits)
                         progress.advance(len(chunk.ids))
     finally:
@@ -163,15 +166,30 @@ def open_writer(source: Source, model: FineTuned, *, is_writer: bool) -> Predict
 
 
 def predict_texts(
-    model: FineTuned, predictor: Predictor, chunks: Iterable[Texts]
+    model: FineTuned, predictor: Predictor, chunks: Iterable[Texts], num_texts: int
 ) -> Iterator[tuple[Texts, np.ndarray]]:
     """Each chunk with its logits, float32 `[rows, num_labels]`; reading and tokenising run ahead in a thread."""
     waiting: queue.SimpleQueue[Texts] = queue.SimpleQueue()
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * num_texts)
+    def tokenize(*columns):  # Traced once; BertTokenizer.encode, made for whole data sets, traces at each call.
+        with tf.device("CPU:0"):
+            ids, second_start = model.tokenizer(*columns, max_seq_length=model.max_seq_length)
+        return ids.values, ids.row_lengths(), second_start
+
     def tokens() -> Iterator[TokenIds]:
-        for chunk in chunks:
-            waiting.put(chunk)
-            yield model.tokenizer.encode(chunk.text, chunk.text_pair, max_seq_length=model.max_seq_length)
+        with concurrent.futures.ThreadPoolExecutor(_TOKENIZER_THREADS) as pool:
+            for chunk in chunks:
+                waiting.put(chunk)
+                columns = [chunk.text] if chunk.text_pair is None else [chunk.text, chunk.text_pair]
+                # A lone surrogate has no UTF-8 form; as invalid bytes it is dropped, as bytes that were invalid are.
+                columns = [[text.encode("utf-8", "surrogatepass") for text in column] for column in columns]
+                slices = [slice(start, start + _TOKENIZER_ROWS) for start in range(0, len(chunk.ids), _TOKENIZER_ROWS)]
+                parts = list(pool.map(lambda rows: tokenize(*(tf.constant(c[rows]) for c in columns)), slices))  # noqa: B023
+                flat, lengths, second_start = (np.concatenate(column) for column in zip(*parts, strict=True))
+                yield TokenIds(
+                    flat=flat, row_splits=np.concatenate([[0], np.cumsum(lengths)]), second_start=second_start
+                )
 
     for logits in predictor.stream(ahead(tokens())):
         yield waiting.get(), logits
