@@ -29,3 +29,11 @@ def float32_policy():
     keras.mixed_precision.set_global_policy("float32")
     yield
     keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Directory with files of examples and models trained on them for a few steps: `single`, `pairs`, `scores`."""
+    from tests.saved_models import make_runs
+
+    return make_runs(tmp_path_factory.mktemp("runs"))

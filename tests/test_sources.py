@@ -15,7 +15,8 @@ from pyarrow import parquet
 
 from tfbert.config import DataConfig
 from tfbert.data.files import read_file
-from tfbert.data.sources import Examples, label_examples, load_data, map_labels
+from tfbert.data.sources import Examples, label_examples, load_data, load_labelled, map_labels
+from tfbert.data.tfds_source import open_tests
 from tfbert.errors import UsageError
 
 
@@ -559,6 +560,40 @@ def test_tfds_pairs_two_validation_sets_and_unlabelled_rows(data_dir):
         "validation_mismatched": 1,
     }
     assert any("1 unlabelled examples left out" in note for note in data.notes)
+
+
+def test_tfds_without_its_training_data(data_dir):
+    raw = load_labelled(DataConfig(dataset="tiny_mnli", data_dir=data_dir))
+    assert raw.train is None and raw.label_names == ("0", "1", "2")
+    assert {name: len(table) for name, table in raw.validation.items()} == {
+        "validation_matched": 2,
+        "validation_mismatched": 1,
+    }
+    assert len(load_labelled(DataConfig(dataset="no_train", data_dir=data_dir)).validation["test"]) == 6
+    with pytest.raises(UsageError, match="Evaluation needs labels. Received: dataset='no_labels'"):
+        load_labelled(DataConfig(dataset="no_labels", data_dir=data_dir))
+
+
+def test_tfds_test_splits_row_by_row(data_dir):
+    files = open_tests("tiny_mnli", data_dir)
+    assert list(files) == ["test_matched"]
+    file = files["test_matched"]
+    assert (file.name, file.columns) == ("tiny_mnli 'test_matched'", ["premise", "hypothesis", "idx"])
+    rows = sorted(tuple(row) for _, row in file.read(["premise", "hypothesis", "idx"]))
+    assert rows == [("a", "b", 0), ("c", "d", 1)]
+    with pytest.raises(UsageError, match="needs a test split and the feature idx. Received: dataset='tiny_glue'"):
+        open_tests("tiny_glue", data_dir)
+
+
+def test_several_validation_files(write):
+    files = [write("dev_a.tsv", "text\tlabel\nx\t1\ny\t0\n"), write("dev_b.tsv", "text\tlabel\nz\t1\n")]
+    config = DataConfig(train_file=files[0], validation_file=",".join(files))
+    assert {name: len(part) for name, part in load_data(config).validation.items()} == {
+        "validation_dev_a": 2,
+        "validation_dev_b": 1,
+    }
+    with pytest.raises(UsageError, match="need different names"):
+        load_data(DataConfig(train_file=files[0], validation_file=f"{files[0]},{files[0]}"))
 
 
 def test_tfds_regression(data_dir):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert import output, runtime
+from tfbert import __version__, hub, output, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
 from tfbert.config import Config
@@ -20,11 +20,14 @@ from tfbert.data.sources import Examples, TaskData, load_data
 from tfbert.data.tokenizer import BertTokenizer
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
+from tfbert.fine_tuned import record_inputs
 from tfbert.finetuner import FineTuner
+from tfbert.glue import decisive_metric
 from tfbert.logs import RunLog
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
+from tfbert.model_card import model_card
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
 from tfbert.schedule import plan_run, training_plans
@@ -84,9 +87,11 @@ def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, sta
     resumed = find_checkpoint(config, checkpoints, consensus)
     if chief:
         output.check(directory, config, can_resume=resumed is not None)
+        if config.hub.push_to_hub:
+            hub.check_login()
     model_files = resolve_model(config.model)
     data = load_data(config.data)
-    metric = training.metric_for_best_model or default_metric(data.task)
+    metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or default_metric(data.task)
     check_metric_name(metric, data.task, len(data.label_names))
 
     # The model and its inputs.
@@ -103,6 +108,8 @@ def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, sta
             seed=config.runtime.seed,
             log=say,
         )
+    pair = data.train.text_pair is not None
+    record_inputs(classifier.config, num_texts=1 + pair, max_seq_length=config.data.max_seq_length)
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
     train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
     schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)
@@ -139,7 +146,8 @@ def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, sta
         first_step=schedule.first_step,
         tensorboard=config.output.tensorboard,
     )
-    predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id)
+    rows = config.runtime.per_device_eval_batch_size
+    predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id, rows_per_replica=rows)
     progress = Progress(schedule, run_log, global_batch_size=training.global_batch_size)
     callbacks = [progress, StopWhenDiverged(schedule, limit=training.max_skipped_steps)]
     evaluation = None
@@ -192,9 +200,12 @@ def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, sta
         results["checkpoint_seconds"] = round(float(np.mean(saving.seconds)), 3)
     if chief:
         save_pretrained(classifier, tokenizer, directory)
+        output.write_text(directory / output.CARD, model_card(config, data, results, version=__version__))
         output.write_json(directory / output.RESULTS, results)
     for line in summary(results, directory):
         say(line)
+    if chief and config.hub.push_to_hub:
+        say(f"uploaded to {hub.push(directory, config.hub)}")
     return results
 
 

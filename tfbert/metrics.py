@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -108,6 +109,28 @@ def confusion_matrix(logits: np.ndarray, labels: np.ndarray, num_labels: int) ->
 
     predictions = np.argmax(np.asarray(logits), axis=1)
     return metrics.confusion_matrix(np.asarray(labels), predictions, labels=np.arange(num_labels)).astype(np.int64)
+
+
+def per_class(confusion: np.ndarray, label_names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Precision, recall, F1 and the number of examples of each class.
+
+    Args:
+        confusion: int64 `[num_labels, num_labels]`, as `confusion_matrix` returns it.
+        label_names: In the order of the classes.
+
+    Returns:
+        By label name: `precision`, `recall` and `f1`, 0 where they are undefined, and `examples`.
+    """
+    hits, predicted, actual = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)
+    return {
+        name: {
+            "precision": float(hits[i] / max(predicted[i], 1)),
+            "recall": float(hits[i] / max(actual[i], 1)),
+            "f1": float(2 * hits[i] / max(predicted[i] + actual[i], 1)),
+            "examples": int(actual[i]),
+        }
+        for i, name in enumerate(label_names)
+    }
 
 
 def _classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tfbert import weights
+from tfbert import tf1_checkpoint, weights
 from tfbert.config import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import UsageError
 
@@ -60,24 +60,25 @@ def resolve_model(config: ModelConfig) -> pathlib.Path | None:
         if directory.exists() or _looks_like_path(name):
             raise _usage("A path must lead to a model's directory", name, "", "Check the path")
         directory = _download(name)
-    if not (directory / "config.json").is_file():
-        todo = "Pass the directory that transformers' save_pretrained wrote"
-        raise _usage("A model's directory must hold config.json", name, f" without it in {directory}", todo)
+    if not _config_file(directory).is_file():
+        todo = "Pass the directory of a model, such as transformers' save_pretrained writes"
+        rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
+        raise _usage(rule, name, f" without it in {directory}", todo)
     if weights.find_weight_file(directory) is None:
-        todo = f"Add one of {', '.join(weights.WEIGHT_FILES)}"
+        todo = f"Add one of {', '.join(weights.WEIGHT_FILES)}, or the files bert_model.ckpt.*"
         raise _usage("A model's directory must hold its weights", name, f" without any in {directory}", todo)
     return directory
 
 
 def load_config(directory: pathlib.Path) -> BertConfig:
-    """Reads the model's `config.json`; its `id2label` names the labels of a fine-tuned model.
+    """Reads the model's `config.json`, or `bert_config.json`; `id2label` names the labels of a fine-tuned model.
 
     Raises:
         UsageError: where it is unreadable or describes anything but a BERT with absolute positions.
     """
     from transformers.models.bert.configuration_bert import BertConfig
 
-    path = directory / "config.json"
+    path = _config_file(directory)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
@@ -125,12 +126,29 @@ def load_tokenizer(
         lower = "lower-cased" if casing["do_lower_case"] else "not lower-cased"
         log(f"Text is {lower} for the vocabulary {config.vocab_file}.")
         return BertTokenizer.from_vocab_file(config.vocab_file, **casing)
+    if directory is not None and _config_file(directory).name == tf1_checkpoint.CONFIG:
+        # Google's directories do not say whether text is lower-cased; their vocabularies show it.
+        vocab_file = directory / "vocab.txt"
+        if not vocab_file.is_file():
+            raise UsageError(
+                f"A BERT model directory must hold its vocabulary. Received: {directory} without vocab.txt. "
+                "Add it, or pass --vocab_file."
+            )
+        casing = _casing(directory, vocab_file)
+        log(f"Text is {'' if casing['do_lower_case'] else 'not '}lower-cased, as the vocabulary suggests.")
+        return BertTokenizer.from_vocab_file(vocab_file, **casing)
     if directory is not None:
         return BertTokenizer.from_pretrained(directory)
     *_, vocab_size = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
     tokenizer = BertTokenizer(learn_vocabulary(training_texts, vocab_size=vocab_size))
     log(f"Learned a vocabulary of {tokenizer.vocab_size} tokens from the training texts.")
     return tokenizer
+
+
+def _config_file(directory: pathlib.Path) -> pathlib.Path:
+    """`config.json`, or Google's `bert_config.json` where only that is there."""
+    path, google = directory / "config.json", directory / tf1_checkpoint.CONFIG
+    return google if google.is_file() and not path.is_file() else path
 
 
 def _looks_like_path(name: str) -> bool:

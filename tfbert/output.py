@@ -15,8 +15,9 @@ from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
+EVAL_RESULTS, CARD = "eval_results.json", "README.md"
 _LAUNCH = ".launched_at"
-_OWN = (RUN_CONFIG, RESULTS, LOG, _LAUNCH, "config.json", "tensorboard", "checkpoints")
+_OWN = (RUN_CONFIG, RESULTS, LOG, _LAUNCH, CARD, "config.json", "tensorboard", "checkpoints")
 
 
 def is_of_this_launch(directory: pathlib.Path) -> bool:
@@ -36,6 +37,7 @@ def choose(config: Config) -> pathlib.Path:
         return pathlib.Path(config.output.output_dir)
     words = (pathlib.Path(config.data.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
     name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
+    name = name if config.mode == "train" else f"{config.mode}-{name}"
     now = os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
     return pathlib.Path("runs") / f"{name}-{now}"
 
@@ -51,16 +53,7 @@ def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
     Raises:
         UsageError: for one that is not empty, is no directory or cannot be written.
     """
-    if directory.exists() and not directory.is_dir():
-        raise UsageError(
-            f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
-        )
-    parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
-            "Pass another, or change its permissions."
-        )
+    check_writable(directory)
     if not directory.is_dir() or not any(directory.iterdir()) or config.output.overwrite_output_dir:
         return
     is_unfinished = not (directory / RESULTS).exists()
@@ -72,6 +65,44 @@ def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
         f"output_dir must be new or empty. Received: output_dir={str(directory)!r}, which holds {what}. "
         "Pass another, or --overwrite_output_dir to replace an earlier run."
     )
+
+
+def check_writable(directory: pathlib.Path) -> None:
+    """Refuses a directory that could not be made or written to; changes nothing.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(
+            f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
+        )
+    parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
+            "Pass another, or change its permissions."
+        )
+
+
+def check_new_file(path: pathlib.Path, way_out: str) -> None:
+    """Refuses to write over a file, or where none can be written; changes nothing.
+
+    Args:
+        path: The file to be.
+        way_out: What the user can do if it exists.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    parent = next(p for p in path.absolute().parents if p.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"An output file needs a directory that can be written. Received: {str(path)!r}; {str(parent)!r} is none. "
+            "Pass another, or change its permissions."
+        )
+    if path.exists():
+        raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
 
 
 def _is_same_run(directory: pathlib.Path, config: Config) -> bool:
@@ -101,6 +132,18 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
 def read_results(directory: pathlib.Path) -> dict[str, Any]:
     """What a finished run wrote."""
     return json.loads((directory / RESULTS).read_text(encoding="utf-8"))
+
+
+def make(directory: pathlib.Path) -> None:
+    """Makes a directory.
+
+    Raises:
+        RunError: where it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"Output must be writable. Received: {str(directory)!r} ({error.strerror}).") from None
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfbert import tf1_checkpoint
 from tfbert.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "tf_model.h5",
     "pytorch_model.bin",
 )
-"""Names a weight file can have; the first one present is used."""
+"""Names a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
 _ENCODER_PARTS = ("embeddings", "encoder", "pooler")
 # Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
@@ -44,8 +45,13 @@ _TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "be
 
 
 def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
-    """The directory's weight file, or None."""
-    return next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
+    """The directory's weight file (the index file of a TensorFlow 1 checkpoint), or None.
+
+    Raises:
+        UsageError: for several checkpoints.
+    """
+    found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
+    return found or tf1_checkpoint.find_checkpoint(directory)
 
 
 def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -63,7 +69,7 @@ def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
     """
     readers = {SAFETENSORS: _read_safetensors, SAFETENSORS_INDEX: _read_shards, H5: _read_h5, TORCH: _read_torch}
     tensors = {}
-    for name, array in readers[path.name](path).items():
+    for name, array in readers.get(path.name, _read_tf1)(path).items():
         name, transposed = pytorch_name(name)
         if name.endswith(_BUFFERS):
             continue
@@ -257,6 +263,13 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
     except Exception as error:  # Reading half a pickle can raise anything.
         unsafe = isinstance(error, pickle.UnpicklingError) and "Weights only load failed" in str(error)
         raise _damaged(path, ValueError("it holds more than tensors, or is damaged") if unsafe else error) from None
+
+
+def _read_tf1(path: pathlib.Path) -> dict[str, np.ndarray]:
+    try:
+        return tf1_checkpoint.read_checkpoint(path)
+    except ValueError as error:
+        raise _damaged(path, error) from None
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> UsageError:

@@ -10,6 +10,7 @@ meaning, the same way for all three.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -91,17 +92,24 @@ def load_data(config: DataConfig) -> TaskData:
     Raises:
         UsageError: for data that is not there, cannot be read, or does not fit together.
     """
-    if config.uses_files:
-        raw = _from_files(config)
-    elif not config.header:
-        raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
-    elif config.dataset in ("", "demo"):
-        raw = _from_demo(config)
-    else:
-        from tfbert.data.tfds_source import read_tfds  # imports TensorFlow Datasets
+    return _assemble(_from_files(config) if config.uses_files else _from_name(config, with_train=True), config)
 
-        raw = read_tfds(config.dataset, config.data_dir, config.text_column, config.label_column)
-    return _assemble(raw, config)
+
+def load_labelled(config: DataConfig) -> RawData:
+    """Reads what a saved model is evaluated on, and no training data: validation and test examples, as written.
+
+    Raises:
+        UsageError: for data that is not there, cannot be read, or has no labels.
+    """
+    if not config.uses_files:
+        return _from_name(config, with_train=False)
+
+    def read(path: str) -> RawTable:
+        columns = {"text_column": config.text_column, "label_column": config.label_column, "header": config.header}
+        return read_file(path, **columns)
+
+    test = read(config.test_file) if config.test_file else None
+    return RawData(train=None, validation=_read_validation(config, read), test=test)
 
 
 def label_examples(table: RawTable, task: str, label_names: Sequence[str]) -> Examples:
@@ -121,6 +129,15 @@ def label_examples(table: RawTable, task: str, label_names: Sequence[str]) -> Ex
     elif table.labels is not None:
         labels = map_labels(table.labels, label_names, table.where)
     return Examples(name=table.name, text=table.text, text_pair=table.text_pair, labels=labels)
+
+
+def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
+    """At most `limit` examples (0: all), drawn at random but always the same ones; adds a line to `notes` if fewer."""
+    if not 0 < limit < len(examples):
+        return examples
+    notes.append(f"{examples.name}: {limit:,} of {len(examples):,} examples, a random subset that is always the same")
+    order = np.random.Generator(np.random.PCG64(0)).permutation(len(examples))
+    return examples.take(np.sort(order[:limit]))
 
 
 def map_labels(raw_labels: Sequence[str | None], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
@@ -168,6 +185,17 @@ def map_scores(raw_labels: Sequence[str | None], where: Callable[[int], str]) ->
     return out
 
 
+def _from_name(config: DataConfig, *, with_train: bool) -> RawData:
+    if not config.header:
+        raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
+    if config.dataset in ("", "demo"):
+        return _from_demo(config)
+    from tfbert.data.tfds_source import read_tfds  # imports TensorFlow Datasets
+
+    columns = (config.text_column, config.label_column)
+    return read_tfds(config.dataset, config.data_dir, *columns, with_train=with_train)
+
+
 def _from_files(config: DataConfig) -> RawData:
     def read(path: str, require_label: bool = True) -> RawTable:
         return read_file(
@@ -179,7 +207,7 @@ def _from_files(config: DataConfig) -> RawData:
         )
 
     train = read(config.train_file)
-    validation = {"validation": read(config.validation_file)} if config.validation_file else {}
+    validation = _read_validation(config, read)
     test = read(config.test_file, require_label=False) if config.test_file else None
     if test is not None and test.labels is None:
         raise UsageError(
@@ -188,6 +216,20 @@ def _from_files(config: DataConfig) -> RawData:
         )
     notes = () if validation else ("no validation_file: nothing is evaluated during training",)
     return RawData(train=train, validation=validation, test=test, notes=notes)
+
+
+def _read_validation(config: DataConfig, read: Callable[[str], RawTable]) -> dict[str, RawTable]:
+    """`validation`, or where there are several files `validation_NAME` for each."""
+    paths = config.validation_files
+    if len(paths) == 1:
+        return {"validation": read(paths[0])}
+    names = [f"validation_{pathlib.Path(path).name.partition('.')[0]}" for path in paths]
+    if len(set(names)) != len(names):
+        raise UsageError(
+            "Validation files need different names, for their metrics to be told apart. "
+            f"Received: validation_file={config.validation_file!r}. Rename one."
+        )
+    return {name: read(path) for name, path in zip(names, paths, strict=True)}
 
 
 def _from_demo(config: DataConfig) -> RawData:
@@ -227,12 +269,7 @@ def _assemble(raw: RawData, config: DataConfig) -> TaskData:
             notes.append(f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}")
 
     def examples(table: RawTable, limit: int) -> Examples:
-        every = label_examples(table, task, label_names)
-        if not 0 < limit < len(every):
-            return every
-        notes.append(f"{table.name}: {limit:,} of {len(every):,} examples, a random subset that is always the same")
-        order = np.random.Generator(np.random.PCG64(0)).permutation(len(every))
-        return every.take(np.sort(order[:limit]))
+        return subset(label_examples(table, task, label_names), limit, notes)
 
     return TaskData(
         task=task,

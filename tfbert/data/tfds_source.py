@@ -18,12 +18,20 @@ import tensorflow_datasets as tfds
 
 from tfbert.data.columns import find_columns
 from tfbert.data.files import RawData, RawTable
+from tfbert.data.rows import OpenFile, Row
 from tfbert.errors import UsageError
 
 _READ_BATCH = 4096
 
 
-def read_tfds(dataset: str, data_dir: str = "", text_column: Sequence[str] = (), label_column: str = "") -> RawData:
+def read_tfds(
+    dataset: str,
+    data_dir: str = "",
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    *,
+    with_train: bool = True,
+) -> RawData:
     """Reads a data set's training split and the split or splits to evaluate on.
 
     These are all that begin with `validation` (MNLI has two) or, where there is none, `test`. A row labelled -1 is
@@ -34,6 +42,7 @@ def read_tfds(dataset: str, data_dir: str = "", text_column: Sequence[str] = (),
         data_dir: Where prepared data is or goes. Empty: TensorFlow Datasets' default.
         text_column: One text feature, or two for pairs. Empty: found by name.
         label_column: Empty: found by name.
+        with_train: Whether to read the training split.
 
     Raises:
         UsageError: for an unknown name, data that cannot be had, or features or splits that do not serve.
@@ -41,7 +50,7 @@ def read_tfds(dataset: str, data_dir: str = "", text_column: Sequence[str] = (),
     builder = _builder(dataset, data_dir)
     _prepare(builder, dataset, data_dir)
     splits = list(builder.info.splits)
-    if "train" not in splits:
+    if with_train and "train" not in splits:
         raise UsageError(
             "A data set needs a train split. "
             f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
@@ -55,8 +64,8 @@ def read_tfds(dataset: str, data_dir: str = "", text_column: Sequence[str] = (),
             notes.append(f"{table.name}: {num_unlabelled:,} unlabelled examples left out")
         return table if len(table) else None
 
-    train = read("train")
-    if train is None:
+    train = read("train") if with_train else None
+    if with_train and train is None:
         raise UsageError(
             f"Training needs labels. Received: dataset={dataset!r}, whose train split has none. Pass another --dataset."
         )
@@ -67,6 +76,10 @@ def read_tfds(dataset: str, data_dir: str = "", text_column: Sequence[str] = (),
         notes.append(f"{dataset} has no validation split: evaluating on 'test'")
     if not validation:
         notes.append(f"{dataset} has no labelled split besides 'train': nothing is evaluated during training")
+    if not validation and not with_train:
+        raise UsageError(
+            f"Evaluation needs labels. Received: dataset={dataset!r}, {notes[-1]}. Pass another --dataset."
+        )
     feature = builder.info.features[label]
     names = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
     return RawData(
@@ -76,6 +89,40 @@ def read_tfds(dataset: str, data_dir: str = "", text_column: Sequence[str] = (),
         is_regression=names is None and _kind(feature) == "f",
         notes=(f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes),
     )
+
+
+def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()) -> dict[str, OpenFile]:
+    """The splits called `test` (MNLI has two), labelled or not, to be read row by row.
+
+    Args:
+        dataset: As for `read_tfds`.
+        data_dir: Likewise.
+        text_column: Likewise.
+
+    Returns:
+        By the split's name. The columns are the text or texts, then `idx`, GLUE's own number of an example.
+
+    Raises:
+        UsageError: for an unknown name, data that cannot be had, or features or splits that do not serve.
+    """
+    builder = _builder(dataset, data_dir)
+    _prepare(builder, dataset, data_dir)
+    splits = [split for split in builder.info.splits if split.startswith("test")]
+    if not splits or "idx" not in builder.info.features:
+        raise UsageError(
+            "Prediction for a data set needs a test split and the feature idx. "
+            f"Received: dataset={dataset!r} without. Pass a GLUE task, or --input_file."
+        )
+    texts, _ = _columns(builder, dataset, text_column, "")
+
+    def opened(split: str) -> OpenFile:
+        def read(wanted: Sequence[str]) -> Iterator[Row]:
+            for number, row in enumerate(_rows(builder, split, list(wanted)), start=1):
+                yield number, [value.decode() if isinstance(value, bytes) else int(value) for value in row]
+
+        return OpenFile(name=f"{dataset} {split!r}", columns=[*texts, "idx"], read=read, unit="example")
+
+    return {split: opened(split) for split in splits}
 
 
 def _builder(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:

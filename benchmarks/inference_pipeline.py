@@ -1,0 +1,78 @@
+"""Examples a second: `--mode=predict` against transformers' PyTorch `pipeline` at its best batch size, in one run.
+
+    python benchmarks/inference_pipeline.py --model=RUN --file=dev.tsv --torch_python=peer/bin/python
+
+`RUN` is the output directory of a run on single texts. The two take turns, `--rounds` times, each in a process of its
+own, on the same texts on the CPU. Both times exclude loading the model; ours includes tracing it, reading the file,
+tokenising and writing the predictions; the pipeline's, after a warm-up, tokenising. The pipeline is timed for each of
+`--batch_sizes`, in the file's order and, to its advantage, sorted by length; its best figure counts. Ours is timed for
+`--own_batch_sizes`. Prints one JSON line.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def main() -> None:
+    """Rounds of both, and the ratio of the best figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--file", required=True)
+    parser.add_argument("--torch_python", required=True)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=10, help="the file's texts are taken so many times over")
+    parser.add_argument("--batch_sizes", default="1,8,32,64,128")
+    parser.add_argument("--own_batch_sizes", default="32,64,128")
+    parser.add_argument("--bfloat16", action="store_true", help="both compute in bfloat16")
+    args = parser.parse_args()
+    from tfbert.data.files import read_file
+
+    texts = read_file(args.file).text * args.repeat
+    length = json.loads((pathlib.Path(args.model) / "config.json").read_text())["tfbert"]["max_seq_length"]
+    rounds = []
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        (scratch / "texts.json").write_text(json.dumps(texts))
+        (scratch / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        for _ in range(args.rounds):
+            own = {size: own_speed(args, scratch, size) for size in map(int, args.own_batch_sizes.split(","))}
+            peer = ROOT / "benchmarks" / "peers" / "torch_predict.py"
+            options = [f"--model={args.model}", f"--texts={scratch / 'texts.json'}", f"--max_seq_length={length}"]
+            options += [f"--batch_sizes={args.batch_sizes}", "--dtype=bfloat16" if args.bfloat16 else "--dtype=float32"]
+            found = json.loads(done(args.torch_python, peer, "pipeline", *options).stdout.splitlines()[-1])
+            rounds.append({"tfbert": own, "pipeline": found})
+    best = max(max(found["tfbert"].values()) for found in rounds)
+    best_peer = max(found["pipeline"]["best"] for found in rounds)
+    report = {"texts": len(texts), "rounds": rounds, "tfbert_best": best, "pipeline_best": best_peer}
+    print(json.dumps(report | {"ratio": round(best / best_peer, 3)}))
+
+
+def own_speed(args: argparse.Namespace, scratch: pathlib.Path, size: int) -> float:
+    """Examples a second that the command itself reports."""
+    output = scratch / "out.tsv"
+    output.unlink(missing_ok=True)
+    command = [sys.executable, ROOT / "run_finetune.py", "--mode=predict", "--device=cpu", f"--model={args.model}"]
+    command += [f"--input_file={scratch / 'in.jsonl'}", f"--output_file={output}"]
+    command += [f"--per_device_eval_batch_size={size}", *(["--mixed_precision"] if args.bfloat16 else [])]
+    (speed,) = re.findall(r"^predicted .*, ([\d.]+) a second", done(*command).stderr, re.MULTILINE)
+    return float(speed)
+
+
+def done(*words) -> subprocess.CompletedProcess:
+    """Runs a process, and ends with its output if it fails."""
+    result = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"{words[:3]} failed:\n{result.stdout}{result.stderr}")
+    return result
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

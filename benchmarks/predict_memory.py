@@ -1,0 +1,89 @@
+"""Peak memory of `--mode=predict` on few and on many texts: does it grow?
+
+    python benchmarks/predict_memory.py --model=RUN --few=10000 --many=1000000
+
+Each runs in a process of its own (`ru_maxrss`, in kB on Linux). Texts are made from a few words, 3 to 12 of them.
+Prints one JSON line, and exits with 1 where the many take over 500 MB more than the few.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).parent.parent
+WORDS = [
+    "a",
+    "the",
+    "film",
+    "plot",
+    "cast",
+    "was",
+    "is",
+    "good",
+    "bad",
+    "fine",
+    "dull",
+    "slow",
+    "bright",
+    "not",
+    "very",
+    "and",
+    "of",
+    "its",
+    "story",
+    "scene",
+    "actor",
+    "ending",
+]
+LIMIT_MB = 500
+
+
+def main() -> int:
+    """Both runs, and the difference."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--few", type=int, default=10_000)
+    parser.add_argument("--many", type=int, default=1_000_000)
+    parser.add_argument("--per_device_eval_batch_size", type=int, default=32)
+    args = parser.parse_args()
+    found = {}
+    for count in (args.few, args.many):
+        with tempfile.TemporaryDirectory() as scratch:
+            found[count] = peak_of(args, count, pathlib.Path(scratch))
+    growth = found[args.many]["peak_mb"] - found[args.few]["peak_mb"]
+    print(json.dumps({"runs": found, "growth_mb": round(growth, 1), "limit_mb": LIMIT_MB}))
+    return 0 if growth <= LIMIT_MB else 1
+
+
+def peak_of(args: argparse.Namespace, count: int, scratch: pathlib.Path) -> dict:
+    """Predicts `count` texts in a new process."""
+    rng = random.Random(0)
+    with (scratch / "in.txt").open("w") as file:
+        for _ in range(count):
+            file.write(" ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "\n")
+    # A process between, so that its children's peak is that of one run.
+    code = (
+        "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:]);"
+        "print(json.dumps([done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))"
+    )
+    command = [sys.executable, ROOT / "run_finetune.py", "--mode=predict", f"--model={args.model}"]
+    command += [f"--input_file={scratch / 'in.txt'}", f"--output_file={scratch / 'out.tsv'}"]
+    command += [f"--per_device_eval_batch_size={args.per_device_eval_batch_size}"]
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code, *map(str, command)], stdout=subprocess.PIPE, text=True)
+    seconds = time.perf_counter() - start
+    status, kilobytes = json.loads(done.stdout.splitlines()[-1])
+    with (scratch / "out.tsv").open() as file:
+        lines = sum(1 for _ in file) - 1
+    if status or lines != count:
+        sys.exit(f"{count} texts: exit status {status}, {lines} predictions")
+    return {"peak_mb": round(kilobytes / 1024, 1), "seconds": round(seconds, 1)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

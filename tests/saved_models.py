@@ -1,0 +1,108 @@
+"""Small models trained for a few steps, and the reference predictions of the modes that use a saved model."""
+
+import json
+import shutil
+
+import numpy as np
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from tests.models import VOCAB, tiny_bert
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, TrainingConfig
+from tfbert.data.tokenizer import BertTokenizer
+from tfbert.fine_tuned import record_inputs
+from tfbert.finetune import finetune
+from tfbert.model import save_pretrained
+
+WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
+
+
+def make_runs(directory):
+    """Trains `single` (labels 0, 1) in `directory`, breaks copies of it, and saves `pairs` (words) and `scores` with
+    random weights."""
+    rng = np.random.default_rng(0)
+
+    def text():
+        return " ".join(rng.choice(WORDS, rng.integers(1, 22)))
+
+    def write(name, header, rows):
+        (directory / name).write_text("\n".join(["\t".join(header), *("\t".join(row) for row in rows)]) + "\n")
+
+    single, pair = ("label", "sentence"), ("sentence1", "sentence2", "label")
+    for name, rows in (("train.tsv", 40), ("dev.tsv", 21)):
+        write(name, single, [(str(i % 2), text()) for i in range(rows)])
+    for name, rows in (("pairs.tsv", 24), ("more.tsv", 9)):
+        write(name, pair, [(text(), text(), ("same", "other")[i % 2]) for i in range(rows)])
+    write("scores.tsv", single, [(f"{rng.random() * 5:.2f}", text()) for i in range(24)])
+    write("odd.tsv", single, [("1", "good"), ("7", "bad")])
+    write("words.tsv", single, [("low", "good"), ("high", "bad")])
+    write("unlabelled.tsv", ("sentence",), [("good film",), ("bad film",)])
+    (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+
+    finetune(
+        Config(
+            model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(directory / "vocab.txt")),
+            data=DataConfig(
+                train_file=str(directory / "train.tsv"),
+                validation_file=str(directory / "dev.tsv"),
+                max_seq_length=16,
+            ),
+            training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
+            output=OutputConfig(output_dir=str(directory / "single")),
+        )
+    )
+    save_random(directory / "pairs", ["other", "same"], num_texts=2)
+    save_random(directory / "scores", [], num_texts=1)
+    (directory / "empty").mkdir()
+    for name in ("headless", "holed", "misshapen"):
+        shutil.copytree(directory / "single", directory / name, ignore=shutil.ignore_patterns("checkpoints"))
+        tensors = load_file(directory / name / "model.safetensors")
+        if name == "headless":
+            del tensors["classifier.weight"], tensors["classifier.bias"]
+        elif name == "holed":
+            del tensors["bert.encoder.layer.1.output.dense.weight"]
+        else:
+            tensors["bert.pooler.dense.bias"] = np.zeros(3, np.float32)
+        save_file(tensors, directory / name / "model.safetensors", {"format": "pt"})
+    return directory
+
+
+def save_random(directory, names, num_texts):
+    """A 2-layer, hidden-32 model with random weights, as training saves one; no names for regression."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    model = tiny_bert(num_labels=max(1, len(names)))
+    model.config.problem_type = "single_label_classification" if names else "regression"
+    model.config.id2label = dict(enumerate(names or ["LABEL_0"]))
+    record_inputs(model.config, num_texts=num_texts, max_seq_length=16)
+    tokenizer = BertTokenizer(tokens + [f"[unused{i}]" for i in range(VOCAB - len(tokens))])
+    save_pretrained(model, tokenizer, directory)
+
+
+def reference_logits(model_directory, path, max_seq_length=16):
+    """(labels, logits): transformers' own tokenizer and model on each row of a TSV file alone, cut as in training."""
+    header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    columns = [name for name in header if name.startswith("sentence")]
+    texts = [[row[header.index(name)] for row in rows] for name in columns]
+    labels = [row[header.index("label")] for row in rows] if "label" in header else None
+    labels = [int(label) if label.isdigit() else label for label in labels] if labels else None
+    return labels, reference_logits_of(model_directory, *texts, max_seq_length=max_seq_length)
+
+
+def reference_logits_of(model_directory, *texts, max_seq_length=16):
+    """float32 `[n, num_labels]`: transformers' own tokenizer and model on each text or pair alone."""
+    from transformers import BertTokenizerFast, TFBertForSequenceClassification
+
+    tokenizer = BertTokenizerFast.from_pretrained(model_directory)
+    model = TFBertForSequenceClassification.from_pretrained(model_directory)
+    forward = tf.function(lambda inputs: model(inputs).logits, reduce_retracing=True)
+    out = []
+    for row in zip(*texts, strict=True):
+        encoded = tokenizer(*row, truncation=True, max_length=max_seq_length, return_tensors="tf")
+        out.append(forward(dict(encoded)).numpy()[0])
+    return np.array(out)
+
+
+def label_names(model_directory):
+    """In the order of the logits."""
+    names = json.loads((model_directory / "config.json").read_text())["id2label"]
+    return [names[str(i)] for i in range(len(names))]

@@ -1,0 +1,193 @@
+"""`--mode=evaluate`: a saved model's metrics against scikit-learn and training, and what cannot be evaluated."""
+
+import json
+import shutil
+import uuid
+
+import pytest
+import tensorflow as tf
+
+from tests.saved_models import reference_logits
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.errors import UsageError
+from tfbert.evaluation import evaluate_model, labelled_sets
+from tfbert.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.mode_config import PredictConfig
+
+
+def evaluate_on(runs, model, *, runtime=None, output_dir="", **data):
+    return evaluate_model(
+        Config(
+            mode="evaluate",
+            model=ModelConfig(model_name_or_path=str(runs / model)),
+            data=DataConfig(**{n: str(runs / v) if n.endswith("_file") else v for n, v in data.items()}),
+            runtime=runtime or RuntimeConfig(),
+            output=OutputConfig(output_dir=output_dir or str(runs / "evaluations" / uuid.uuid4().hex)),
+        )
+    )
+
+
+def test_an_evaluation_is_that_of_scikit_learn_over_all_predictions(runs):
+    """The reference: transformers' model on each text alone, and scikit-learn."""
+    from sklearn import metrics
+
+    results = evaluate_on(runs, "single", validation_file="dev.tsv", output_dir=str(runs / "evaluated"))
+    labels, logits = reference_logits(runs / "single", runs / "dev.tsv")
+    predictions = logits.argmax(axis=1)
+    assert results["eval_samples"] == len(labels) == 21
+    assert results["eval_accuracy"] == pytest.approx(metrics.accuracy_score(labels, predictions))
+    assert results["eval_f1"] == pytest.approx(metrics.f1_score(labels, predictions, zero_division=0))
+    matrix = metrics.confusion_matrix(labels, predictions, labels=[0, 1]).tolist()
+    assert results["eval_confusion_matrix"] == {"labels": ["0", "1"], "rows": matrix}
+    report = metrics.classification_report(labels, predictions, output_dict=True, zero_division=0)
+    for name in ("0", "1"):
+        found, expected = results["eval_per_class"][name], report[name]
+        assert found["examples"] == expected["support"]
+        assert [found[n] for n in ("precision", "recall", "f1")] == pytest.approx(
+            [expected[n] for n in ("precision", "recall", "f1-score")]
+        )
+    assert json.loads((runs / "evaluated" / "eval_results.json").read_text()) == results
+
+
+def test_an_evaluation_is_that_of_training_and_the_same_on_two_replicas(runs):
+    # All MirroredStrategies of a process otherwise number their collectives alike, and TensorFlow mixes them up.
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000
+    trained = json.loads((runs / "single" / "all_results.json").read_text())
+    one = evaluate_on(runs, "single", validation_file="dev.tsv")
+    two = evaluate_on(
+        runs,
+        "single",
+        validation_file="dev.tsv",
+        runtime=RuntimeConfig(strategy="mirrored", num_replicas=2, per_device_eval_batch_size=4),
+    )
+    for name in ("accuracy", "f1", "matthews_correlation", "loss"):
+        assert one[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
+        assert two[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
+
+
+def test_pairs_scores_and_several_files(runs):
+    results = evaluate_on(runs, "pairs", validation_file=f"pairs.tsv,{runs / 'more.tsv'}", test_file="pairs.tsv")
+    assert set(results["eval_pairs_per_class"]) == {"same", "other"}
+    assert results["eval_pairs_accuracy"] == results["test_accuracy"]
+    assert results["eval_more_samples"] == 9
+    results = evaluate_on(runs, "scores", validation_file="scores.tsv")
+    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"}
+    assert "eval_confusion_matrix" not in results
+
+
+def model_with(label_names, task="classification", num_texts=1):
+    return FineTuned(
+        name="model",
+        classifier=None,
+        tokenizer=None,
+        task=task,
+        label_names=tuple(label_names),
+        num_texts=num_texts,
+        max_seq_length=16,
+    )
+
+
+@pytest.mark.parametrize(
+    "written, names, expected, by_position",
+    [
+        (["b", "a", "b"], ["a", "b"], [1, 0, 1], False),
+        (["B", "a", "b"], ["A", "b"], [1, 0, 1], False),
+        (["1.0", "0"], ["0", "1"], [1, 0], False),
+        (["1", "0", "2"], ["no", "yes", "maybe"], [1, 0, 2], True),
+        (["0", "1"], ["LABEL_0", "LABEL_1"], [0, 1], True),
+        (["1"], ["0", "1", "2"], [1], False),
+    ],
+)
+def test_labels_match_by_name_in_any_case_or_by_position(written, names, expected, by_position, tmp_path):
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"x\t{label}" for label in written)]))
+    said = []
+    config = DataConfig(validation_file=str(tmp_path / "a.tsv"))
+    sets = labelled_sets(config, model_with(names), said.append)
+    assert sets["validation"].labels.tolist() == expected
+    assert any("by position" in line for line in said) == by_position
+
+
+@pytest.mark.parametrize(
+    "written, names",
+    [(["2", "1"], ["no", "yes"]), (["maybe"], ["no", "yes"]), (["a"], ["0", "1"]), (["1"], ["x", "y"])],
+)
+def test_labels_that_match_in_no_way_are_refused(written, names, tmp_path):
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"x\t{label}" for label in written)]))
+    with pytest.raises(UsageError, match=rf"the model's 2: {names[0]}, .*'{written[0]}' in .*a.tsv, line 2"):
+        labelled_sets(DataConfig(validation_file=str(tmp_path / "a.tsv")), model_with(names), print)
+
+
+def test_the_subset_of_an_evaluation_is_that_of_training(runs):
+    from tfbert.data.sources import load_data
+
+    files = {"train_file": str(runs / "train.tsv"), "validation_file": str(runs / "dev.tsv")}
+    trained = load_data(DataConfig(**files, max_eval_examples=5)).validation["validation"]
+    config = DataConfig(validation_file=files["validation_file"], max_eval_examples=5)
+    found = labelled_sets(config, model_with(["0", "1"]), print)["validation"]
+    assert found.text == trained.text and found.labels.tolist() == trained.labels.tolist()
+
+
+BAD = {
+    "no directory": ("nowhere", {"validation_file": "dev.tsv"}, "must lead to a model's directory"),
+    "no model": ("empty", {"validation_file": "dev.tsv"}, "must hold config.json"),
+    "no head": ("headless", {"validation_file": "dev.tsv"}, "need a fine-tuned model.*classifier"),
+    "missing weight": ("holed", {"validation_file": "dev.tsv"}, "bert.encoder.layer.1.output.dense.weight"),
+    "misshapen weight": ("misshapen", {"validation_file": "dev.tsv"}, r"pooler.dense.bias \[3\] in place of \[128\]"),
+    "single for pairs": ("pairs", {"validation_file": "dev.tsv"}, "trained on pairs of texts.*dev.tsv with sentence"),
+    "pairs for single": (
+        "single",
+        {"validation_file": "pairs.tsv"},
+        "trained on single texts.*sentence1 and sentence2",
+    ),
+    "other labels": ("single", {"validation_file": "odd.tsv"}, r"model's 2: 0, 1. Received: '7' in .*odd.tsv, line 3"),
+    "words for scores": ("scores", {"validation_file": "words.tsv"}, "must be a finite number"),
+    "no labels": ("single", {"validation_file": "unlabelled.tsv"}, "looks like the label"),
+    "positions": ("single", {"validation_file": "dev.tsv", "max_seq_length": 900}, "max_seq_length=900"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_writes_nothing(runs, case):
+    model, data, message = BAD[case]
+    before = sorted(runs.rglob("*"))
+    with pytest.raises(UsageError, match=message) as caught:
+        evaluate_on(runs, model, **data)
+    assert "\n" not in str(caught.value)
+    assert sorted(runs.rglob("*")) == before
+
+
+def test_results_that_exist_are_kept_unless_told_otherwise(runs):
+    path = runs / "mine" / "eval_results.json"
+    path.parent.mkdir()
+    path.write_text("{}")
+    with pytest.raises(UsageError, match="must not exist yet.*--overwrite_output_dir"):
+        evaluate_on(runs, "single", validation_file="dev.tsv", output_dir=str(path.parent))
+    assert path.read_text() == "{}"
+
+
+def test_the_longest_input_is_that_of_training_unless_asked(runs, tmp_path):
+    def load(directory, asked=None):
+        said = []
+        model = ModelConfig(model_name_or_path=str(directory))
+        data = DataConfig(max_seq_length=asked)
+        config = Config(mode="predict", model=model, data=data, predict=PredictConfig(input_file="-"))
+        return load_fine_tuned(config, log=said.append), said
+
+    model, said = load(runs / "single")
+    assert (model.max_seq_length, model.num_texts) == (16, 1)
+    assert said == ["Inputs are at most 16 tokens long, as in training."]
+    model, said = load(runs / "single", 12)
+    assert model.max_seq_length == 12
+    assert said == ["Inputs are at most 12 tokens long, as asked; the model was trained with 16."]
+    assert load(runs / "pairs")[0].num_texts == 2
+
+    # A directory whose config.json does not say: run_config.json does; without it, 128.
+    shutil.copytree(runs / "single", tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    config = json.loads((tmp_path / "copy" / "config.json").read_text())
+    assert config.pop("tfbert") == {"num_texts": 1, "max_seq_length": 16}
+    (tmp_path / "copy" / "config.json").write_text(json.dumps(config))
+    assert load(tmp_path / "copy")[0].max_seq_length == 16
+    (tmp_path / "copy" / "run_config.json").unlink()
+    model, said = load(tmp_path / "copy")
+    assert (model.max_seq_length, model.num_texts) == (128, None)
+    assert "does not say" in said[0]

@@ -1,0 +1,221 @@
+"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert import output, runtime
+from tfbert.callbacks import eval_prefix
+from tfbert.config import Config
+from tfbert.errors import RunError, UsageError
+from tfbert.evaluate import Predictor
+from tfbert.evaluation import labelled_sets, predict_examples
+from tfbert.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.metrics import compute_metrics
+from tfbert.strategy import build_strategy
+from tfbert.weights import get_weights_dict
+
+log = logging.getLogger("tfbert")
+
+EXPORT_RESULTS = "export_results.json"
+_OWN = ("saved_model.pb", "fingerprint.pb", "variables", "assets", EXPORT_RESULTS)
+
+
+class TextClassifier(tf.Module):
+    """Tokenizer and model as one, to be saved.
+
+    Args:
+        model: Text is cut and given its special tokens as in its training.
+    """
+
+    def __init__(self, model: FineTuned):
+        super().__init__()
+        self._model = model
+        # The variables alone: of a Keras model, tf.saved_model.save would trace and store every layer besides.
+        self._weights = model.classifier.weights
+        self._labels = tf.constant(model.label_names) if model.label_names else None
+
+    def signature_functions(self) -> dict[str, Any]:
+        """What the SavedModel answers.
+
+        Returns:
+            `serving_default`, also called `text`: takes `text` and, for pairs, `text_pair`, string `[n]`. `token_ids`:
+            takes `input_ids`, `attention_mask` and `token_type_ids`, int32 `[n, length]`. Both return `logits`, float32
+            `[n, num_labels]`; for classification also `probabilities` likewise and `label`, string `[n]`; for
+            regression `score`, float32 `[n]`.
+        """
+        text = {"text": tf.TensorSpec([None], tf.string, name="text")}
+        if self._model.num_texts == 2:
+            text["text_pair"] = tf.TensorSpec([None], tf.string, name="text_pair")
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
+        from_text = tf.function(self._from_text).get_concrete_function(**text)
+        from_ids = tf.function(self._from_ids).get_concrete_function(**ids)
+        return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
+
+    def _from_text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        count = tf.shape(text)[0]
+        # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again.
+        nothing = tf.fill([tf.maximum(1 - count, 0)], "")
+        texts = [tf.concat([part, nothing], axis=0) for part in (text, text_pair) if part is not None]
+        tokenizer = self._model.tokenizer
+        ids, second_start = tokenizer(*texts, max_seq_length=self._model.max_seq_length)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        position = tf.range(tf.reduce_max(lengths))
+        mask = position < lengths[:, None]
+        logits = self._model.logits(
+            {
+                "input_ids": ids.to_tensor(tokenizer.pad_id),
+                "attention_mask": tf.cast(mask, tf.int32),
+                "token_type_ids": tf.cast(mask & (position >= second_start[:, None]), tf.int32),
+            }
+        )
+        return self._outputs(logits[:count])
+
+    def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self._outputs(self._model.logits(inputs))
+
+    def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        if self._labels is None:
+            return {"logits": logits, "score": logits[:, 0]}
+        label = tf.gather(self._labels, tf.argmax(logits, axis=1))
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits), "label": label}
+
+
+def export(config: Config) -> dict[str, Any]:
+    """Writes a SavedModel as the configuration says.
+
+    Args:
+        config: With `mode="export"`.
+
+    Returns:
+        What `export_results.json` beside it holds: `num_texts`, `max_seq_length`, `label_names`, `weights`; and for
+        float16 weights what they change: `largest_weight_error` and, with evaluation data, the metrics with the float32
+        and the float16 weights, `changed_labels` and `largest_logit_error`.
+
+    Raises:
+        UsageError: for anything given that cannot be used; nothing has been written then.
+        RunError: where it cannot be written.
+    """
+    runtime.set_up(config.runtime)
+    strategy = build_strategy(config.runtime)
+    directory = pathlib.Path(config.output.output_dir)
+    _check(directory, overwrite=config.output.overwrite_output_dir)
+    with strategy.scope():
+        model = load_fine_tuned(config, log=log.info)
+    if model.num_texts is None:
+        log.info("The model does not say whether it takes single texts or pairs: exported for single texts.")
+    results = {
+        "num_texts": model.num_texts or 1,
+        "max_seq_length": model.max_seq_length,
+        "label_names": list(model.label_names),
+        "weights": "float16" if config.export.export_float16 else "float32",
+    }
+    if config.export.export_float16:
+        with strategy.scope(), float16_matrices():
+            halved = load_fine_tuned(config)
+        results |= _loss_of(config, strategy, model, halved)
+        model = halved
+    _write(TextClassifier(model), directory, results)
+    for name, value in results.items():
+        log.info("%s: %s", name, value)
+    log.info("exported to %s", directory)
+    return results
+
+
+@contextlib.contextmanager
+def float16_matrices() -> Iterator[None]:
+    """Models created in here keep their matrices in float16 and compute in float32, casting where they are read.
+
+    Vectors (biases, LayerNorm) stay float32: they are few, and Keras's LayerNormalization does not cast its own.
+    """
+    policy = keras.mixed_precision.Policy("float32")
+    policy._variable_dtype = "float16"  # By name, Keras knows only the reverse: 16 bits computed, 32 kept.
+
+    def creator(next_creator: Any, **kwargs: Any) -> tf.Variable:
+        if kwargs.get("dtype") == tf.float16 and len(kwargs["shape"]) < 2:
+            initial_value = kwargs["initial_value"]
+            kwargs |= {"dtype": tf.float32, "initial_value": lambda: tf.cast(initial_value(), tf.float32)}
+        return next_creator(**kwargs)
+
+    before = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        with tf.variable_creator_scope(creator):
+            yield
+    finally:
+        keras.mixed_precision.set_global_policy(before)
+
+
+def _loss_of(config: Config, strategy: tf.distribute.Strategy, model: FineTuned, halved: FineTuned) -> dict[str, Any]:
+    """What float16 weights change, measured."""
+    whole, half = get_weights_dict(model.classifier), get_weights_dict(halved.classifier)
+    endless = [name for name, value in half.items() if not np.isfinite(value).all()]
+    if endless:
+        raise UsageError(
+            "float16 holds numbers up to 65504. "
+            f"Received: larger weights in {', '.join(endless[:3])}. Drop --export_float16."
+        )
+    results: dict[str, Any] = {
+        "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
+    }
+    if not (config.data.dataset or config.data.uses_files):
+        return results
+    for name, examples in labelled_sets(config.data, model, log.info).items():
+        logits = []
+        for candidate in (model, halved):
+            rows = config.runtime.per_device_eval_batch_size
+            pad_id = model.tokenizer.pad_id
+            predictor = Predictor(candidate.logits, strategy, pad_id=pad_id, rows_per_replica=rows)
+            logits.append(predict_examples(candidate, predictor, examples))
+        prefix = eval_prefix(name)
+        for kind, found in zip(("float32", "float16"), logits, strict=True):
+            metrics = compute_metrics(model.task, found, examples.labels)
+            results |= {f"{prefix}_{kind}_{metric}": value for metric, value in metrics.items()}
+        results[f"{prefix}_samples"] = len(examples)
+        results[f"{prefix}_largest_logit_error"] = float(np.abs(logits[0] - logits[1]).max())
+        if model.task == "classification":
+            results[f"{prefix}_changed_labels"] = int((logits[0].argmax(axis=1) != logits[1].argmax(axis=1)).sum())
+    return results
+
+
+def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
+    """Refuses a directory that an export cannot have."""
+    output.check_writable(directory)
+    present = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    if present and not overwrite:
+        raise UsageError(
+            f"output_dir must be new or empty. Received: output_dir={str(directory)!r}. "
+            "Pass another, or --overwrite_output_dir to replace an earlier export."
+        )
+    if others := sorted(set(present) - set(_OWN)):
+        raise UsageError(
+            "overwrite_output_dir replaces an earlier export, and nothing else. "
+            f"Received: output_dir={str(directory)!r}, which holds {others[0]!r}. Pass another."
+        )
+
+
+def _write(module: TextClassifier, directory: pathlib.Path, results: dict[str, Any]) -> None:
+    """Saves under another name first: what has the name is whole."""
+    partial = directory.with_name(f".{directory.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        output.make(partial.parent)
+        tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
+        output.write_json(partial / EXPORT_RESULTS, results)
+        if directory.is_dir():
+            shutil.rmtree(directory)
+        partial.rename(directory)
+    except (OSError, tf.errors.OpError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        what = (str(error).splitlines() or [""])[0][:200]
+        raise RunError(f"The export could not be written to {directory}: {what}. Free space there.") from error

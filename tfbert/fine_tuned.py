@@ -1,0 +1,159 @@
+"""A fine-tuned model as its directory describes it: task, labels, single texts or pairs, and how long they were.
+
+Training writes what transformers has no name for into `config.json` under `tfbert`: it travels with the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import tensorflow as tf
+
+from tfbert.config import Config
+from tfbert.errors import UsageError
+from tfbert.model import build_model, load_config, load_tokenizer, resolve_model
+from tfbert.output import RUN_CONFIG
+
+if TYPE_CHECKING:
+    from transformers import BertConfig, TFBertForSequenceClassification
+
+    from tfbert.data.tokenizer import BertTokenizer
+
+_FIELD = "tfbert"
+_DEFAULT_MAX_SEQ_LENGTH = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuned:
+    """A saved model, ready to be used.
+
+    Attributes:
+        name: The directory or hub name, for messages.
+        classifier: The model.
+        tokenizer: Its tokenizer.
+        task: What its outputs are.
+        label_names: Name of each class; empty for regression.
+        num_texts: 1 for single texts, 2 for pairs; None where the directory does not say.
+        max_seq_length: Longest input in tokens.
+    """
+
+    name: str
+    classifier: TFBertForSequenceClassification
+    tokenizer: BertTokenizer
+    task: Literal["classification", "regression"]
+    label_names: tuple[str, ...]
+    num_texts: int | None
+    max_seq_length: int
+
+    def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """float32 `[rows, num_labels]` for a batch's inputs, for a `Predictor`."""
+        return tf.cast(self.classifier(inputs, training=training).logits, tf.float32)
+
+    def check_texts(self, columns: Sequence[str], source: str) -> None:
+        """Checks that data holds as many texts a row as the model was trained on.
+
+        Raises:
+            UsageError: for pairs where it takes single texts, and the reverse.
+        """
+        if self.num_texts in (None, len(columns)):
+            return
+        takes, todo = ("pairs of texts", "FIRST,SECOND") if self.num_texts == 2 else ("single texts", "COLUMN")
+        raise UsageError(
+            f"The model was trained on {takes}. Received: {source} with {' and '.join(columns)}. "
+            f"Pass --text_column={todo}, or a model for {'single texts' if len(columns) == 1 else 'pairs'}."
+        )
+
+
+def record_inputs(config: BertConfig, *, num_texts: int, max_seq_length: int) -> None:
+    """Notes in a model's configuration what it is trained on, for `load_fine_tuned` to find in `config.json`."""
+    setattr(config, _FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length})
+
+
+def load_fine_tuned(config: Config, *, log: Callable = lambda line: None) -> FineTuned:
+    """Loads the model that a configuration names; call it in the strategy's scope.
+
+    The longest input is the one asked for, else the one the model was trained with, else 128.
+
+    Args:
+        config: In a mode that uses a saved model.
+        log: Receives lines on what was decided.
+
+    Raises:
+        UsageError: for a directory that holds no fine-tuned model.
+    """
+    directory = resolve_model(config.model)
+    assert directory is not None  # Config refuses scratch models in these modes.
+    saved = load_config(directory)
+    task, label_names = _task(saved, directory)
+    trained = _trained_on(saved, directory)
+    length = _max_seq_length(config, trained, saved, log)
+    tokenizer = load_tokenizer(config.model, directory, training_texts=(), log=log)
+    classifier = build_model(
+        config.model,
+        directory,
+        tokenizer=tokenizer,
+        label_names=label_names,
+        task=task,
+        max_seq_length=length,
+        seed=config.runtime.seed,
+        require_head=True,
+        log=log,
+    )
+    num_texts = trained.get("num_texts")
+    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length)
+    return FineTuned(
+        name=config.model.model_name_or_path,
+        classifier=classifier,
+        tokenizer=tokenizer,
+        task=task,
+        label_names=label_names,
+        num_texts=num_texts,
+        max_seq_length=length,
+    )
+
+
+def _task(saved: BertConfig, directory: pathlib.Path) -> tuple[Literal["classification", "regression"], tuple]:
+    """What transformers makes of `problem_type` and the number of labels."""
+    if saved.problem_type == "multi_label_classification":
+        raise UsageError(
+            "tfbert's models give one label to each text. "
+            f"Received: problem_type={saved.problem_type!r} in {directory / 'config.json'}. Pass another model."
+        )
+    if saved.problem_type == "regression" or saved.num_labels == 1:
+        return "regression", ()
+    return "classification", tuple(saved.id2label.get(i, f"LABEL_{i}") for i in range(saved.num_labels))
+
+
+def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
+    """`num_texts` and `max_seq_length` where the directory says them."""
+    noted = getattr(saved, _FIELD, None)
+    noted = noted if isinstance(noted, dict) else {}
+    found = {name: noted[name] for name in ("num_texts", "max_seq_length") if isinstance(noted.get(name), int)}
+    try:
+        data = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))["data"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return found
+    if isinstance(data, dict):
+        if isinstance(data.get("max_seq_length"), int):
+            found.setdefault("max_seq_length", data["max_seq_length"])
+        if data.get("text_column"):
+            found.setdefault("num_texts", len(data["text_column"]))
+    return found
+
+
+def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, log: Callable) -> int:
+    asked, own = config.data.max_seq_length, trained.get("max_seq_length")
+    if asked is not None:
+        beside = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
+        log(f"Inputs are at most {asked} tokens long{beside}.")
+        return asked
+    if own is not None:
+        log(f"Inputs are at most {own} tokens long, as in training.")
+        return own
+    length = min(_DEFAULT_MAX_SEQ_LENGTH, saved.max_position_embeddings)
+    log(f"Inputs are at most {length} tokens long; the model does not say what it was trained with.")
+    return length

@@ -1,0 +1,93 @@
+"""The tasks of GLUE (Wang et al. 2018): the metric each is judged by, and the files its server takes.
+
+A submission file is tab-separated, `index` and `prediction`, under a name of its own: 0 or 1, a word, or a score.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from tfbert.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    """One test set.
+
+    Attributes:
+        file: Name of its submission file.
+        labels: What the file holds for each class, in the order of TensorFlow Datasets' classes; empty: a score.
+        names: TensorFlow Datasets' name of each class.
+    """
+
+    file: str
+    labels: tuple[str, ...] = ("0", "1")
+    names: tuple[str, ...] = ()
+
+    def predictions(self, label_names: Sequence[str]) -> list[str]:
+        """What to write for each of a model's classes.
+
+        Args:
+            label_names: The model's: as in TensorFlow Datasets, as in GLUE's files, or LABEL_0, LABEL_1, ...
+
+        Raises:
+            UsageError: for other labels.
+        """
+        unnamed = tuple(f"LABEL_{i}" for i in range(len(self.labels)))
+        for known in (self.names, self.labels, unnamed):
+            written = dict(zip(known, self.labels, strict=True)) if known else {}
+            if sorted(written) == sorted(label_names):
+                return [written[name] for name in label_names]
+        raise UsageError(
+            f"The model's labels must be those of the task: {', '.join(self.labels) or 'a score'}. "
+            f"Received: {', '.join(label_names) or 'a model for regression'}. Pass a model of this task."
+        )
+
+
+_THREE = ("entailment", "neutral", "contradiction")
+_TWO = ("entailment", "not_entailment")
+
+TASKS = {
+    "cola": GlueTask(file="CoLA.tsv", names=("unacceptable", "acceptable")),
+    "sst2": GlueTask(file="SST-2.tsv", names=("negative", "positive")),
+    "mrpc": GlueTask(file="MRPC.tsv", names=("not_equivalent", "equivalent")),
+    "stsb": GlueTask(file="STS-B.tsv", labels=()),
+    "qqp": GlueTask(file="QQP.tsv", names=("not_duplicate", "duplicate")),
+    "mnli-m": GlueTask(file="MNLI-m.tsv", labels=_THREE),
+    "mnli-mm": GlueTask(file="MNLI-mm.tsv", labels=_THREE),
+    "qnli": GlueTask(file="QNLI.tsv", labels=_TWO),
+    "rte": GlueTask(file="RTE.tsv", labels=_TWO),
+    "wnli": GlueTask(file="WNLI.tsv", names=("not_entailment", "entailment")),
+    "ax": GlueTask(file="AX.tsv", labels=_THREE),
+}
+"""By the name of the flag `glue_task`."""
+
+_SPLITS = {"test_matched": "-m", "test_mismatched": "-mm"}
+_DECISIVE = {"cola": "matthews_correlation", "mrpc": "f1", "qqp": "f1"}
+STSB_RANGE = (0.0, 5.0)
+
+
+def task_of_split(dataset: str, split: str) -> str:
+    """The task of a data set's test split: `glue/mnli`, `test_matched` -> `mnli-m`.
+
+    Raises:
+        UsageError: for a data set that is none of GLUE's.
+    """
+    name = f"{dataset.partition(':')[0].removeprefix('glue/')}{_SPLITS.get(split, '')}"
+    if name not in TASKS:
+        raise UsageError(
+            f"GLUE's tasks are {', '.join(TASKS)}. Received: dataset={dataset!r}, {split!r}. Pass one of them."
+        )
+    return name
+
+
+def decisive_metric(dataset: str) -> str | None:
+    """The metric that decides which weights of a GLUE task are kept; None where the task's kind decides."""
+    return _DECISIVE.get(dataset.partition(":")[0].removeprefix("glue/")) if dataset.startswith("glue/") else None
+
+
+def score_text(score: float) -> str:
+    """STS-B's score as its file holds it: within 0 to 5, three decimals."""
+    low, high = STSB_RANGE
+    return f"{min(max(score, low), high):.3f}"

@@ -1,0 +1,236 @@
+"""Where predictions go: .tsv, JSON lines or a GLUE submission; a file appears under its name when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+from scipy.special import softmax
+
+from tfbert import glue, output
+from tfbert.errors import RunError, UsageError
+from tfbert.mode_config import PredictConfig
+
+
+def output_format(asked: PredictConfig) -> str:
+    """`tsv` or `jsonl`, as asked for or by the file's ending.
+
+    Raises:
+        UsageError: for another ending.
+    """
+    if asked.output_format != "auto":
+        return asked.output_format
+    name = pathlib.Path(asked.output_file).name.lower().removesuffix(".gz")
+    if asked.output_file == "-" or name.endswith(".tsv"):
+        return "tsv"
+    if name.endswith((".jsonl", ".json")):
+        return "jsonl"
+    raise UsageError(
+        f"An output file ends in .tsv or .jsonl, also with .gz. Received: output_file={asked.output_file!r}. "
+        "Rename it, or pass --output_format."
+    )
+
+
+class PredictionFile:
+    """Writes a line for each example; to be used in `with`, whose end without an error makes the file appear.
+
+    Args:
+        path: The file to be; None: standard output, or nothing.
+        is_writer: Whether to write at all.
+    """
+
+    def __init__(self, path: pathlib.Path | None, *, is_writer: bool = True):
+        self._path, self._is_writer = path, is_writer
+        self._partial = None if path is None else path.with_name(f".{path.name}.partial")
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> PredictionFile:
+        with self._as_run_error():
+            if not self._is_writer:
+                pass
+            elif self._path is None:
+                self._file = sys.stdout
+                if hasattr(sys.stdout, "reconfigure"):
+                    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+            else:
+                output.make(self._path.parent)
+                opener = gzip.open if self._path.suffix == ".gz" else open
+                # A lone surrogate, as JSON can bring into an id, is shown as \udc80 rather than ending the run.
+                self._file = opener(self._partial, "wt", encoding="utf-8", errors="backslashreplace", newline="\n")
+        self._write_lines(self._header())
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        if self._file is None:
+            return
+        if self._path is None:
+            with self._as_run_error():
+                self._file.flush()
+            return
+        with self._as_run_error():
+            self._file.close()
+            if error is not None:
+                self._partial.unlink(missing_ok=True)
+                return
+            with self._partial.open("rb") as file:
+                os.fsync(file.fileno())
+            self._partial.replace(self._path)
+
+    def write(self, ids: Sequence[Any], logits: np.ndarray) -> None:
+        """Writes one line for each example.
+
+        Args:
+            ids: What names each.
+            logits: float32 `[n, num_labels]`.
+
+        Raises:
+            RunError: where it cannot be written.
+        """
+        self._write_lines(self._lines(ids, logits))
+
+    def _header(self) -> Iterable[str]:
+        return ()
+
+    def _lines(self, ids: Sequence[Any], logits: np.ndarray) -> Iterable[str]:
+        raise NotImplementedError
+
+    def _write_lines(self, lines: Iterable[str]) -> None:
+        if self._file is not None:
+            with self._as_run_error():
+                self._file.writelines(f"{line}\n" for line in lines)
+
+    @contextlib.contextmanager
+    def _as_run_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            # Else the interpreter says so again when it flushes at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise RunError("Predictions must be taken. Received: standard output, closed by its reader.") from None
+        except OSError as error:
+            raise RunError(
+                f"Predictions must be writable. Received: {str(self._path)!r} ({error.strerror}). Free space there."
+            ) from None
+
+
+class _TsvFile(PredictionFile):
+    """`id`, `label`, a probability for each label; or `id`, `score`."""
+
+    def __init__(self, path: pathlib.Path | None, label_names: Sequence[str], *, is_writer: bool):
+        super().__init__(path, is_writer=is_writer)
+        self._names = label_names
+
+    def _header(self) -> Iterable[str]:
+        names = ["label", *(f"probability_{name}" for name in self._names)] if self._names else ["score"]
+        return ["\t".join(["id", *map(_cell, names)])]
+
+    def _lines(self, ids: Sequence[Any], logits: np.ndarray) -> Iterable[str]:
+        if not self._names:
+            return (f"{_cell(i)}\t{_number(score)}" for i, score in zip(ids, logits[:, 0], strict=True))
+        names, best, shares = list(map(_cell, self._names)), logits.argmax(axis=1), softmax(logits, axis=1)
+        return (
+            f"{_cell(i)}\t{names[label]}\t" + "\t".join(map(_number, row))
+            for i, label, row in zip(ids, best, shares, strict=True)
+        )
+
+
+class _JsonFile(PredictionFile):
+    """An object a line: `id`, `label`, `probabilities` by label, `logits`; or `id`, `score`."""
+
+    def __init__(self, path: pathlib.Path | None, label_names: Sequence[str], *, is_writer: bool):
+        super().__init__(path, is_writer=is_writer)
+        self._names = label_names
+
+    def _lines(self, ids: Sequence[Any], logits: np.ndarray) -> Iterable[str]:
+        if not self._names:
+            objects = ({"id": i, "score": _rounded(score)} for i, score in zip(ids, logits[:, 0], strict=True))
+        else:
+            rows = zip(ids, logits.argmax(axis=1), softmax(logits, axis=1), logits, strict=True)
+            objects = (
+                {
+                    "id": i,
+                    "label": self._names[label],
+                    "probabilities": dict(zip(self._names, map(_rounded, shares), strict=True)),
+                    "logits": list(map(_rounded, own)),
+                }
+                for i, label, shares, own in rows
+            )
+        return (json.dumps(value, ensure_ascii=False) for value in objects)
+
+
+class GlueFile(PredictionFile):
+    """A submission to GLUE's server: `index` and `prediction`, in the order of the indexes.
+
+    Args:
+        path: The file to be.
+        task: Whose test set it is.
+        label_names: The model's.
+        is_writer: Whether to write at all.
+
+    Raises:
+        UsageError: for a model with other labels than the task's.
+    """
+
+    def __init__(self, path: pathlib.Path, task: glue.GlueTask, label_names: Sequence[str], *, is_writer: bool):
+        super().__init__(path, is_writer=is_writer)
+        self._written = task.predictions(label_names) if task.labels or label_names else None
+        self._rows: list[tuple[int, str]] = []  # The largest test set has 390,965.
+
+    def write(self, ids: Sequence[Any], logits: np.ndarray) -> None:
+        """As `PredictionFile.write`; the lines follow at the end.
+
+        Raises:
+            UsageError: for an id that is not a number.
+        """
+        for name, row in zip(ids, logits, strict=True):
+            try:
+                index = int(name)
+            except ValueError:
+                raise UsageError(
+                    f"GLUE numbers its examples. Received: id {name!r}. Pass the column with --id_column."
+                ) from None
+            text = glue.score_text(float(row[0])) if self._written is None else self._written[int(row.argmax())]
+            self._rows.append((index, text))
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self._write_lines(f"{index}\t{text}" for index, text in sorted(self._rows))
+        super().__exit__(kind, error, trace)
+
+    def _header(self) -> Iterable[str]:
+        return ["index\tprediction"]
+
+
+def open_predictions(
+    path: pathlib.Path | None, format: str, label_names: Sequence[str], *, is_writer: bool
+) -> PredictionFile:
+    """A file of predictions.
+
+    Args:
+        path: The file to be; None: standard output.
+        format: `tsv` or `jsonl`.
+        label_names: In the order of the logits; empty for regression.
+        is_writer: Whether to write at all.
+    """
+    return (_TsvFile if format == "tsv" else _JsonFile)(path, label_names, is_writer=is_writer)
+
+
+def _cell(value: Any) -> str:
+    """A value as a .tsv can hold it: its tabs and line ends, which only CSV and JSON can bring, become blanks."""
+    return str(value).replace("\t", " ").replace("\n", " ").replace("\r", " ")
+
+
+def _number(value: float) -> str:
+    return f"{value:.7g}"
+
+
+def _rounded(value: float) -> float:
+    """A float32 as the shortest number that gives it back."""
+    return float(f"{value:.9g}")

@@ -1,0 +1,81 @@
+"""Google's original TensorFlow 1 checkpoints -> tensors under PyTorch's naming.
+
+A directory holds `bert_config.json`, `vocab.txt` and `bert_model.ckpt.index` with its data files, as BERT, its
+miniatures and SciBERT were published, or the `model.ckpt-STEP.*` that Google's `run_classifier.py` left.
+
+| variable | tensor | |
+| --- | --- | --- |
+| `bert/embeddings/word_embeddings` | `bert.embeddings.word_embeddings.weight` | |
+| `bert/encoder/layer_0/output/dense/kernel` | `bert.encoder.layer.0.output.dense.weight` | transposed |
+| `bert/encoder/layer_0/output/LayerNorm/gamma` | `bert.encoder.layer.0.output.LayerNorm.weight` | |
+| `output_weights`, `output_bias` | `classifier.weight`, `classifier.bias` | |
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import numpy as np
+
+from tfbert.errors import UsageError
+
+CONFIG = "bert_config.json"
+_PUBLISHED = "bert_model.ckpt.index"
+# The optimizer's state, which Google's training left among the weights.
+_NOT_WEIGHTS = re.compile(r"(^|/)(adam_m|adam_v|AdamWeightDecayOptimizer(_1)?|global_step)$")
+
+
+def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
+    """The index file of the directory's checkpoint; None where there is none.
+
+    Raises:
+        UsageError: for several, none of them with the usual name.
+    """
+    if (directory / _PUBLISHED).is_file():
+        return directory / _PUBLISHED
+    found = sorted(directory.glob("*.ckpt*.index"))
+    if len(found) > 1:
+        raise UsageError(
+            "A directory must hold one checkpoint. "
+            f"Received: {directory} with {', '.join(path.name for path in found[:3])}. Keep the one that is meant."
+        )
+    return found[0] if found else None
+
+
+def read_checkpoint(index: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads a checkpoint.
+
+    Args:
+        index: What `find_checkpoint` found.
+
+    Returns:
+        Arrays by PyTorch name, in PyTorch's shapes.
+
+    Raises:
+        ValueError: for a checkpoint that is damaged or lacks a data file.
+    """
+    import tensorflow as tf
+
+    try:
+        reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+        tensors = {}
+        for variable in reader.get_variable_to_shape_map():
+            if _NOT_WEIGHTS.search(variable):
+                continue
+            name, is_transposed = tensor_name(variable)
+            value = reader.get_tensor(variable)
+            tensors[name] = value.T if is_transposed else value
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise ValueError(str(error)) from None
+    return tensors
+
+
+def tensor_name(variable: str) -> tuple[str, bool]:
+    """What PyTorch calls a variable of TensorFlow 1, and whether the matrix has to be transposed."""
+    if variable in ("output_weights", "output_bias"):  # Already [num_labels, hidden_size].
+        return f"classifier.{variable.removeprefix('output_').replace('weights', 'weight')}", False
+    name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", variable).replace("/", ".")
+    stem, _, leaf = name.rpartition(".")
+    leaf = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(leaf, leaf)
+    return f"{stem}.{leaf}.weight" if leaf.endswith("_embeddings") else f"{stem}.{leaf}", name.endswith(".kernel")
