@@ -19,11 +19,12 @@ FLOORS = [
     {"validation"},
     {"config"},
     {"logs", "output", "metrics", "gradients", "weights", "runtime", "strategy", "cluster", "preemption", "data"},
+    {"flops", "step_clock", "data_clock"},
     {"dropout", "optimizer", "losses", "model_files", "model", "schedule"},
     {"finetuner"},
     {"checkpoint", "evaluate"},
     {"callbacks"},
-    {"summary"},
+    {"summary", "report"},
     {"finetune"},
 ]
 

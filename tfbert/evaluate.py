@@ -51,5 +51,9 @@ class Predictor:
 
 def evaluate(predictor: Predictor, examples: EncodedExamples, task: str, prefix: str = "eval") -> dict[str, float]:
     """The task's metrics over all predictions, named `prefix_metric`."""
-    metrics = compute_metrics(task, predictor.logits(examples), examples.labels)
-    return {f"{prefix}_{name}": value for name, value in metrics.items()}
+    return measure(task, predictor.logits(examples), examples.labels, prefix)
+
+
+def measure(task: str, logits: np.ndarray, labels: np.ndarray, prefix: str) -> dict[str, float]:
+    """The task's metrics over predictions that are there already, named likewise."""
+    return {f"{prefix}_{name}": value for name, value in compute_metrics(task, logits, labels).items()}

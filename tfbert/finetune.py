@@ -17,6 +17,7 @@ from tfbert.data.pipeline import EncodedExamples, distribute_batches
 from tfbert.data.plan import micro_batch_size
 from tfbert.data.sources import Examples, TaskData, load_data
 from tfbert.data.tokenizer import BertTokenizer
+from tfbert.data_clock import DataClock
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
 from tfbert.finetuner import FineTuner
@@ -26,7 +27,9 @@ from tfbert.metrics import check_metric_name, default_metric
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
-from tfbert.schedule import plan_run, training_plans
+from tfbert.report.at_end import report_at_end
+from tfbert.schedule import plan_run, planned_steps, training_plans
+from tfbert.step_clock import StepClock
 from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 from tfbert.summary import banner, summary, train_results
 from tfbert.weights import set_weights_dict
@@ -130,7 +133,17 @@ def finetune(config: Config) -> dict[str, float]:
         tensorboard=config.output.tensorboard,
     )
     predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id)
-    progress = Progress(schedule, run_log, global_batch_size=training.global_batch_size)
+    plans = training_plans(config, train.tokens.lengths, schedule)
+    with strategy.scope():
+        data_clock = DataClock()
+    data_clock.attach(model)
+    steps = schedule.total_steps - schedule.first_step
+    step_clock = StepClock(
+        planned_steps(plans(), train.tokens.lengths),
+        warm_up=min(config.output.logging_steps, steps // 2),
+        compiles_widths=config.runtime.xla,
+    )
+    progress = Progress(schedule, run_log, step_clock, data_clock)
     callbacks = [progress, StopWhenDiverged(schedule, limit=training.max_skipped_steps)]
     evaluation = None
     if data.validation:
@@ -161,20 +174,21 @@ def finetune(config: Config) -> dict[str, float]:
     )
     callbacks.append(saving)
 
-    plans = training_plans(config, train.tokens.lengths, schedule)
     batches = distribute_batches(strategy, train, plans, pad_id=tokenizer.pad_id)
     say(f"ready after {time.perf_counter() - started:.1f} s")
     began = time.perf_counter()
-    steps = schedule.total_steps - schedule.first_step
     try:
         with stop.listening(), peer_failures_as_run_errors():
             model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     finally:
         run_log.close()
-    results = train_results(model, progress, schedule, len(train), time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    results = train_results(model, progress, schedule, seconds, classifier.config, strategy.num_replicas_in_sync)
 
+    logits = None
     if evaluation is not None:
         set_weights_dict(classifier, evaluation.best_weights)
+        logits = evaluation.kept_logits()
         results |= evaluation.best | {"best_step": evaluation.best_step}
     if data.test is not None:
         results |= evaluate(predictor, encode(tokenizer, data.test, config.data.max_seq_length), data.task, "test")
@@ -183,6 +197,8 @@ def finetune(config: Config) -> dict[str, float]:
     if chief:
         save_pretrained(classifier, tokenizer, directory)
         output.write_json(directory / output.RESULTS, results)
+        facts = {"devices": devices, "precision": policy, "parameters": classifier.num_parameters()}
+        report_at_end(directory, facts, data, logits)
     for line in summary(results, directory):
         say(line)
     return results

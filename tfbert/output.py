@@ -14,7 +14,7 @@ from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
-_OWN = (RUN_CONFIG, RESULTS, LOG, "config.json", "tensorboard", "checkpoints")
+_OWN = (RUN_CONFIG, RESULTS, LOG, "config.json", "report.json", "report.html", "profile", "tensorboard", "checkpoints")
 
 
 def choose(config: Config) -> pathlib.Path:
