@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Fine-tunes a BERT classifier in TensorFlow.
+"""Fine-tunes a BERT classifier in TensorFlow; evaluates, applies and exports it.
 
     python run_finetune.py --strategy=mirrored --mixed_precision
     python run_finetune.py --model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2
+    python run_finetune.py --mode=predict --model=runs/sst2 --input_file=reviews.tsv --output_file=labels.tsv
 
 Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a run that failed; 75 a run that stopped
 because SIGTERM or SIGINT asked it to, and goes on when the same command is given again.
 """
 
+import importlib
 import sys
 
 from absl import app, flags
@@ -17,20 +19,27 @@ from tfbert.config import Config
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.quiet import quieten_libraries, stderr_held_back
 
+VERBS = {
+    "train": ("tfbert.finetune", "finetune"),
+    "evaluate": ("tfbert.evaluation", "evaluate_model"),
+    "predict": ("tfbert.predict", "predict"),
+    "export": ("tfbert.export", "export"),
+}
+
 
 def main() -> int:
-    """Flags -> Config -> the run; returns the exit status."""
+    """Flags -> Config -> one verb of tfbert; returns the exit status."""
     try:
         config = parse(sys.argv)
         quieten_libraries()
         with stderr_held_back():
             import tensorflow as tf  # Takes seconds, for which a wrong flag need not wait.
 
-            from tfbert.finetune import finetune
-
+            module, verb = VERBS[config.mode]
+            run = getattr(importlib.import_module(module), verb)
             tf.config.list_physical_devices("GPU")
 
-        finetune(config)
+        run(config)
     except UsageError as error:
         return fail(error, status=2)
     except RunError as error:

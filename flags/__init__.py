@@ -5,10 +5,11 @@ import pathlib
 
 from absl import flags
 
-from flags import data, model, output, runtime, training
-from flags._topic import part_from_flags
+from flags import data, export, hub, model, output, predict, runtime, training
+from flags._topic import define_field, part_from_flags
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
+from tfbert.mode_config import ExportConfig, HubConfig, PredictConfig
 
 _PARTS = {
     "model": (model, ModelConfig),
@@ -16,11 +17,15 @@ _PARTS = {
     "training": (training, TrainingConfig),
     "runtime": (runtime, RuntimeConfig),
     "output": (output, OutputConfig),
+    "predict": (predict, PredictConfig),
+    "export": (export, ExportConfig),
+    "hub": (hub, HubConfig),
 }
 
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Declares every flag of the command."""
+    define_field(Config, "mode", flag_values)
     for topic, _ in _PARTS.values():
         topic.define(flag_values)
     flags.DEFINE_string(
@@ -39,9 +44,8 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
     """
     path = flag_values["run_config"].value
     if not path:
-        return Config(
-            **{name: part_from_flags(part(), flag_values, only_given=False) for name, (_, part) in _PARTS.items()}
-        )
+        parts = {name: part_from_flags(part(), flag_values, only_given=False) for name, (_, part) in _PARTS.items()}
+        return Config(mode=flag_values["mode"].value, **parts)
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -50,4 +54,5 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
         raise UsageError(f"run_config must be UTF-8 text. Received: run_config={path!r}. Check the path.") from None
     base = Config.from_json(text)
     parts = {name: part_from_flags(getattr(base, name), flag_values, only_given=True) for name in _PARTS}
-    return dataclasses.replace(base, **parts)
+    mode = flag_values["mode"].value if flag_values["mode"].present else base.mode
+    return dataclasses.replace(base, mode=mode, **parts)

@@ -27,6 +27,12 @@ def define_topic(part: type, values: flags.FlagValues, aliases: dict[str, str] |
         flags.DEFINE_alias(alias, name, flag_values=values)
 
 
+def define_field(part: type, name: str, values: flags.FlagValues) -> None:
+    """Declares the flag of one field."""
+    (field,) = (field for field in dataclasses.fields(part) if field.name == name)
+    _define(name, field.default, get_type_hints(part)[name], _field_docs(part)[name], values)
+
+
 def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) -> Any:
     """A configuration part with the flags' values.
 
@@ -50,7 +56,7 @@ def _define(name: str, default: Any, kind: Any, doc: str, values: flags.FlagValu
         flags.DEFINE_boolean(name, default, doc, flag_values=values)
     elif get_origin(kind) is Literal:
         flags.DEFINE_enum(name, default, list(members), doc, flag_values=values)
-    elif kind is int:
+    elif members == [int]:
         flags.DEFINE_integer(name, default, doc, flag_values=values)
     elif members == [float]:
         flags.DEFINE_float(name, default, doc, flag_values=values)

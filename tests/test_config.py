@@ -8,8 +8,11 @@ import pytest
 
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
+from tfbert.mode_config import HONOURED, ExportConfig, HubConfig, PredictConfig
 
-PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig]
+PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]
+PART_NAMES = {"model", "data", "training", "runtime", "output", "predict", "export", "hub"}
+SAVED = ModelConfig(model_name_or_path="saved")
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -28,7 +31,8 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         1.0,
         0.1,
     )
-    assert (config.runtime.strategy, config.runtime.seed, config.data.max_seq_length) == ("one_device", 42, 128)
+    assert (config.runtime.strategy, config.runtime.seed, config.data.max_seq_length) == ("one_device", 42, None)
+    assert config.resolved().data.max_seq_length == 128
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,11 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("runtime", {"seed": 2**31}, "seed"),
         ("output", {"eval_steps": -1}, "eval_steps"),
         ("output", {"logging_steps": 0}, "logging_steps"),
+        ("runtime", {"per_device_eval_batch_size": 0}, "per_device_eval_batch_size"),
+        ("predict", {"skip_bad_rows": True}, "skip_bad_rows"),
+        ("export", {"export_float16": True}, "export_float16"),
+        ("hub", {"hub_model_id": "me/mine"}, "push_to_hub"),
+        ("hub", {"hub_private_repo": True}, "push_to_hub"),
     ],
 )
 def test_each_rule_names_the_option_the_value_and_a_way_out(part, values, name, tmp_path):
@@ -156,7 +165,7 @@ def test_json_round_trip_keeps_every_value(tmp_path):
     assert Config.from_json(config.to_json()) == config
     assert Config.from_json(Config().to_json()) == Config()
     assert Config.from_json("{}") == Config()
-    assert set(json.loads(config.to_json())) == {"model", "data", "training", "runtime", "output"}
+    assert set(json.loads(config.to_json())) == {"mode", *PART_NAMES}
 
 
 @pytest.mark.parametrize(
@@ -191,3 +200,96 @@ def test_bad_json_is_a_usage_error(text, match):
 
 def test_json_takes_an_integer_for_a_float():
     assert Config.from_json('{"training": {"learning_rate": 1, "num_train_epochs": 2}}').training.num_train_epochs == 2
+
+
+def test_the_mode_is_kept_in_json_and_training_is_the_default():
+    config = Config(mode="evaluate", model=SAVED, data=DataConfig(dataset="glue/rte"))
+    assert Config.from_json(config.to_json()) == config
+    assert json.loads(Config().to_json())["mode"] == "train"
+    for text in ('{"mode": "sing"}', '{"mode": 3}', '{"mode": ["train"]}'):
+        with pytest.raises(UsageError, match="mode must be one of train, "):
+            Config.from_json(text)
+
+
+def test_every_name_a_mode_honours_is_an_option():
+    fields = {field.name for part in PARTS for field in dataclasses.fields(part)}
+    assert set().union(*HONOURED.values()) <= fields
+
+
+def in_mode(mode, **parts):
+    """A configuration that breaks no rule of its mode, changed."""
+    base = {
+        "evaluate": {"data": DataConfig(dataset="glue/rte")},
+        "predict": {"predict": PredictConfig(input_file="-")},
+        "export": {"output": OutputConfig(output_dir="somewhere")},
+    }
+    return Config(mode=mode, **({"model": SAVED} | base[mode] | parts))
+
+
+@pytest.mark.parametrize(
+    "mode, parts, name",
+    [
+        ("evaluate", {"training": TrainingConfig(learning_rate=1e-5)}, "learning_rate=1e-05"),
+        ("evaluate", {"data": DataConfig(dataset="glue/rte", max_train_examples=3)}, "max_train_examples=3"),
+        ("evaluate", {"predict": PredictConfig(output_file="out.tsv")}, "output_file='out.tsv'"),
+        ("evaluate", {"runtime": RuntimeConfig(xla=True)}, "xla=True"),
+        ("evaluate", {"hub": HubConfig(push_to_hub=True)}, "push_to_hub=True"),
+        ("predict", {"data": DataConfig(label_column="label")}, "label_column='label'"),
+        ("predict", {"output": OutputConfig(overwrite_output_dir=True)}, "overwrite_output_dir=True"),
+        ("export", {"runtime": RuntimeConfig(seed=3)}, "seed=3"),
+        ("export", {"training": TrainingConfig(max_steps=3)}, "max_steps=3"),
+    ],
+)
+def test_an_option_without_effect_in_the_mode_is_refused_by_name(mode, parts, name):
+    in_mode(mode)
+    with pytest.raises(UsageError, match="^[^\n]*has no effect with mode=[^\n]*$") as caught:
+        in_mode(mode, **parts)
+    assert f"Received: {name}." in str(caught.value)
+    values = json.loads(in_mode(mode).to_json())
+    for part, value in parts.items():
+        values[part] = dataclasses.asdict(value)
+    with pytest.raises(UsageError, match="has no effect with mode="):
+        Config.from_json(json.dumps(values))
+
+
+def test_each_option_that_is_refused_has_its_line():
+    training = TrainingConfig(max_steps=3, weight_decay=0.5)
+    with pytest.raises(UsageError) as caught:
+        in_mode("evaluate", training=training, runtime=RuntimeConfig(seed=1))
+    assert [line.split()[0] for line in str(caught.value).splitlines()] == ["max_steps", "weight_decay", "seed"]
+
+
+@pytest.mark.parametrize(
+    "mode, parts, match",
+    [
+        ("evaluate", {"data": DataConfig()}, "needs labelled examples"),
+        ("evaluate", {"model": ModelConfig()}, "needs a fine-tuned model.*'scratch/tiny'"),
+        ("evaluate", {"data": DataConfig(dataset="x", header=False, text_column=("0",))}, "label_column must be given"),
+        ("predict", {"predict": PredictConfig()}, "one source of texts"),
+        ("predict", {"data": DataConfig(dataset="glue/rte")}, "one source of texts"),
+        ("predict", {"predict": PredictConfig(), "data": DataConfig(dataset="imdb")}, "GLUE's test sets"),
+        ("predict", {"predict": PredictConfig(input_file="no/such")}, "input_file must be a file"),
+        ("predict", {"output": OutputConfig(output_dir="out")}, "Pass --output_file"),
+        ("predict", {"predict": PredictConfig(input_file="-", glue_task="rte", output_file="x")}, "Pass --output_dir"),
+        ("predict", {"runtime": RuntimeConfig(strategy="multi_worker")}, "only one has standard input"),
+        ("predict", {"data": DataConfig(header=False)}, "text_column must be given as indexes"),
+        ("export", {"output": OutputConfig()}, "An export needs a directory"),
+        (
+            "export",
+            {"output": OutputConfig(output_dir="x"), "data": DataConfig(dataset="demo")},
+            "measures what export_float16 loses",
+        ),
+    ],
+)
+def test_what_each_mode_needs(mode, parts, match):
+    with pytest.raises(UsageError, match=match) as caught:
+        in_mode(mode, **parts)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_glue_data_set_takes_no_option_of_input_files():
+    data = DataConfig(dataset="glue/rte")
+    assert in_mode("predict", data=data, predict=PredictConfig()).data == data
+    for name, value in (("input_format", "csv"), ("id_column", "key"), ("glue_task", "rte"), ("skip_bad_rows", True)):
+        with pytest.raises(UsageError, match=f"{name} belongs to input_file"):
+            in_mode("predict", data=data, predict=PredictConfig(**{name: value}))

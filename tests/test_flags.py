@@ -10,6 +10,7 @@ from absl import flags as absl_flags
 import flags
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
+from tfbert.mode_config import ExportConfig, HubConfig, PredictConfig
 
 PARTS = {
     "model": ModelConfig,
@@ -17,6 +18,9 @@ PARTS = {
     "training": TrainingConfig,
     "runtime": RuntimeConfig,
     "output": OutputConfig,
+    "predict": PredictConfig,
+    "export": ExportConfig,
+    "hub": HubConfig,
 }
 FIELDS = [(name, field) for name, part in PARTS.items() for field in dataclasses.fields(part)]
 IDS = [field.name for _, field in FIELDS]
@@ -70,9 +74,26 @@ GIVEN = {
     "eval_steps": ("5", 5),
     "logging_steps": ("3", 3),
     "tensorboard": ("true", True),
+    "per_device_eval_batch_size": ("16", 16),
+    "input_file": ("{file}", "{file}"),
+    "input_format": ("csv", "csv"),
+    "output_file": ("{directory}/out.tsv", "{directory}/out.tsv"),
+    "output_format": ("jsonl", "jsonl"),
+    "id_column": ("key", "key"),
+    "skip_bad_rows": ("true", True),
+    "glue_task": ("rte", "rte"),
+    "export_float16": ("true", True),
+    "push_to_hub": ("true", True),
+    "hub_model_id": ("me/mine", "me/mine"),
+    "hub_private_repo": ("true", True),
 }
+PREDICT = ["--mode=predict", "--model=saved", "--input_file={file}"]
 # Options that a rule ties to another one.
 BESIDE = {
+    **{field.name: PREDICT for field in dataclasses.fields(PredictConfig)},
+    "export_float16": ["--mode=export", "--model=saved", "--output_dir=exported"],
+    "hub_model_id": ["--push_to_hub"],
+    "hub_private_repo": ["--push_to_hub"],
     "data_dir": ["--dataset=glue/sst2"],
     "validation_file": ["--train_file={file}"],
     "test_file": ["--train_file={file}"],
@@ -124,7 +145,7 @@ def test_every_field_has_a_flag_with_its_default_and_its_help(part, field):
 
 
 def test_no_flag_is_without_a_field():
-    known = set(IDS) | {"model", "run_config", "flagfile", "undefok"}
+    known = set(IDS) | {"mode", "model", "run_config", "flagfile", "undefok"}
     assert set(defined()) <= known
 
 

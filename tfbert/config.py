@@ -12,6 +12,7 @@ import pathlib
 from typing import Literal, get_type_hints
 
 from tfbert.errors import UsageError
+from tfbert.mode_config import ExportConfig, HubConfig, Mode, PredictConfig, mode_problems
 from tfbert.validation import at_least, choice_problems, one_of, part_from_dict, refuse_unknown
 
 Task = Literal["auto", "classification", "regression"]
@@ -83,8 +84,9 @@ class DataConfig:
     """Whether .tsv and .csv files start with a line of column names."""
     task: Task = "auto"
     """`auto` takes labels with a fraction (0.5, 3.2) as regression and everything else as classification."""
-    max_seq_length: int = 128
-    """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut."""
+    max_seq_length: int | None = None
+    """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut. None: 128 in training, and later
+    what the model was trained with."""
     max_train_examples: int = 0
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = 0
@@ -111,8 +113,6 @@ class DataConfig:
                 "Data comes from a data set or from files, not both. "
                 f"Received: dataset={self.dataset!r}, train_file={self.train_file!r}. Drop one."
             )
-        if self.uses_files and not self.train_file:
-            out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
         for name in ("train_file", "validation_file", "test_file"):
             value = getattr(self, name)
             if value and not pathlib.Path(value).is_file():
@@ -129,14 +129,7 @@ class DataConfig:
                 "text_column takes one column, or two for pairs. "
                 f"Received: text_column={','.join(self.text_column)!r}. Name at most two."
             )
-        if not self.header:
-            for name, values in (("text_column", self.text_column), ("label_column", (self.label_column,))):
-                if not all(v.isdigit() for v in values) or not values:
-                    out.append(
-                        f"Without a header, {name} must be given as indexes from 0. "
-                        f"Received: {name}={','.join(values)!r}. Pass for example --{name}=0."
-                    )
-        if self.max_seq_length < 8:
+        if self.max_seq_length is not None and self.max_seq_length < 8:
             out.append(
                 "max_seq_length counts tokens with [CLS] and [SEP] and must be 8 or more. "
                 f"Received: max_seq_length={self.max_seq_length}. Pass a larger one."
@@ -231,6 +224,8 @@ class RuntimeConfig:
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = "auto"
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
+    per_device_eval_batch_size: int = 32
+    """Rows that each replica evaluates or predicts at a time."""
     xla: bool = False
     """Compile each replica's forward and backward pass with XLA."""
     seed: int = 42
@@ -241,7 +236,8 @@ class RuntimeConfig:
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = at_least("num_replicas", self.num_replicas, 0)
-        out += at_least("cluster_timeout_seconds", self.cluster_timeout_seconds, 1)
+        for name in ("cluster_timeout_seconds", "per_device_eval_batch_size"):
+            out += at_least(name, getattr(self, name), 1)
         if self.strategy == "one_device" and self.num_replicas > 1:
             out.append(
                 "one_device has one replica. "
@@ -294,14 +290,23 @@ class Config:
         UsageError: naming all problems at once.
     """
 
+    mode: Mode = "train"
+    """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = dataclasses.field(default_factory=RuntimeConfig)
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
+    predict: PredictConfig = dataclasses.field(default_factory=PredictConfig)
+    export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
+    hub: HubConfig = dataclasses.field(default_factory=HubConfig)
 
     def __post_init__(self):
-        problems = [problem for part in vars(self).values() for problem in [*choice_problems(part), *part.problems()]]
+        parts = [part for part in vars(self).values() if dataclasses.is_dataclass(part)]
+        problems = choice_problems(self)
+        if not problems:
+            problems += mode_problems(self)
+        problems += [problem for part in parts for problem in [*choice_problems(part), *part.problems()]]
         watches = self.training.early_stopping_patience or self.training.metric_for_best_model
         if watches and self.data.train_file and not self.data.validation_file:
             problems.append(
@@ -312,14 +317,16 @@ class Config:
             raise UsageError("\n".join(problems))
 
     def resolved(self) -> Config:
-        """The same run with every default that depends on another option written out."""
+        """The same training run with every default that depends on another option written out."""
         training = dataclasses.replace(
             self.training,
             num_train_epochs=self.training.num_train_epochs or 3.0,
             learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
         )
-        data = (
-            self.data if self.data.uses_files else dataclasses.replace(self.data, dataset=self.data.dataset or "demo")
+        data = dataclasses.replace(
+            self.data,
+            dataset=self.data.dataset if self.data.uses_files else self.data.dataset or "demo",
+            max_seq_length=self.data.max_seq_length or 128,
         )
         return dataclasses.replace(self, training=training, data=data)
 
@@ -340,4 +347,4 @@ class Config:
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
         parts = get_type_hints(cls)
         refuse_unknown("the configuration", values, parts)
-        return cls(**{name: part_from_dict(parts[name], value) for name, value in values.items()})
+        return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})

@@ -7,6 +7,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+ASKED, ARRIVED = "data_asked", "data_arrived"
+"""Names of the two operations that read the time; a profile finds them by these."""
+
 
 class DataClock:
     """Adds up the seconds from asking for a batch to having it.
@@ -43,11 +46,11 @@ class _Timed:
         self._batches, self._seconds = batches, seconds
 
     def __next__(self) -> Any:
-        before = tf.timestamp()
-        with tf.control_dependencies([before]), tf.name_scope("data"):
+        before = tf.timestamp(name=ASKED)
+        with tf.control_dependencies([before]):
             batch = next(self._batches)
         arrived = [t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]
         with tf.control_dependencies(arrived):
-            after = tf.timestamp()
+            after = tf.timestamp(name=ARRIVED)
         self._seconds.assign_add(after - before)
         return batch

@@ -1,17 +1,21 @@
-"""Predictions for a whole set of examples, in their order, under any strategy; and the metrics over all of them."""
+"""Predictions for examples in their order, under any strategy, at once or in a stream; and the metrics over all."""
 
 from __future__ import annotations
+
+import collections
+import queue
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.data.pipeline import EncodedExamples, distribute_batches
-from tfbert.data.plan import FILL, exact_widths, plan_in_order_of_length
+from tfbert.data.pipeline import EncodedExamples
+from tfbert.data.plan import FILL, BatchPlan, exact_widths, plan_in_order_of_length
+from tfbert.data.tokenizer import TokenIds
 from tfbert.metrics import compute_metrics
 
-ROWS_PER_REPLICA = 32
-"""Rows that a replica predicts at a time."""
+_INPUTS = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
 
 class Predictor:
@@ -21,32 +25,114 @@ class Predictor:
         model: Returns float32 `[rows, num_labels]` for a batch's inputs; created under `strategy`.
         strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
         pad_id: Token id of the padding.
+        rows_per_replica: Rows that a replica predicts at a time.
     """
 
-    def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy, *, pad_id: int):
+    def __init__(
+        self, model: keras.Model, strategy: tf.distribute.Strategy, *, pad_id: int, rows_per_replica: int = 32
+    ):
         self._strategy = strategy
         self._pad_id = pad_id
+        self._rows = rows_per_replica * strategy.num_replicas_in_sync
 
         # Takes the iterator, whose shapes are unknown, and not a batch: each width would be traced anew.
         @tf.function
         def predict(batches):
-            logits = strategy.run(lambda inputs, *_: model(inputs, training=False), args=next(batches))
+            logits = strategy.run(lambda inputs: model(inputs, training=False), args=(next(batches),))
             return strategy.gather(logits, axis=0)
 
         self._predict = predict
 
-    def logits(self, examples: EncodedExamples) -> np.ndarray:
+    def logits(self, examples: EncodedExamples | TokenIds) -> np.ndarray:
         """float32 `[num_examples, num_labels]`, in the order of the examples, whatever order they ran in."""
-        rows = ROWS_PER_REPLICA * self._strategy.num_replicas_in_sync
-        lengths = examples.tokens.lengths
-        plan = plan_in_order_of_length(lengths, global_batch_size=rows, allowed_widths=exact_widths(lengths))
-        batches = iter(distribute_batches(self._strategy, examples, lambda: iter([plan]), pad_id=self._pad_id))
-        parts = [self._predict(batches).numpy() for _ in range(len(plan))]
-        predicted = np.concatenate(parts)
-        order = plan.rows.reshape(-1)
-        out = np.empty((len(examples), predicted.shape[1]), np.float32)
-        out[order[order != FILL]] = predicted[order != FILL]
+        tokens = examples.tokens if isinstance(examples, EncodedExamples) else examples
+        (out,) = self.stream([tokens])
         return out
+
+    def stream(self, chunks: Iterable[TokenIds]) -> Iterator[np.ndarray]:
+        """Predicts one chunk of examples after the other, in memory that does not grow with their number.
+
+        Args:
+            chunks: Each is sorted by length in itself, and must hold an example. The next one is asked for before the
+                one at hand is computed. Under several workers, all must give the same ones.
+
+        Yields:
+            For each chunk, float32 `[its examples, num_labels]` in its order.
+        """
+        # tf.data's thread takes work from here; nothing in it waits for the model, so neither can block the other.
+        work: queue.SimpleQueue[tuple[TokenIds, BatchPlan] | None] = queue.SimpleQueue()
+        plans: collections.deque[BatchPlan] = collections.deque()
+        chunks = iter(chunks)
+
+        def hand_over() -> None:
+            for tokens in chunks:
+                plan = plan_in_order_of_length(
+                    tokens.lengths, global_batch_size=self._rows, allowed_widths=exact_widths(tokens.lengths)
+                )
+                plans.append(plan)
+                work.put((tokens, plan))
+                return
+
+        try:
+            hand_over()
+            batches = iter(self._strategy.distribute_datasets_from_function(self._dataset(work)))
+            while plans:
+                hand_over()
+                plan = plans.popleft()
+                predicted = np.concatenate([self._predict(batches).numpy() for _ in range(len(plan))])
+                order = plan.rows.reshape(-1)
+                out = np.empty((int((order != FILL).sum()), predicted.shape[1]), np.float32)
+                out[order[order != FILL]] = predicted[order != FILL]
+                yield out
+        finally:
+            work.put(None)  # Else tf.data's thread would wait for work for ever, and the process with it.
+
+    def _dataset(self, work: queue.SimpleQueue):
+        """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
+        replicas = self._strategy.num_replicas_in_sync
+
+        def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            local = replicas // context.num_input_pipelines
+            first = context.input_pipeline_id * local
+
+            def shares() -> Iterator[dict[str, np.ndarray]]:
+                for tokens, plan in iter(work.get, None):
+                    for rows, width in zip(plan.rows, plan.widths, strict=True):
+                        for share in rows.reshape(replicas, -1)[first : first + local]:
+                            yield padded_inputs(tokens, share, int(width), self._pad_id)
+
+            with tf.device("CPU"):
+                return tf.data.Dataset.from_generator(shares, output_signature=_INPUTS).prefetch(4 * local)
+
+        return dataset
+
+
+def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int, pad_id: int) -> dict[str, np.ndarray]:
+    """A model's inputs for some examples.
+
+    Args:
+        tokens: All examples.
+        rows: int64 `[n]`, which ones; `FILL` for a row that only fills the batch.
+        width: Tokens that each row is padded to.
+        pad_id: Token id of the padding.
+
+    Returns:
+        int32 `[n, width]` each of `input_ids`, `attention_mask` and `token_type_ids`.
+    """
+    is_real = rows != FILL
+    row = np.where(is_real, rows, 0)
+    # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
+    start = tokens.row_splits[row]
+    length = np.where(is_real, tokens.row_splits[row + 1] - start, 1)
+    position = np.arange(width)
+    mask = position < length[:, None]
+    where = start[:, None] + np.where(mask, position, 0)
+    second = mask & (position >= tokens.second_start[row][:, None])
+    return {
+        "input_ids": np.where(mask & is_real[:, None], tokens.flat[where], pad_id).astype(np.int32),
+        "attention_mask": mask.astype(np.int32),
+        "token_type_ids": second.astype(np.int32),
+    }
 
 
 def evaluate(predictor: Predictor, examples: EncodedExamples, task: str, prefix: str = "eval") -> dict[str, float]:

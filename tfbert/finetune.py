@@ -132,7 +132,8 @@ def finetune(config: Config) -> dict[str, float]:
         first_step=schedule.first_step,
         tensorboard=config.output.tensorboard,
     )
-    predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id)
+    rows = config.runtime.per_device_eval_batch_size
+    predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id, rows_per_replica=rows)
     plans = training_plans(config, train.tokens.lengths, schedule)
     with strategy.scope():
         data_clock = DataClock()

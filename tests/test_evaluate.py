@@ -1,0 +1,119 @@
+"""Predictions in order under any strategy, whole or streamed; what an evaluation of a saved model writes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.models import VOCAB, strategy_of, tiny_bert
+from tfbert.data.pipeline import EncodedExamples
+from tfbert.data.tokenizer import TokenIds
+from tfbert.evaluate import Predictor, padded_inputs
+
+
+def token_ids(n, seed=0, longest=14, pairs=False):
+    """Random examples of 2 to `longest` tokens."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, longest + 1, n)
+    second = np.array([rng.integers(1, length) if pairs else length for length in lengths], np.int32)
+    flat = rng.integers(5, VOCAB, lengths.sum()).astype(np.int32)
+    return TokenIds(flat=flat, row_splits=np.concatenate([[0], np.cumsum(lengths)]), second_start=second)
+
+
+def one_by_one(model, tokens):
+    """The reference: each example alone, without padding."""
+    out = []
+    for row in range(len(tokens)):
+        ids = tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]][None]
+        types = (np.arange(ids.shape[1]) >= tokens.second_start[row]).astype(np.int32)[None]
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+        out.append(model(inputs, training=False).logits.numpy()[0])
+    return np.array(out)
+
+
+def predictor_of(replicas, rows, num_labels=3):
+    strategy = strategy_of(replicas)
+    with strategy.scope():
+        model = tiny_bert(num_labels=num_labels)
+    return model, Predictor(
+        lambda inputs, training: model(inputs, training=training).logits, strategy, pad_id=0, rows_per_replica=rows
+    )
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("count", [1, 8, 21])
+def test_logits_are_those_of_each_example_alone_in_order(replicas, count):
+    model, predictor = predictor_of(replicas, rows=4)
+    tokens = token_ids(count, pairs=True)
+    expected = one_by_one(model, tokens)
+    np.testing.assert_allclose(predictor.logits(tokens), expected, atol=1e-5)
+    examples = EncodedExamples(tokens=tokens, labels=np.zeros(count, np.int32), weights=np.ones(count, np.float32))
+    np.testing.assert_allclose(predictor.logits(examples), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_stream_is_the_same_as_each_chunk(replicas):
+    model, predictor = predictor_of(replicas, rows=3)
+    chunks = [token_ids(n, seed=n) for n in (5, 1, 13, 2)]
+    found = list(predictor.stream(iter(chunks)))
+    assert [len(part) for part in found] == [5, 1, 13, 2]
+    for part, tokens in zip(found, chunks, strict=True):
+        np.testing.assert_allclose(part, one_by_one(model, tokens), atol=1e-5)
+    assert list(predictor.stream([])) == []
+
+
+def test_a_stream_asks_for_one_chunk_ahead_and_no_more():
+    _, predictor = predictor_of(1, rows=4)
+    asked = []
+
+    def chunks():
+        for n in range(6):
+            asked.append(n)
+            yield token_ids(3, seed=n)
+
+    stream = predictor.stream(chunks())
+    for done in range(1, 4):
+        next(stream)
+        assert len(asked) == done + 1
+    stream.close()
+    assert len(asked) == 4
+
+
+def test_an_error_in_the_source_arrives_as_it_is_and_ends_the_stream():
+    _, predictor = predictor_of(1, rows=4)
+
+    def chunks():
+        yield token_ids(3)
+        yield token_ids(4)
+        raise ValueError("line 12")
+
+    found = []
+    with pytest.raises(ValueError, match="line 12"):
+        for part in predictor.stream(chunks()):
+            found.append(len(part))
+    assert found == [3]
+    assert len(predictor.logits(token_ids(5))) == 5  # And the predictor is of use afterwards.
+
+
+def test_a_row_that_fills_the_batch_attends_to_something():
+    tokens = token_ids(2)
+    inputs = padded_inputs(tokens, np.array([1, -1]), width=20, pad_id=9)
+    length = tokens.lengths[1]
+    np.testing.assert_array_equal(inputs["input_ids"][0, :length], tokens.flat[tokens.row_splits[1] :])
+    assert set(inputs["input_ids"][0, length:]) == {9} and set(inputs["input_ids"][1]) == {9}
+    assert inputs["attention_mask"].sum(axis=1).tolist() == [length, 1]
+    assert {array.dtype for array in inputs.values()} == {np.dtype(np.int32)}
+
+
+def test_predictions_do_not_trace_each_width_anew():
+    strategy = strategy_of(1)
+    model = tiny_bert()
+    traced = []
+
+    def forward(inputs, training):
+        traced.append(tf.executing_eagerly())
+        return model(inputs, training=training).logits
+
+    predictor = Predictor(forward, strategy, pad_id=0, rows_per_replica=2)
+    for longest in (4, 9, 14):
+        predictor.logits(token_ids(9, longest=longest))
+    assert len(traced) <= 2

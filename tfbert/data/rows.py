@@ -1,0 +1,258 @@
+"""Files of rows, read one after the other in constant memory: .tsv, .csv, .jsonl, .parquet, and plain lines of text.
+
+A row that cannot be read arrives as a `UsageError` in the place of its values: who reads decides whether to stop. What
+cannot be read on from, such as half a .gz file, is raised.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import itertools
+import json
+import pathlib
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+from tfbert.errors import UsageError
+
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
+TEXT_SUFFIX = ".txt"
+"""Where plain text is wanted: a text a line, which cannot have a label."""
+
+Row = tuple[int, "list[Any] | UsageError"]
+"""A row's line number (or row number, for .parquet) from 1, and its values or why it has none."""
+
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # As which surrogateescape shows a byte that is not UTF-8.
+_PARQUET_BATCH = 4096
+_LINES_TO_AN_OBJECT = 1000  # Without an object in so many lines, a file is no JSON lines.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenFile:
+    """A file whose columns are known and whose rows have yet to be read, once.
+
+    Attributes:
+        name: What messages call it.
+        columns: The columns' names; without a header, indexes from 0.
+        read: Given the wanted columns: an iterator over the rows. Bytes that are not UTF-8 appear as lone surrogates.
+        unit: What the rows' numbers count: `line` or `row`.
+        is_delimited: Whether columns could also be given as indexes.
+    """
+
+    name: str
+    columns: list[str]
+    read: Callable[[Sequence[str]], Iterator[Row]]
+    unit: str = "line"
+    is_delimited: bool = False
+
+
+def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
+    """`tsv`, `csv`, `jsonl`, `parquet` or `text`, by a file's ending.
+
+    Args:
+        path: All formats but .parquet may also end in .gz.
+        allow_text: Whether .txt is an ending.
+
+    Raises:
+        UsageError: for another ending.
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    is_gzip = suffixes[-1:] == [".gz"]
+    suffix = "".join(suffixes[-2:-1] if is_gzip else suffixes[-1:])
+    known = (TEXT_SUFFIX, *SUFFIXES) if allow_text else SUFFIXES
+    if suffix not in known or (is_gzip and suffix == ".parquet"):
+        raise UsageError(
+            f"A data file ends in {', '.join(known)}, all but the last also with .gz. "
+            f"Received: {str(path)!r}. Convert or rename it."
+        )
+    return {".json": "jsonl", TEXT_SUFFIX: "text"}.get(suffix, suffix.removeprefix("."))
+
+
+def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = True) -> OpenFile:
+    """Opens a file and finds its columns.
+
+    Args:
+        source: A path, decompressed where it ends in .gz; or an open binary stream such as standard input.
+        format: As `file_format` returns it.
+        header: Whether a .tsv or .csv file starts with its columns' names.
+
+    Raises:
+        UsageError: for a file that cannot be read or holds nothing.
+    """
+    name = str(source) if isinstance(source, pathlib.Path) else "standard input"
+    if not header and format not in ("tsv", "csv"):
+        raise UsageError(f"Only .tsv and .csv files can lack a header. Received: {name!r}. Drop --noheader.")
+    if format == "parquet":
+        if not isinstance(source, pathlib.Path):
+            raise UsageError("Parquet is read from a file. Received: standard input. Pass the file's path.")
+        return _open_parquet(source)
+    lines = _lines(source, name)
+    if format == "text":
+        return OpenFile(
+            name=name, columns=["text"], read=lambda wanted: ((number, [_without_end(line)]) for number, line in lines)
+        )
+    if format == "jsonl":
+        return _open_json_lines(name, lines)
+    records = _tsv_records(lines) if format == "tsv" else _csv_records(name, lines)
+    return _open_delimited(name, records, header)
+
+
+def not_utf8(text: str) -> str | None:
+    """The first byte of a text that was not UTF-8, as `0xff`; None where all of it was."""
+    found = None if text.isascii() else _NOT_UTF8.search(text)
+    return None if found is None else f"{ord(found[0]) - 0xDC00:#04x}"
+
+
+def not_utf8_error(byte: str, where: str) -> UsageError:
+    """The error for it."""
+    return UsageError(
+        f"Data files must be UTF-8. Received: byte {byte} in {where}. Convert it, for example with iconv."
+    )
+
+
+def _lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    """Each line with its number from 1 and its end. Only a line feed ends a line: text may hold other Unicode
+    separators."""
+    number = 0
+    try:
+        is_path = isinstance(source, pathlib.Path)
+        is_gzip = is_path and source.suffix.lower() == ".gz"
+        opener = gzip.open if is_gzip else pathlib.Path.open
+        with opener(source, "rb") if is_path else source as file:
+            for number, line in enumerate(file, start=1):
+                text = line.decode("utf-8", "surrogateescape")
+                yield number, text.removeprefix("\ufeff") if number == 1 else text
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(
+            f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"A data file must be readable. Received: {name!r} ({error.strerror}). Check the path."
+        ) from None
+
+
+def _without_end(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _tsv_records(lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
+    for number, line in lines:
+        line = _without_end(line)
+        if line.strip(" "):
+            yield number, line.split("\t")
+
+
+def _csv_records(name: str, lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
+    # The limit is 128 KiB unless raised; a review may be longer.
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader((line for _, line in lines), strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            record: list | UsageError = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            record = UsageError(
+                "CSV must follow RFC 4180: a field with commas, quotes or line ends stands in double quotes. "
+                f"Received: {error} in the row of {name}, line {start}. Repair the row, or save as .tsv."
+            )
+        if isinstance(record, UsageError) or (record and (len(record) > 1 or record[0].strip(" "))):
+            yield start, record
+
+
+def _open_delimited(name: str, records: Iterator[Row], header: bool) -> OpenFile:
+    line, first = next(records, (0, None))
+    if first is None:
+        raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
+    if isinstance(first, UsageError):
+        raise first
+    if byte := not_utf8("".join(first)) if header else None:
+        raise not_utf8_error(byte, f"{name}, line {line}")
+    columns = first if header else [str(index) for index in range(len(first))]
+    rest = records if header else itertools.chain([(line, first)], records)
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        indexes = [columns.index(column) for column in wanted]
+        for line, record in rest:
+            if isinstance(record, UsageError):
+                yield line, record
+            elif len(record) != len(columns):
+                yield (
+                    line,
+                    UsageError(
+                        f"Every row must have {len(columns)} columns, as the first one. "
+                        f"Received: {len(record)} in {name}, line {line}. Repair or drop the row."
+                    ),
+                )
+            else:
+                yield line, [record[index] for index in indexes]
+
+    return OpenFile(name=name, columns=columns, read=read, is_delimited=True)
+
+
+def _open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
+    def objects() -> Iterator[tuple[int, dict | UsageError]]:
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                value = error
+            if not isinstance(value, dict):
+                received = f" ({value})" if isinstance(value, Exception) else ""
+                value = UsageError(
+                    f"JSON data files hold one object a line. Received: something else in {name}, line {number}"
+                    f"{received}. Convert it to JSON lines."
+                )
+            yield number, value
+
+    rows, seen = objects(), []
+    for row in itertools.islice(rows, _LINES_TO_AN_OBJECT):
+        seen.append(row)
+        if isinstance(row[1], dict):
+            break
+    if not seen:
+        raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
+    first = seen[-1][1]
+    if isinstance(first, UsageError):
+        raise seen[0][1]
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        for number, value in itertools.chain(seen, rows):
+            yield number, value if isinstance(value, UsageError) else [value.get(key) for key in wanted]
+
+    return OpenFile(name=name, columns=list(first), read=read)
+
+
+def _open_parquet(path: pathlib.Path) -> OpenFile:
+    import pyarrow
+    from pyarrow import parquet
+
+    def broken(error: Exception) -> UsageError:
+        first = (str(error).splitlines() or [""])[0]
+        return UsageError(f"A .parquet file must be whole. Received: {path} ({first}). Write it again.")
+
+    try:
+        columns = parquet.read_schema(path).names
+    except (pyarrow.ArrowException, OSError) as error:
+        raise broken(error) from None
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        number = 0
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=list(wanted)):
+                    for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
+                        number += 1
+                        yield number, list(row)
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise broken(error) from None
+
+    return OpenFile(name=str(path), columns=columns, read=read, unit="row")

@@ -1,0 +1,214 @@
+"""What one run of the command is for, the options of the modes other than training, and which options each mode takes.
+
+Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `flags/` makes flags of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from tfbert.config import Config
+
+Mode = Literal["train", "evaluate", "predict", "export"]
+InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet"]
+OutputFormat = Literal["auto", "tsv", "jsonl"]
+GlueTask = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
+
+STANDARD_STREAM = "-"
+"""Standard input as `input_file`, standard output as `output_file`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """What `--mode=predict` labels, and where the predictions go."""
+
+    input_file: str = ""
+    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (a text a line), all but .parquet also .gz. `-`: standard
+    input."""
+    input_format: InputFormat = "auto"
+    """Of `input_file`, whatever its name. `auto`: by its ending; `text`, a text a line, for standard input."""
+    output_file: str = "-"
+    """Predictions, in the order of the input: .tsv or .jsonl, also .gz; must not exist. `-`: standard output."""
+    output_format: OutputFormat = "auto"
+    """Of `output_file`, whatever its name. `auto`: by its ending; tsv for standard output."""
+    id_column: str = ""
+    """The column that names each row in the output. Empty: a column called id, idx, index or guid, else the row's
+    number from 0."""
+    skip_bad_rows: bool = False
+    """Report rows that cannot be read, leave them out and count them, rather than stop at the first one."""
+    glue_task: GlueTask = ""
+    """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if self.input_file not in ("", STANDARD_STREAM) and not pathlib.Path(self.input_file).is_file():
+            out.append(f"input_file must be a file. Received: input_file={self.input_file!r}. Check the path.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """What `--mode=export` writes."""
+
+    export_float16: bool = False
+    """Store the weights in float16, half as large; computed in float32. With evaluation data, the loss of accuracy is
+    measured."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HubConfig:
+    """Whether a trained model is uploaded to the Hugging Face hub, and where."""
+
+    push_to_hub: bool = False
+    """Upload the model to the Hugging Face hub when training is done, with the token that `hf auth login` stored."""
+    hub_model_id: str = ""
+    """The repository to upload to, `OWNER/NAME` or `NAME`. Empty: the name of `output_dir`."""
+    hub_private_repo: bool = False
+    """Make the repository private where it does not exist yet."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return [
+            f"{name} takes effect with push_to_hub only. Received: {name}={value!r}. Add --push_to_hub."
+            for name, value in (("hub_model_id", self.hub_model_id), ("hub_private_repo", self.hub_private_repo))
+            if value and not self.push_to_hub
+        ]
+
+
+_MODEL = {"model_name_or_path", "vocab_file", "max_seq_length"}
+_EVALUATION_DATA = {"dataset", "data_dir", "validation_file", "text_column", "label_column", "header"}
+_EVALUATION_DATA |= {"max_eval_examples"}
+_DEVICES = {"strategy", "device", "num_replicas", "cluster_timeout_seconds", "per_device_eval_batch_size"}
+_DEVICES |= {"mixed_precision", "mixed_precision_dtype", "deterministic"}
+_PREDICT = {field.name for field in dataclasses.fields(PredictConfig)}
+_OUTPUT = {"output_dir", "overwrite_output_dir"}
+
+HONOURED: dict[str, set[str]] = {
+    "evaluate": _MODEL | _EVALUATION_DATA | {"test_file"} | _DEVICES | _OUTPUT,
+    "predict": _MODEL | {"dataset", "data_dir", "text_column", "header"} | _DEVICES | _PREDICT | {"output_dir"},
+    "export": _MODEL | _EVALUATION_DATA | _OUTPUT | {"export_float16", "device", "per_device_eval_batch_size"},
+}
+"""The options that have an effect in each mode but `train`, which takes all that are not another mode's own."""
+_NOT_IN_TRAINING = (PredictConfig, ExportConfig)
+
+
+def mode_problems(config: Config) -> list[str]:
+    """Options that do not fit the mode, a line each: those without an effect in it, and what it needs."""
+    parts = [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
+    out = [problem for part in parts for problem in _without_effect(part, config.mode)]
+    return out + {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export}[config.mode](config)
+
+
+def _without_effect(part: Any, mode: str) -> list[str]:
+    """A line for each option that was changed from its default and that the mode would ignore."""
+    if mode == "train" and not isinstance(part, _NOT_IN_TRAINING):
+        return []
+    honoured = HONOURED.get(mode, ())
+    changed = [f.name for f in dataclasses.fields(part) if getattr(part, f.name) != f.default]
+    return [
+        f"{name} has no effect with mode={mode}. Received: {name}={getattr(part, name)!r}. Drop --{name}."
+        for name in changed
+        if name not in honoured
+    ]
+
+
+def _train(config: Config) -> list[str]:
+    out = []
+    if config.data.uses_files and not config.data.train_file:
+        out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
+    return out + _indexes(config, ("text_column", "label_column"))
+
+
+def _evaluate(config: Config) -> list[str]:
+    out = []
+    if not config.data.dataset and not config.data.uses_files:
+        out.append(
+            "Evaluation needs labelled examples. Received: dataset='', validation_file=''. "
+            "Pass --dataset=NAME, --validation_file or --test_file."
+        )
+    return out + _saved_model(config) + _indexes(config, ("text_column", "label_column"))
+
+
+def _predict(config: Config) -> list[str]:
+    out, predict = [], config.predict
+    if bool(predict.input_file) == bool(config.data.dataset):
+        out.append(
+            "Prediction needs one source of texts. "
+            f"Received: input_file={predict.input_file!r}, dataset={config.data.dataset!r}. "
+            "Pass --input_file, or a GLUE task with --dataset."
+        )
+    if config.data.dataset and not config.data.dataset.startswith("glue/"):
+        out.append(
+            "Of data sets, GLUE's test sets are predicted. "
+            f"Received: dataset={config.data.dataset!r}. Pass --dataset=glue/NAME, or a file with --input_file."
+        )
+    if config.data.dataset:
+        idle = {n for n in ("input_format", "id_column", "glue_task", "skip_bad_rows") if getattr(predict, n)}
+        idle -= {"input_format"} if predict.input_format == "auto" else set()
+        out += [
+            f"{name} belongs to input_file. Received: {name}={getattr(predict, name)!r} with "
+            f"dataset={config.data.dataset!r}. Drop --{name}."
+            for name in sorted(idle)
+        ]
+    is_glue = bool(predict.glue_task or config.data.dataset)
+    if is_glue and (predict.output_file != STANDARD_STREAM or predict.output_format != "auto"):
+        out.append(
+            "GLUE's submission files have names and a format of their own. "
+            f"Received: output_file={predict.output_file!r}, output_format={predict.output_format!r}. "
+            "Pass --output_dir instead."
+        )
+    if config.output.output_dir and not is_glue:
+        out.append(
+            "Predictions go to output_file; output_dir is for GLUE's submission files. "
+            f"Received: output_dir={config.output.output_dir!r}. Pass --output_file."
+        )
+    if predict.input_file == STANDARD_STREAM and config.runtime.strategy == "multi_worker":
+        out.append(
+            "Every worker reads the input, and only one has standard input. "
+            "Received: input_file='-' with strategy='multi_worker'. Pass a file that all workers see."
+        )
+    return out + _saved_model(config) + _indexes(config, ("text_column",))
+
+
+def _export(config: Config) -> list[str]:
+    out = []
+    if not config.output.output_dir:
+        out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
+    has_data = bool(config.data.dataset or config.data.uses_files)
+    if has_data and not config.export.export_float16:
+        out.append(
+            "Evaluation data measures what export_float16 loses. "
+            "Received: evaluation data with export_float16=False. Drop it, or add --export_float16."
+        )
+    return out + _saved_model(config) + _indexes(config, ("text_column", "label_column") if has_data else ())
+
+
+def _saved_model(config: Config) -> list[str]:
+    if not config.model.is_scratch:
+        return []
+    return [
+        f"mode={config.mode} needs a fine-tuned model. "
+        f"Received: model_name_or_path={config.model.model_name_or_path!r}. Pass a run's output directory."
+    ]
+
+
+def _indexes(config: Config, names: tuple[str, ...]) -> list[str]:
+    """Without a header, columns have no names."""
+    out = []
+    for name in () if config.data.header else names:
+        values = getattr(config.data, name)
+        values = (values,) if isinstance(values, str) else values
+        if not values or not all(value.isdigit() for value in values):
+            out.append(
+                f"Without a header, {name} must be given as indexes from 0. "
+                f"Received: {name}={','.join(values)!r}. Pass for example --{name}=0."
+            )
+    return out
