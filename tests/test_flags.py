@@ -74,6 +74,7 @@ GIVEN = {
     "eval_steps": ("5", 5),
     "logging_steps": ("3", 3),
     "tensorboard": ("true", True),
+    "profile_steps": ("10,15", (10, 15)),
     "per_device_eval_batch_size": ("16", 16),
     "input_file": ("{file}", "{file}"),
     "input_format": ("csv", "csv"),

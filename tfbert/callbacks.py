@@ -27,7 +27,7 @@ from tfbert.step_clock import StepClock
 from tfbert.weights import get_weights_dict
 
 
-class _StepCallback(keras.callbacks.Callback):
+class StepCallback(keras.callbacks.Callback):
     """Counts true steps; asks Keras not to copy logs to the host after each."""
 
     model: FineTuner
@@ -45,7 +45,7 @@ class _StepCallback(keras.callbacks.Callback):
         raise NotImplementedError
 
 
-class Progress(_StepCallback):
+class Progress(StepCallback):
     """Loss, learning rate, gradient norm, speed and time left, every `logging_steps` updates.
 
     Args:
@@ -121,7 +121,7 @@ class Progress(_StepCallback):
         self._loss_sum, self._finite, self._skipped = loss_sum, finite, skipped
 
 
-class Evaluate(_StepCallback):
+class Evaluate(StepCallback):
     """Evaluates, keeps the best weights, stops early; every worker comes to the same decisions.
 
     Args:
@@ -214,7 +214,7 @@ class Evaluate(_StepCallback):
             self.model.stop_training = True
 
 
-class StopWhenDiverged(_StepCallback):
+class StopWhenDiverged(StepCallback):
     """Ends a run whose gradients stay non-finite.
 
     Args:
@@ -237,7 +237,7 @@ class StopWhenDiverged(_StepCallback):
             )
 
 
-class Save(_StepCallback):
+class Save(StepCallback):
     """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
 
     Args:

@@ -273,10 +273,19 @@ class OutputConfig:
     """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
     tensorboard: bool = False
     """Also write TensorBoard event files to `output_dir/tensorboard`."""
+    profile_steps: tuple[int, ...] = ()
+    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, a step's split
+    into the report. Empty: no profile."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = at_least("logging_steps", self.logging_steps, 1)
+        steps = self.profile_steps
+        if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
+            out.append(
+                "profile_steps takes the first and the last update, counted from 1. "
+                f"Received: profile_steps={','.join(map(str, steps))}. Pass for example --profile_steps=10,15."
+            )
         for name in ("eval_steps", "save_steps", "save_total_limit"):
             out += at_least(name, getattr(self, name), 0)
         return out

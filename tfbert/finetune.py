@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfbert import output, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
@@ -27,6 +28,7 @@ from tfbert.metrics import check_metric_name, default_metric
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
+from tfbert.profiling import Profile
 from tfbert.report.at_end import report_at_end
 from tfbert.schedule import plan_run, planned_steps, training_plans
 from tfbert.step_clock import StepClock
@@ -137,6 +139,7 @@ def finetune(config: Config) -> dict[str, float]:
     plans = training_plans(config, train.tokens.lengths, schedule)
     with strategy.scope():
         data_clock = DataClock()
+    model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
     data_clock.attach(model)
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
@@ -174,6 +177,10 @@ def finetune(config: Config) -> dict[str, float]:
         ask_every=STEPS_BETWEEN_QUESTIONS if consensus.has_peers else 1,
     )
     callbacks.append(saving)
+    profile = None
+    if config.output.profile_steps and chief:
+        profile = Profile(schedule, config.output.profile_steps, directory / "profile")
+        callbacks.append(profile)
 
     batches = distribute_batches(strategy, train, plans, pad_id=tokenizer.pad_id)
     say(f"ready after {time.perf_counter() - started:.1f} s")
@@ -199,6 +206,7 @@ def finetune(config: Config) -> dict[str, float]:
         save_pretrained(classifier, tokenizer, directory)
         output.write_json(directory / output.RESULTS, results)
         facts = {"devices": devices, "precision": policy, "parameters": classifier.num_parameters()}
+        facts |= {"profile": profile.facts() if profile else None}
         report_at_end(directory, facts, data, logits)
     for line in summary(results, directory):
         say(line)

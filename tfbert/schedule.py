@@ -9,6 +9,7 @@ import numpy as np
 
 from tfbert.config import Config
 from tfbert.data.plan import FILL, BatchPlan, exact_widths, few_widths, plan_epoch, steps_per_epoch
+from tfbert.errors import UsageError
 from tfbert.flops import Work
 from tfbert.step_clock import PlannedStep
 
@@ -44,11 +45,21 @@ class Schedule:
 
 
 def plan_run(config: Config, num_examples: int) -> Schedule:
-    """Every duration of the run in updates."""
+    """Every duration of the run in updates.
+
+    Raises:
+        UsageError: for updates to profile that the run does not have.
+    """
     epoch = steps_per_epoch(num_examples, config.training.global_batch_size)
     total = max(1, round(epoch * config.training.num_train_epochs))
     if config.training.max_steps:
         total = min(total, config.training.max_steps)
+    profiled = config.output.profile_steps
+    if profiled and profiled[1] > total:
+        raise UsageError(
+            f"profile_steps must lie within the run's {total} updates. "
+            f"Received: profile_steps={','.join(map(str, profiled))}. Pass earlier ones, or train longer."
+        )
     return Schedule(
         steps_per_epoch=epoch,
         total_steps=total,
