@@ -17,6 +17,7 @@ STANDARD = sys.stdlib_module_names | {"__future__"}
 FLOORS = [
     {"errors"},
     {"validation"},
+    {"benchmark_config"},
     {"mode_config"},
     {"config"},
     {"logs", "output", "metrics", "gradients", "weights", "runtime", "strategy", "cluster", "preemption", "data"},
@@ -29,6 +30,7 @@ FLOORS = [
     {"profiling"},
     {"summary", "report"},
     {"finetune"},
+    {"benchmark"},
 ]
 
 
@@ -103,11 +105,16 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
-@pytest.mark.parametrize("name", ["config", "mode_config", "validation", "errors"])
+@pytest.mark.parametrize("name", ["config", "mode_config", "benchmark_config", "validation", "errors"])
 def test_config_needs_the_standard_library_only(name):
     others = {module.split(".")[0] for module, _ in imports(f"tfbert/{name}.py")} - STANDARD
     assert others <= {"tfbert"}
-    assert set(own_imports(f"tfbert/{name}.py")) <= {("errors",), ("validation",), ("mode_config",)}
+    assert set(own_imports(f"tfbert/{name}.py")) <= {
+        ("errors",),
+        ("validation",),
+        ("mode_config",),
+        ("benchmark_config",),
+    }
 
 
 def test_plans_are_pure_numpy():

@@ -20,6 +20,7 @@ from tfbert.data_clock import DataClock
 from tfbert.errors import Preempted, RunError
 from tfbert.evaluate import Predictor, measure
 from tfbert.finetuner import FineTuner
+from tfbert.flops import Work, forward_flops
 from tfbert.logs import RunLog, duration
 from tfbert.metrics import is_better
 from tfbert.schedule import Schedule
@@ -188,14 +189,15 @@ class Evaluate(StepCallback):
 
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
+        self._predictor.batch_seconds.clear()
         start = time.perf_counter()
         logits = {name: self._predictor.logits(examples) for name, examples in self._sets.items()}
         for name, examples in self._sets.items():
             found |= measure(self._task, logits[name], examples.labels, eval_prefix(name))
-        seconds = time.perf_counter() - start
+        speeds = self._speeds(time.perf_counter() - start)
         decisive = f"{eval_prefix(next(iter(self._sets)))}_{self._metric}"
         improved = is_better(self._metric, found[decisive], self.best.get(decisive))
-        numbers = found | {"eval_runtime": round(seconds, 3), "epoch": self.schedule.epoch_at(step)}
+        numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
         self._run_log.say(f"evaluation at step {step}  {shown}{'  (best)' * improved}")
@@ -212,6 +214,20 @@ class Evaluate(StepCallback):
                 f"{self.without_better} evaluations"
             )
             self.model.stop_training = True
+
+    def _speeds(self, seconds: float) -> dict[str, float]:
+        """How fast an evaluation of all sets was that took `seconds`, metrics included."""
+        work = sum((Work.of(examples.tokens.lengths) for examples in self._sets.values()), Work())
+        batches = np.array(self._predictor.batch_seconds)
+        flops = forward_flops(self.model.model.config, work)
+        return {
+            "eval_runtime": round(seconds, 3),
+            "eval_samples_per_second": round(work.examples / batches.sum(), 2),
+            "eval_tokens_per_second": round(work.tokens / batches.sum(), 1),
+            "eval_model_gflops_per_second": round(flops / batches.sum() / 1e9, 2),
+            "eval_batch_seconds_p50": round(float(np.percentile(batches, 50)), 5),
+            "eval_batch_seconds_p95": round(float(np.percentile(batches, 95)), 5),
+        }
 
 
 class StopWhenDiverged(StepCallback):

@@ -11,6 +11,7 @@ import math
 import pathlib
 from typing import Literal, get_type_hints
 
+from tfbert.benchmark_config import BenchmarkConfig
 from tfbert.errors import UsageError
 from tfbert.mode_config import ExportConfig, HubConfig, Mode, PredictConfig, mode_problems
 from tfbert.validation import at_least, choice_problems, one_of, part_from_dict, refuse_unknown
@@ -300,7 +301,8 @@ class Config:
     """
 
     mode: Mode = "train"
-    """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel."""
+    """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel;
+    `benchmark`: measure a grid of runs."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
@@ -309,6 +311,7 @@ class Config:
     predict: PredictConfig = dataclasses.field(default_factory=PredictConfig)
     export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
     hub: HubConfig = dataclasses.field(default_factory=HubConfig)
+    benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
 
     def __post_init__(self):
         parts = [part for part in vars(self).values() if dataclasses.is_dataclass(part)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 TRAINING_PASSES = 3
 """A training step computes the forward pass once, and twice as much for the gradients of inputs and weights."""
 
@@ -26,6 +28,12 @@ class Work:
     examples: int = 0
     tokens: int = 0
     squared_tokens: int = 0
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> Work:
+        """The work of examples with these tokens each: int `[n]`."""
+        lengths = np.asarray(lengths, np.int64)
+        return cls(examples=len(lengths), tokens=int(lengths.sum()), squared_tokens=int((lengths**2).sum()))
 
     def __add__(self, other: Work) -> Work:
         return Work(
