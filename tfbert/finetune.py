@@ -179,7 +179,7 @@ def finetune(config: Config) -> dict[str, float]:
     callbacks.append(saving)
     profile = None
     if config.output.profile_steps and chief:
-        profile = Profile(schedule, config.output.profile_steps, directory / "profile")
+        profile = Profile(schedule, config.output.profile_steps, directory / "profile", step_clock)
         callbacks.append(profile)
 
     batches = distribute_batches(strategy, train, plans, pad_id=tokenizer.pad_id)

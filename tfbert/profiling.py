@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tfbert.callbacks import StepCallback
 from tfbert.errors import RunError
 from tfbert.schedule import Schedule
+from tfbert.step_clock import StepClock
 from tfbert.step_split import read_split
 
 log = logging.getLogger("tfbert")
@@ -26,10 +28,12 @@ class Profile(StepCallback):
         schedule: The run in updates.
         steps: First and last update, counted from 1.
         directory: Where the profile goes; made if needed.
+        clock: Told how long starting the profiler and writing its files took.
     """
 
-    def __init__(self, schedule: Schedule, steps: tuple[int, int], directory: pathlib.Path):
+    def __init__(self, schedule: Schedule, steps: tuple[int, int], directory: pathlib.Path, clock: StepClock):
         super().__init__(schedule)
+        self._clock = clock
         self._first, self._last = steps
         self._directory, self._is_running, self._is_done = directory, False, False
         if self._first <= schedule.first_step:
@@ -42,7 +46,9 @@ class Profile(StepCallback):
         # Keras notes a step from its beginning to after its callbacks: a profile must start one step before.
         if step + 1 == self._first:
             self._wait()
+            start = time.perf_counter()
             tf.profiler.experimental.start(str(self._directory))
+            self._clock.paused += time.perf_counter() - start
             self._is_running = True
 
     def on_train_batch_begin(self, batch: int, logs=None) -> None:
@@ -66,7 +72,9 @@ class Profile(StepCallback):
 
     def _stop(self) -> None:
         self._wait()
+        start = time.perf_counter()
         tf.profiler.experimental.stop()
+        self._clock.paused += time.perf_counter() - start
         self._is_running, self._is_done = False, True
 
     def _wait(self) -> None:

@@ -88,7 +88,8 @@ def markdown(config: Config, rows: list[dict[str, Any]]) -> str:
 
 def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str, str]]) -> str:
     """The table and the plots as HTML text."""
-    names, body = cells(rows)
+    # Reasons stand with the list of rows: in a narrow column they would make the table tall.
+    names, body = cells([{**row, "reason": ""} for row in rows])
     texts = {"pass", "precision", "xla", "batching", "status", "reason"}
     return render(
         "benchmark.html",
@@ -100,7 +101,7 @@ def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str,
         done=[row["status"] == "done" for row in rows],
         plots=list(plots.values()),
         explained=_EXPLAINED,
-        settings=[(row["row"], setting_text(row)) for row in rows],
+        settings=[(row["row"], setting_text(row), row.get("reason", "")) for row in rows],
     )
 
 
@@ -138,7 +139,8 @@ def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
 
 _EXPLAINED = (
     "Speeds leave out the warm-up updates and those that compiled, except where they say so. Speed-up and efficiency "
-    "are against the first row of the same pass that is done. The share of the peak is the model's FLOPs for real tokens "
-    "over the rate of a large matrix product in the same precision, measured after the row in its process. Peak memory "
-    "is the device's, or the whole process's on a CPU; that of an inference row holds the two small updates before it.\n"
+    "are against the first row of the same pass that is done. The share of the peak is the model's FLOPs for real "
+    "tokens over the rate of a large matrix product in the same precision, measured after the row in its process. Peak "
+    "memory is the device's, or the whole process's on a CPU; that of an inference row holds the two small updates "
+    "before it.\n"
 )
