@@ -182,7 +182,7 @@ def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):  # noqa: 
 
 def test_a_stopped_grid_ends_its_row(corpus):  # noqa: F811
     config_file = corpus / "grid.json"
-    config_file.write_text(tiny_grid(corpus).to_json())
+    config_file.write_text(tiny_grid(corpus, price_per_hour=1.0).to_json())
     command = [sys.executable, str(ROOT / "run_finetune.py"), f"--run_config={config_file}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=corpus)
     deadline = time.monotonic() + 120
