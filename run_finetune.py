@@ -24,6 +24,7 @@ VERBS = {
     "evaluate": ("tfbert.evaluation", "evaluate_model"),
     "predict": ("tfbert.predict", "predict"),
     "export": ("tfbert.export", "export"),
+    "benchmark": ("tfbert.benchmark", "run_benchmark"),
 }
 
 

@@ -5,8 +5,9 @@ import pathlib
 
 from absl import flags
 
-from flags import data, export, hub, model, output, predict, runtime, training
+from flags import benchmark, data, export, hub, model, output, predict, runtime, training
 from flags._topic import define_field, part_from_flags
+from tfbert.benchmark_config import BenchmarkConfig
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
 from tfbert.mode_config import ExportConfig, HubConfig, PredictConfig
@@ -20,6 +21,7 @@ _PARTS = {
     "predict": (predict, PredictConfig),
     "export": (export, ExportConfig),
     "hub": (hub, HubConfig),
+    "benchmark": (benchmark, BenchmarkConfig),
 }
 
 

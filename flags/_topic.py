@@ -71,6 +71,14 @@ def _to_field(value: Any, name: str, kind: Any) -> Any:
         return value
     if kind == tuple[str, ...]:
         return tuple(value)
+    if kind == tuple[int, ...]:
+        try:
+            return tuple(int(number) for number in value)
+        except ValueError:
+            raise UsageError(
+                f"{name} takes integers separated by commas. "
+                f"Received: {name}={','.join(value)!r}. Pass for example --{name}=1,2."
+            ) from None
     words = [word for member in get_args(kind) if get_origin(member) is Literal for word in get_args(member)]
     if not value or ",".join(value) in words:
         return ",".join(value)

@@ -17,6 +17,7 @@ STANDARD = sys.stdlib_module_names | {"__future__"}
 FLOORS = [
     {"errors"},
     {"validation"},
+    {"benchmark_config"},
     {"mode_config"},
     {"config"},
     {
@@ -34,12 +35,16 @@ FLOORS = [
         "preemption",
         "data",
     },
+    {"flops", "step_clock", "data_clock", "step_marks"},
+    {"step_split"},
     {"dropout", "optimizer", "losses", "model_files", "model", "schedule"},
     {"finetuner"},
     {"checkpoint", "evaluate", "fine_tuned", "prediction_files", "prediction_texts"},
     {"callbacks"},
-    {"summary", "model_card", "evaluation"},
+    {"profiling"},
+    {"summary", "model_card", "report", "evaluation"},
     {"finetune", "predict", "export"},
+    {"benchmark"},
 ]
 
 
@@ -114,11 +119,16 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
-@pytest.mark.parametrize("name", ["config", "mode_config", "validation", "errors"])
+@pytest.mark.parametrize("name", ["config", "mode_config", "benchmark_config", "validation", "errors"])
 def test_config_needs_the_standard_library_only(name):
     others = {module.split(".")[0] for module, _ in imports(f"tfbert/{name}.py")} - STANDARD
     assert others <= {"tfbert"}
-    assert set(own_imports(f"tfbert/{name}.py")) <= {("errors",), ("validation",), ("mode_config",)}
+    assert set(own_imports(f"tfbert/{name}.py")) <= {
+        ("errors",),
+        ("validation",),
+        ("mode_config",),
+        ("benchmark_config",),
+    }
 
 
 def test_plans_are_pure_numpy():

@@ -6,12 +6,14 @@ import math
 
 import pytest
 
+from tfbert.benchmark_config import BenchmarkConfig
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
 from tfbert.mode_config import HONOURED, ExportConfig, HubConfig, PredictConfig
 
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]
-PART_NAMES = {"model", "data", "training", "runtime", "output", "predict", "export", "hub"}
+PARTS.append(BenchmarkConfig)
+PART_NAMES = {"model", "data", "training", "runtime", "output", "predict", "export", "hub", "benchmark"}
 SAVED = ModelConfig(model_name_or_path="saved")
 
 
@@ -222,6 +224,7 @@ def in_mode(mode, **parts):
         "evaluate": {"data": DataConfig(dataset="glue/rte")},
         "predict": {"predict": PredictConfig(input_file="-")},
         "export": {"output": OutputConfig(output_dir="somewhere")},
+        "benchmark": {},
     }
     return Config(mode=mode, **({"model": SAVED} | base[mode] | parts))
 
@@ -238,6 +241,8 @@ def in_mode(mode, **parts):
         ("predict", {"output": OutputConfig(overwrite_output_dir=True)}, "overwrite_output_dir=True"),
         ("export", {"runtime": RuntimeConfig(seed=3)}, "seed=3"),
         ("export", {"training": TrainingConfig(max_steps=3)}, "max_steps=3"),
+        ("benchmark", {"output": OutputConfig(save_steps=3)}, "save_steps=3"),
+        ("benchmark", {"output": OutputConfig(profile_steps=(1, 2))}, "profile_steps=(1, 2)"),
     ],
 )
 def test_an_option_without_effect_in_the_mode_is_refused_by_name(mode, parts, name):

@@ -8,6 +8,7 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
+from tfbert.benchmark_config import BenchmarkConfig
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
 from tfbert.mode_config import ExportConfig, HubConfig, PredictConfig
@@ -21,6 +22,7 @@ PARTS = {
     "predict": PredictConfig,
     "export": ExportConfig,
     "hub": HubConfig,
+    "benchmark": BenchmarkConfig,
 }
 FIELDS = [(name, field) for name, part in PARTS.items() for field in dataclasses.fields(part)]
 IDS = [field.name for _, field in FIELDS]
@@ -74,6 +76,20 @@ GIVEN = {
     "eval_steps": ("5", 5),
     "logging_steps": ("3", 3),
     "tensorboard": ("true", True),
+    "profile_steps": ("10,15", (10, 15)),
+    "benchmark_passes": ("training,inference", ("training", "inference")),
+    "benchmark_workers": ("1,2", (1, 2)),
+    "benchmark_replicas": ("1,2", (1, 2)),
+    "benchmark_precisions": ("float32,bfloat16", ("float32", "bfloat16")),
+    "benchmark_xla": ("off,on", ("off", "on")),
+    "benchmark_accumulation": ("1,4", (1, 4)),
+    "benchmark_batch_sizes": ("8,32", (8, 32)),
+    "benchmark_seq_lengths": ("64,128", (64, 128)),
+    "benchmark_batching": ("padded,length_grouped", ("padded", "length_grouped")),
+    "benchmark_steps": ("7", 7),
+    "benchmark_warmup_steps": ("3", 3),
+    "benchmark_accuracy": ("true", True),
+    "price_per_hour": ("2.5", 2.5),
     "per_device_eval_batch_size": ("16", 16),
     "input_file": ("{file}", "{file}"),
     "input_format": ("csv", "csv"),
@@ -91,6 +107,7 @@ PREDICT = ["--mode=predict", "--model=saved", "--input_file={file}"]
 # Options that a rule ties to another one.
 BESIDE = {
     **{field.name: PREDICT for field in dataclasses.fields(PredictConfig)},
+    **{field.name: ["--mode=benchmark"] for field in dataclasses.fields(BenchmarkConfig)},
     "export_float16": ["--mode=export", "--model=saved", "--output_dir=exported"],
     "hub_model_id": ["--push_to_hub"],
     "hub_private_repo": ["--push_to_hub"],

@@ -16,16 +16,19 @@ import tf_keras as keras
 
 from tfbert.checkpoint import Checkpoints, RunState
 from tfbert.data.pipeline import EncodedExamples
+from tfbert.data_clock import DataClock
 from tfbert.errors import Preempted, RunError
-from tfbert.evaluate import Predictor, evaluate
+from tfbert.evaluate import Predictor, measure
 from tfbert.finetuner import FineTuner
+from tfbert.flops import Work, forward_flops
 from tfbert.logs import RunLog, duration
 from tfbert.metrics import is_better
 from tfbert.schedule import Schedule
+from tfbert.step_clock import StepClock
 from tfbert.weights import get_weights_dict
 
 
-class _StepCallback(keras.callbacks.Callback):
+class StepCallback(keras.callbacks.Callback):
     """Counts true steps; asks Keras not to copy logs to the host after each."""
 
     model: FineTuner
@@ -43,83 +46,83 @@ class _StepCallback(keras.callbacks.Callback):
         raise NotImplementedError
 
 
-class Progress(_StepCallback):
+class Progress(StepCallback):
     """Loss, learning rate, gradient norm, speed and time left, every `logging_steps` updates.
 
     Args:
         schedule: The run in updates.
         run_log: Where the numbers go.
-        global_batch_size: Examples an update.
-        clock: Seconds, for tests.
+        steps: Read after each update.
+        data: Attached to the model; says how long updates waited for data.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        run_log: RunLog,
-        *,
-        global_batch_size: int,
-        clock: Callable[[], float] = time.perf_counter,
-    ):
+    def __init__(self, schedule: Schedule, run_log: RunLog, steps: StepClock, data: DataClock):
         super().__init__(schedule)
-        self._run_log, self._batch, self._clock = run_log, global_batch_size, clock
-        self._step = schedule.first_step
+        self._run_log, self.steps, self._data = run_log, steps, data
+        self._data_seconds, self._warm = 0.0, (0.0, 0.0)
         self._loss_sum, self._finite, self._skipped = 0.0, 0, 0
-        self._seconds, self._counted = 0.0, 0
-        self.paused = 0.0
 
     @property
-    def examples_per_second(self) -> float:
-        """Training speed without evaluation, and without the first logged stretch, which holds the compilation."""
-        return self._counted * self._batch / self._seconds if self._seconds else float("nan")
+    def data_wait_share(self) -> float:
+        """Share of the training time in which updates waited for data, after the first logged stretch if there is more:
+        tracing and compiling would make it look small. NaN before the first update."""
+        waited, seconds = self._warm if self.steps.total.seconds > self._warm[1] else (0.0, 0.0)
+        seconds = self.steps.total.seconds - seconds
+        return (self._data.seconds - waited) / seconds if seconds else float("nan")
 
     def on_train_begin(self, logs=None) -> None:
         counters = self.model.progress
         self._loss_sum, self._finite = float(counters.loss_sum.numpy()), int(counters.finite_steps.numpy())
         self._skipped = int(counters.skipped_steps.numpy())
-        self._since = self._clock()
+        self.steps.start()
 
     def on_step(self, step: int) -> None:
-        if self.schedule.is_due(step, self.schedule.logging_steps):
+        is_due = self.schedule.is_due(step, self.schedule.logging_steps)
+        if is_due:
+            # Reading a counter waits for the device: everything before is done when the clock is read.
+            self.model.progress.finite_steps.numpy()
+        self.steps.tick()
+        if is_due:
             self._report(step)
 
     def _report(self, step: int) -> None:
         counters = self.model.progress
-        # Reading a counter waits for the device: everything before is done when the clock is read.
         loss_sum, finite, skipped = (
             float(counters.loss_sum.numpy()),
             int(counters.finite_steps.numpy()),
             int(counters.skipped_steps.numpy()),
         )
-        now = self._clock()
-        seconds, self.paused = now - self._since - self.paused, 0.0
-        steps = step - self._step
-        speed = steps * self._batch / seconds
-        if self._step > self.schedule.first_step:
-            self._seconds, self._counted = self._seconds + seconds, self._counted + steps
-        known_speed = self.examples_per_second if self._counted else speed
-        left = (self.schedule.total_steps - step) * self._batch / known_speed
+        recent, steady, data_seconds = self.steps.take_recent(), self.steps.steady, self._data.seconds
+        known = steady if steady.steps else recent
+        left = (self.schedule.total_steps - step) * known.seconds / known.steps
         new_finite = finite - self._finite
         numbers = {
             "loss": (loss_sum - self._loss_sum) / new_finite if new_finite else float("nan"),
             "learning_rate": float(learning_rate(self.model.optimizer, step - 1)),
             "grad_norm": float(counters.gradient_norm.numpy()),
             "epoch": self.schedule.epoch_at(step),
-            "examples_per_second": round(speed, 1),
+            "examples_per_second": round(recent.examples_per_second, 1),
+            "tokens_per_second": round(recent.tokens_per_second, 1),
+            "data_wait_share": round((data_seconds - self._data_seconds) / recent.seconds, 5),
             "skipped_steps": skipped,
         }
         self._run_log.record(step, "train", {k: v for k, v in numbers.items() if np.isfinite(v)})
         self._run_log.advance(
             step,
             f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
-            f"lr {numbers['learning_rate']:.2e}  {speed:.0f} examples/s  {duration(left)} left",
+            f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {duration(left)} left",
         )
         if skipped > self._skipped:
-            self._run_log.say(f"{skipped - self._skipped} of the last {steps} steps skipped: gradients not finite")
-        self._step, self._loss_sum, self._finite, self._skipped, self._since = step, loss_sum, finite, skipped, now
+            self._run_log.say(
+                f"{skipped - self._skipped} of the last {recent.steps} steps skipped: gradients not finite"
+            )
+        if not self._warm[1]:
+            self._warm = data_seconds, self.steps.total.seconds
+        self._data_seconds = data_seconds
+        self._loss_sum, self._finite, self._skipped = loss_sum, finite, skipped
 
 
-class Evaluate(_StepCallback):
+class Evaluate(StepCallback):
     """Evaluates, keeps the best weights, stops early; every worker comes to the same decisions.
 
     Args:
@@ -160,6 +163,7 @@ class Evaluate(_StepCallback):
         self.best: dict[str, float] = {}
         self.best_step = 0
         self.best_weights: dict[str, np.ndarray] = {}
+        self._best_logits: np.ndarray | None = None
 
     def restore(self, state: RunState) -> None:
         """Takes up where a checkpoint left evaluation."""
@@ -167,28 +171,40 @@ class Evaluate(_StepCallback):
         if state.best:
             self.best_weights = self._checkpoints.read_best(state.best_step)
 
+    def kept_logits(self) -> np.ndarray:
+        """Predictions for the first set by the best weights, which the model must hold: float32 `[n, num_labels]`.
+
+        They are computed again where an earlier start made the best evaluation, so every worker must ask.
+        """
+        if self._best_logits is None:
+            self._best_logits = self._predictor.logits(next(iter(self._sets.values())))
+        return self._best_logits
+
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
             return
         start = time.perf_counter()
         self._evaluate(step)
-        self._progress.paused += time.perf_counter() - start
+        self._progress.steps.paused += time.perf_counter() - start
 
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
+        self._predictor.batch_seconds.clear()
         start = time.perf_counter()
+        logits = {name: self._predictor.logits(examples) for name, examples in self._sets.items()}
         for name, examples in self._sets.items():
-            found |= evaluate(self._predictor, examples, self._task, eval_prefix(name))
-        seconds = time.perf_counter() - start
+            found |= measure(self._task, logits[name], examples.labels, eval_prefix(name))
+        speeds = self._speeds(time.perf_counter() - start)
         decisive = f"{eval_prefix(next(iter(self._sets)))}_{self._metric}"
         improved = is_better(self._metric, found[decisive], self.best.get(decisive))
-        numbers = found | {"eval_runtime": round(seconds, 3), "epoch": self.schedule.epoch_at(step)}
+        numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
         self._run_log.say(f"evaluation at step {step}  {shown}{'  (best)' * improved}")
         if improved:
             self.best, self.best_step, self.without_better = found, step, 0
             self.best_weights = get_weights_dict(self.model.model)
+            self._best_logits = next(iter(logits.values()))
             self._checkpoints.save_best(self.best_weights, step)
             return
         self.without_better += 1
@@ -199,8 +215,22 @@ class Evaluate(_StepCallback):
             )
             self.model.stop_training = True
 
+    def _speeds(self, seconds: float) -> dict[str, float]:
+        """How fast an evaluation of all sets was that took `seconds`, metrics included."""
+        work = sum((Work.of(examples.tokens.lengths) for examples in self._sets.values()), Work())
+        batches = np.array(self._predictor.batch_seconds)
+        flops = forward_flops(self.model.model.config, work)
+        return {
+            "eval_runtime": round(seconds, 3),
+            "eval_samples_per_second": round(work.examples / batches.sum(), 2),
+            "eval_tokens_per_second": round(work.tokens / batches.sum(), 1),
+            "eval_model_gflops_per_second": round(flops / batches.sum() / 1e9, 2),
+            "eval_batch_seconds_p50": round(float(np.percentile(batches, 50)), 5),
+            "eval_batch_seconds_p95": round(float(np.percentile(batches, 95)), 5),
+        }
 
-class StopWhenDiverged(_StepCallback):
+
+class StopWhenDiverged(StepCallback):
     """Ends a run whose gradients stay non-finite.
 
     Args:
@@ -223,7 +253,7 @@ class StopWhenDiverged(_StepCallback):
             )
 
 
-class Save(_StepCallback):
+class Save(StepCallback):
     """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
 
     Args:
@@ -279,7 +309,7 @@ class Save(_StepCallback):
         )
         self._checkpoints.save(self.model, state)
         self.seconds.append(time.perf_counter() - start)
-        self._progress.paused += self.seconds[-1]
+        self._progress.steps.paused += self.seconds[-1]
 
 
 def eval_prefix(name: str) -> str:

@@ -11,6 +11,7 @@ import math
 import pathlib
 from typing import Literal, get_type_hints
 
+from tfbert.benchmark_config import BenchmarkConfig
 from tfbert.errors import UsageError
 from tfbert.mode_config import ExportConfig, HubConfig, Mode, PredictConfig, mode_problems
 from tfbert.validation import at_least, choice_problems, one_of, part_from_dict, refuse_unknown
@@ -283,10 +284,19 @@ class OutputConfig:
     """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
     tensorboard: bool = False
     """Also write TensorBoard event files to `output_dir/tensorboard`."""
+    profile_steps: tuple[int, ...] = ()
+    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, a step's split
+    into the report. Empty: no profile."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = at_least("logging_steps", self.logging_steps, 1)
+        steps = self.profile_steps
+        if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
+            out.append(
+                "profile_steps takes the first and the last update, counted from 1. "
+                f"Received: profile_steps={','.join(map(str, steps))}. Pass for example --profile_steps=10,15."
+            )
         for name in ("eval_steps", "save_steps", "save_total_limit"):
             out += at_least(name, getattr(self, name), 0)
         return out
@@ -301,7 +311,8 @@ class Config:
     """
 
     mode: Mode = "train"
-    """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel."""
+    """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel;
+    `benchmark`: measure a grid of runs."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
@@ -310,6 +321,7 @@ class Config:
     predict: PredictConfig = dataclasses.field(default_factory=PredictConfig)
     export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
     hub: HubConfig = dataclasses.field(default_factory=HubConfig)
+    benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
 
     def __post_init__(self):
         parts = [part for part in vars(self).values() if dataclasses.is_dataclass(part)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import queue
+import time
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -17,6 +18,7 @@ from tfbert.data.tokenizer import TokenIds
 from tfbert.metrics import compute_metrics
 
 _INPUTS = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+_BATCHES_TIMED = 10_000
 
 
 class Predictor:
@@ -27,6 +29,9 @@ class Predictor:
         strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
         pad_id: Token id of the padding.
         rows_per_replica: Rows that a replica predicts at a time.
+
+    Attributes:
+        batch_seconds: How long each of the last batches took, waiting for its data included.
     """
 
     def __init__(
@@ -34,6 +39,7 @@ class Predictor:
     ):
         self._strategy = strategy
         self._pad_id = pad_id
+        self.batch_seconds: collections.deque[float] = collections.deque(maxlen=_BATCHES_TIMED)
         self._rows = rows_per_replica * strategy.num_replicas_in_sync
 
         # Takes the iterator, whose shapes are unknown, and not a batch: each width would be traced anew.
@@ -81,13 +87,19 @@ class Predictor:
             while plans:
                 hand_over()
                 plan = plans.popleft()
-                predicted = np.concatenate([self._predict(batches).numpy() for _ in range(len(plan))])
+                predicted = np.concatenate([self._next(batches) for _ in range(len(plan))])
                 order = plan.rows.reshape(-1)
                 out = np.empty((int((order != FILL).sum()), predicted.shape[1]), np.float32)
                 out[order[order != FILL]] = predicted[order != FILL]
                 yield out
         finally:
             work.put(None)  # Else tf.data's thread would wait for work for ever, and the process with it.
+
+    def _next(self, batches) -> np.ndarray:
+        start = time.perf_counter()
+        predicted = self._predict(batches).numpy()
+        self.batch_seconds.append(time.perf_counter() - start)
+        return predicted
 
     def _dataset(self, work: queue.SimpleQueue):
         """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
@@ -140,5 +152,9 @@ def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int, pad_id: int) -
 
 def evaluate(predictor: Predictor, examples: EncodedExamples, task: str, prefix: str = "eval") -> dict[str, float]:
     """The task's metrics over all predictions, named `prefix_metric`."""
-    metrics = compute_metrics(task, predictor.logits(examples), examples.labels)
-    return {f"{prefix}_{name}": value for name, value in metrics.items()}
+    return measure(task, predictor.logits(examples), examples.labels, prefix)
+
+
+def measure(task: str, logits: np.ndarray, labels: np.ndarray, prefix: str) -> dict[str, float]:
+    """The task's metrics over predictions that are there already, named likewise."""
+    return {f"{prefix}_{name}": value for name, value in compute_metrics(task, logits, labels).items()}

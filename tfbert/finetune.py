@@ -18,6 +18,7 @@ from tfbert.data.pipeline import EncodedExamples, distribute_batches
 from tfbert.data.plan import micro_batch_size
 from tfbert.data.sources import Examples, TaskData, load_data
 from tfbert.data.tokenizer import BertTokenizer
+from tfbert.data_clock import DataClock
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
 from tfbert.fine_tuned import record_inputs
@@ -30,7 +31,10 @@ from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretra
 from tfbert.model_card import model_card
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
-from tfbert.schedule import plan_run, training_plans
+from tfbert.profiling import Profile
+from tfbert.report.at_end import report_at_end
+from tfbert.schedule import plan_run, planned_steps, training_plans
+from tfbert.step_clock import StepClock
 from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 from tfbert.summary import banner, summary, train_results
 from tfbert.weights import set_weights_dict
@@ -148,7 +152,18 @@ def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, sta
     )
     rows = config.runtime.per_device_eval_batch_size
     predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id, rows_per_replica=rows)
-    progress = Progress(schedule, run_log, global_batch_size=training.global_batch_size)
+    plans = training_plans(config, train.tokens.lengths, schedule)
+    with strategy.scope():
+        data_clock = DataClock()
+    model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
+    data_clock.attach(model)
+    steps = schedule.total_steps - schedule.first_step
+    step_clock = StepClock(
+        planned_steps(plans(), train.tokens.lengths),
+        warm_up=min(config.output.logging_steps, steps // 2),
+        compiles_widths=config.runtime.xla,
+    )
+    progress = Progress(schedule, run_log, step_clock, data_clock)
     callbacks = [progress, StopWhenDiverged(schedule, limit=training.max_skipped_steps)]
     evaluation = None
     if data.validation:
@@ -178,21 +193,26 @@ def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, sta
         ask_every=STEPS_BETWEEN_QUESTIONS if consensus.has_peers else 1,
     )
     callbacks.append(saving)
+    profile = None
+    if config.output.profile_steps and chief:
+        profile = Profile(schedule, config.output.profile_steps, directory / "profile", step_clock)
+        callbacks.append(profile)
 
-    plans = training_plans(config, train.tokens.lengths, schedule)
     batches = distribute_batches(strategy, train, plans, pad_id=tokenizer.pad_id)
     say(f"ready after {time.perf_counter() - started:.1f} s")
     began = time.perf_counter()
-    steps = schedule.total_steps - schedule.first_step
     try:
         with stop.listening():
             model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     finally:
         run_log.close()
-    results = train_results(model, progress, schedule, len(train), time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    results = train_results(model, progress, schedule, seconds, classifier.config, strategy.num_replicas_in_sync)
 
+    logits = None
     if evaluation is not None:
         set_weights_dict(classifier, evaluation.best_weights)
+        logits = evaluation.kept_logits()
         results |= evaluation.best | {"best_step": evaluation.best_step}
     if data.test is not None:
         results |= evaluate(predictor, encode(tokenizer, data.test, config.data.max_seq_length), data.task, "test")
@@ -202,6 +222,9 @@ def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, sta
         save_pretrained(classifier, tokenizer, directory)
         output.write_text(directory / output.CARD, model_card(config, data, results, version=__version__))
         output.write_json(directory / output.RESULTS, results)
+        facts = {"devices": devices, "precision": policy, "parameters": classifier.num_parameters()}
+        facts |= {"profile": profile.facts() if profile else None}
+        report_at_end(directory, facts, data, logits)
     for line in summary(results, directory):
         say(line)
     if chief and config.hub.push_to_hub:

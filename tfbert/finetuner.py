@@ -10,6 +10,7 @@ import tf_keras as keras
 from tfbert import gradients
 from tfbert.dropout import KeyedDropout, noise_key
 from tfbert.optimizer import apply_if_finite, scaled, unscaled
+from tfbert.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 
 
 class FineTuner(keras.Model):
@@ -32,6 +33,7 @@ class FineTuner(keras.Model):
     Attributes:
         model: The wrapped model; save this one.
         progress: Counters of the run, see `StepCounters`.
+        marks_steps: Set it before training to have a step's parts marked in profiles (on CPUs).
 
     Raises:
         ValueError: for a Keras 3 object, or options that exclude each other.
@@ -68,6 +70,7 @@ class FineTuner(keras.Model):
         self.max_grad_norm = max_grad_norm
         self.seed = seed
         self.progress = StepCounters()
+        self.marks_steps = False
         self._xla = jit_compile
         self._dropout = None
         # Not tracked, as compiled metrics are not: a running mean is no weight to be saved and loaded.
@@ -165,18 +168,25 @@ class FineTuner(keras.Model):
         padded = gradients.pad_rows((inputs, labels, weights), num_rows, self.gradient_accumulation_steps)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
         context = tf.distribute.get_replica_context()
-        (total_rows,) = gradients.all_reduce_sum([rows])
+        with tf.name_scope(ALL_REDUCE):
+            (total_rows,) = gradients.all_reduce_sum([rows])
         total_rows = tf.maximum(total_rows, 1.0)
+        self._mark(ROWS, [total_rows])
         replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
         grads, loss, predictions = self._local_gradients(*padded, total_rows, self.optimizer.iterations, replica)
         predictions = tf.nest.map_structure(lambda p: p[:num_rows], predictions)
+        self._mark(GRADIENTS, [loss, *grads])
 
-        *grads, total_loss = gradients.all_reduce_sum([*grads, loss])
-        grads = unscaled(self.optimizer, grads)
-        norm = tf.linalg.global_norm(grads)
-        is_finite = tf.math.is_finite(norm)
-        clip = gradients.clip_coefficient(norm, self.max_grad_norm)
-        apply_if_finite(self.optimizer, grads, self._trained, clip, is_finite)
+        with tf.name_scope(ALL_REDUCE):
+            *grads, total_loss = gradients.all_reduce_sum([*grads, loss])
+        self._mark(REDUCED, [total_loss, *grads])
+        with tf.name_scope(UPDATE):
+            grads = unscaled(self.optimizer, grads)
+            norm = tf.linalg.global_norm(grads)
+            is_finite = tf.math.is_finite(norm)
+            clip = gradients.clip_coefficient(norm, self.max_grad_norm)
+            apply_if_finite(self.optimizer, grads, self._trained, clip, is_finite)
+        self._mark(UPDATED, [tf.identity(self.optimizer.iterations)])
 
         self.progress.update(total_loss, norm, is_finite)
         # A mean weighted by rows is the mean over all examples, whatever the shares.
@@ -197,9 +207,14 @@ class FineTuner(keras.Model):
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
+    def _mark(self, name: str, after: list[tf.Tensor]) -> None:
+        if self.marks_steps:
+            mark(name, after)
+
     def _accumulate(self, inputs, labels, weights, total_rows, step, replica):
         def loss_fn(inputs, labels, weights, micro_batch):
-            with self._dropout.keyed(noise_key(self.seed, step, replica, micro_batch)):
+            # The scopes' names are what a profile of a GPU knows the parts of a step by, XLA or not: see `step_split`.
+            with self._dropout.keyed(noise_key(self.seed, step, replica, micro_batch)), tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
             loss = self._weighted_loss(labels, predictions, weights)
             if self.losses:

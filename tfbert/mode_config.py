@@ -9,10 +9,12 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from tfbert.benchmark_config import AXES, BenchmarkConfig
+
 if TYPE_CHECKING:
     from tfbert.config import Config
 
-Mode = Literal["train", "evaluate", "predict", "export"]
+Mode = Literal["train", "evaluate", "predict", "export", "benchmark"]
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet"]
 OutputFormat = Literal["auto", "tsv", "jsonl"]
 GlueTask = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
@@ -90,21 +92,36 @@ _DEVICES = {"strategy", "device", "num_replicas", "cluster_timeout_seconds", "pe
 _DEVICES |= {"mixed_precision", "mixed_precision_dtype", "deterministic"}
 _PREDICT = {field.name for field in dataclasses.fields(PredictConfig)}
 _OUTPUT = {"output_dir", "overwrite_output_dir"}
+_BENCHMARK = {field.name for field in dataclasses.fields(BenchmarkConfig)} | {"train_file", "task", "batching"}
+_BENCHMARK |= {
+    "max_train_examples",
+    "global_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "max_steps",
+}
+_BENCHMARK |= {"learning_rate", "lr_schedule", "warmup_ratio", "warmup_steps", "weight_decay", "max_grad_norm"}
+_BENCHMARK |= {"max_skipped_steps", "label_smoothing", "class_weights", "metric_for_best_model", "xla", "seed"}
 
 HONOURED: dict[str, set[str]] = {
     "evaluate": _MODEL | _EVALUATION_DATA | {"test_file"} | _DEVICES | _OUTPUT,
     "predict": _MODEL | {"dataset", "data_dir", "text_column", "header"} | _DEVICES | _PREDICT | {"output_dir"},
     "export": _MODEL | _EVALUATION_DATA | _OUTPUT | {"export_float16", "device", "per_device_eval_batch_size"},
+    "benchmark": _MODEL | _EVALUATION_DATA | _DEVICES | _OUTPUT | _BENCHMARK,
 }
 """The options that have an effect in each mode but `train`, which takes all that are not another mode's own."""
-_NOT_IN_TRAINING = (PredictConfig, ExportConfig)
+_NOT_IN_TRAINING = (PredictConfig, ExportConfig, BenchmarkConfig)
 
 
 def mode_problems(config: Config) -> list[str]:
     """Options that do not fit the mode, a line each: those without an effect in it, and what it needs."""
-    parts = [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
-    out = [problem for part in parts for problem in _without_effect(part, config.mode)]
-    return out + {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export}[config.mode](config)
+    out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
+    rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
+    return out + rules[config.mode](config)
+
+
+def _parts(config: Config) -> list[Any]:
+    return [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
 
 
 def _without_effect(part: Any, mode: str) -> list[str]:
@@ -189,6 +206,39 @@ def _export(config: Config) -> list[str]:
             "Received: evaluation data with export_float16=False. Drop it, or add --export_float16."
         )
     return out + _saved_model(config) + _indexes(config, ("text_column", "label_column") if has_data else ())
+
+
+def _benchmark(config: Config) -> list[str]:
+    options = {field.name: (part, field) for part in _parts(config) for field in dataclasses.fields(part)}
+    out = []
+    for axis, replaced in AXES.items():
+        for name in replaced if getattr(config.benchmark, axis) else ():
+            part, field = options[name]
+            if (value := getattr(part, name)) != field.default:
+                out.append(f"{axis} takes the place of {name}. Received: {name}={value!r} beside it. Drop --{name}.")
+    if config.benchmark.benchmark_workers and config.benchmark.benchmark_replicas:
+        out.append(
+            "A grid goes over workers or over replicas. Received: benchmark_workers and benchmark_replicas. Drop one."
+        )
+    if config.runtime.strategy == "multi_worker":
+        out.append(
+            "A benchmark starts its own workers. "
+            "Received: strategy='multi_worker'. Pass --benchmark_workers, or another strategy."
+        )
+    if "training" not in config.benchmark.benchmark_passes:
+        out += [
+            f"{name} concerns training rows. Received: {name} without benchmark_passes=training. Drop --{name}."
+            for name in ("benchmark_accuracy", "price_per_hour")
+            if getattr(config.benchmark, name)
+        ]
+    trains_whole_run = config.benchmark.benchmark_accuracy or config.benchmark.price_per_hour
+    for name in ("max_steps", "num_train_epochs") if not trains_whole_run else ():
+        if getattr(config.training, name):
+            out.append(
+                f"{name} has an effect on accuracy and cost only. "
+                f"Received: {name}={getattr(config.training, name)}. Pass --benchmark_steps, or drop --{name}."
+            )
+    return out + _train(config)
 
 
 def _saved_model(config: Config) -> list[str]:

@@ -17,7 +17,8 @@ from tfbert.errors import RunError, UsageError
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD = "eval_results.json", "README.md"
 _LAUNCH = ".launched_at"
-_OWN = (RUN_CONFIG, RESULTS, LOG, _LAUNCH, CARD, "config.json", "tensorboard", "checkpoints")
+_OWN = (RUN_CONFIG, RESULTS, LOG, _LAUNCH, CARD, "config.json")
+_OWN += ("report.json", "report.html", "profile", "tensorboard", "checkpoints")
 
 
 def is_of_this_launch(directory: pathlib.Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import platform
+import resource
 
 import tensorflow as tf
 import tf_keras as keras
@@ -59,3 +60,12 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(ctypes.util.find_library("c"))
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def peak_memory_bytes() -> int:
+    """The most memory in use at one time: the largest of the GPUs', or without one this process's resident memory."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if gpus:
+        return max(tf.config.experimental.get_memory_info(f"GPU:{i}")["peak"] for i in range(len(gpus)))
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

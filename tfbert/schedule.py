@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tfbert.config import Config
-from tfbert.data.plan import BatchPlan, exact_widths, few_widths, plan_epoch, steps_per_epoch
+from tfbert.data.plan import FILL, BatchPlan, exact_widths, few_widths, plan_epoch, steps_per_epoch
+from tfbert.errors import UsageError
+from tfbert.flops import Work
+from tfbert.step_clock import PlannedStep
 
 MAX_XLA_WIDTHS = 6
 """Shapes that XLA compiles for, at most."""
@@ -42,11 +45,21 @@ class Schedule:
 
 
 def plan_run(config: Config, num_examples: int) -> Schedule:
-    """Every duration of the run in updates."""
+    """Every duration of the run in updates.
+
+    Raises:
+        UsageError: for updates to profile that the run does not have.
+    """
     epoch = steps_per_epoch(num_examples, config.training.global_batch_size)
     total = max(1, round(epoch * config.training.num_train_epochs))
     if config.training.max_steps:
         total = min(total, config.training.max_steps)
+    profiled = config.output.profile_steps
+    if profiled and profiled[1] > total:
+        raise UsageError(
+            f"profile_steps must lie within the run's {total} updates. "
+            f"Received: profile_steps={','.join(map(str, profiled))}. Pass earlier ones, or train longer."
+        )
     return Schedule(
         steps_per_epoch=epoch,
         total_steps=total,
@@ -87,3 +100,19 @@ def training_plans(config: Config, lengths: np.ndarray, schedule: Schedule) -> C
             step += len(plan) - done
 
     return plans
+
+
+def planned_steps(plans: Iterator[BatchPlan], lengths: np.ndarray) -> Iterator[PlannedStep]:
+    """What each update of the plans holds, made as far as it is read.
+
+    Args:
+        plans: As `training_plans` gives them.
+        lengths: int `[num_examples]`, tokens of each training example.
+    """
+    for plan in plans:
+        real = plan.rows != FILL
+        tokens = np.where(real, np.asarray(lengths, np.int64)[plan.rows], 0)
+        columns = (real.sum(axis=1), tokens.sum(axis=1), (tokens**2).sum(axis=1), plan.widths)
+        for examples, total, squared, width in zip(*(column.tolist() for column in columns), strict=True):
+            work = Work(examples=examples, tokens=total, squared_tokens=squared)
+            yield PlannedStep(work=work, width=width)

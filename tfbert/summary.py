@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +13,10 @@ from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.sources import TaskData
 from tfbert.finetuner import FineTuner
+from tfbert.flops import training_flops
 from tfbert.logs import duration
 from tfbert.optimizer import warmup_steps
+from tfbert.runtime import peak_memory_bytes
 from tfbert.schedule import Schedule
 
 
@@ -57,24 +61,44 @@ def banner(
 
 
 def train_results(
-    model: FineTuner, progress: Progress, schedule: Schedule, num_examples: int, seconds: float
+    model: FineTuner, progress: Progress, schedule: Schedule, seconds: float, bert_config: Any, num_replicas: int
 ) -> dict[str, float]:
-    """The training part of `all_results.json`, under Hugging Face's names where it has one."""
-    steps = int(model.optimizer.iterations.numpy())
-    counters = model.progress
+    """The training part of `all_results.json`, under Hugging Face's names where it has one.
+
+    Speeds are those of the updates of this start. `steady` ones leave out evaluation, checkpoints, the warm-up and
+    updates that compiled. What there is no number for, as a steady speed in a run of one update, is left out.
+
+    Args:
+        model: Trained.
+        progress: Of the whole run.
+        schedule: The run in updates.
+        seconds: From the call of `fit` to its end.
+        bert_config: For the model's FLOPs.
+        num_replicas: For the share of each.
+    """
+    counters, steps = model.progress, progress.steps
+    step = int(model.optimizer.iterations.numpy())
     finite = int(counters.finite_steps.numpy())
-    made = steps - schedule.first_step
-    examples = made * num_examples / schedule.steps_per_epoch
-    return {
-        "epoch": schedule.epoch_at(steps),
-        "global_step": steps,
-        "train_loss": float(counters.loss_sum.numpy()) / finite if finite else float("nan"),
+    steady = steps.steady
+    flops = training_flops(bert_config, steady.work)
+    numbers = {
+        "train_loss": float(counters.loss_sum.numpy()) / finite if finite else math.nan,
         "train_runtime": round(seconds, 2),
-        "train_samples_per_second": round(examples / seconds, 2),
-        "train_steps_per_second": round(made / seconds, 3),
-        "train_examples_per_second_steady": round(progress.examples_per_second, 2),
+        "train_samples_per_second": round(steps.total.work.examples / seconds, 2),
+        "train_steps_per_second": round(steps.total.steps / seconds, 3),
+        "train_examples_per_second_steady": round(steady.examples_per_second, 2),
+        "train_tokens_per_second_steady": round(steady.tokens_per_second, 1),
+        "train_model_gflops_per_second": round(flops / steady.seconds / 1e9, 2) if steady.steps else math.nan,
+        "step_seconds_p50": round(steps.percentile(50), 5),
+        "step_seconds_p95": round(steps.percentile(95), 5),
+        "compile_seconds": round(steps.compile_seconds(), 2),
+        "data_wait_share": round(progress.data_wait_share, 5),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "num_replicas": num_replicas,
         "skipped_steps": int(counters.skipped_steps.numpy()),
     }
+    known = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return {"epoch": schedule.epoch_at(step), "global_step": step} | known
 
 
 def summary(results: dict[str, float], directory: pathlib.Path) -> list[str]:

@@ -1,0 +1,288 @@
+"""What people read: numbers equal the files', texts are escaped, comparisons are NumPy's, and no run is lost to it."""
+
+import html.parser
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from tests.test_checkpoint import corpus, make_config  # noqa: F401 (corpus is a fixture)
+from tfbert.config import Config
+from tfbert.errors import UsageError
+from tfbert.report import pages, plots
+from tfbert.report.__main__ import main
+from tfbert.report.compare import compare, comparison_markdown, comparison_page, smoothed
+from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts
+from tfbert.report.run_files import read_run
+
+ROOT = pathlib.Path(__file__).parent.parent
+NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, visible text and table cells of a page."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.rows, self.text, self._open = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+        if tag not in ("meta", "link", "br", "path", "use"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self._open:
+            while self._open.pop() != tag:
+                pass
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self._open and self.rows and ("td" in self._open or "th" in self._open):
+            self.rows[-1][-1] += data
+
+
+def make_run(
+    directory, *, speed=100.0, replicas=1, accuracy=0.9, precision="float32", nasty="plain", logged=5, **extra
+):
+    """The files of a finished run, without the run."""
+    directory.mkdir(parents=True)
+    rng = np.random.default_rng(len(directory.name))
+    records = []
+    for step in range(10, 10 * logged + 1, 10):
+        numbers = {"loss": rng.random(), "learning_rate": 1e-4 / step, "grad_norm": 1.0, "examples_per_second": speed}
+        records.append({"step": step, "kind": "train", "time": "now"} | numbers | {"data_wait_share": 0.01})
+        records.append({"step": step, "kind": "eval", "epoch": step / 20, "eval_accuracy": rng.random()})
+    (directory / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    results = {"train_runtime": 12.0, "train_samples_per_second": speed / 2, "num_replicas": replicas, "best_step": 20}
+    results |= {"train_examples_per_second_steady": speed, "eval_accuracy": accuracy} | extra
+    (directory / "all_results.json").write_text(json.dumps(results))
+    (directory / "run_config.json").write_text(Config().resolved().to_json())
+    labels, logits = np.array([0, 1, 0]), np.array([[0.0, 2.0], [0.0, 1.0], [3.0, 1.0]])
+    evaluation = evaluation_facts("classification", (nasty, "good"), nasty, [nasty] * 3, [nasty] * 3, labels, logits)
+    facts = {"devices": nasty, "precision": precision, "evaluation": evaluation, "command": nasty, "machine": "one"}
+    (directory / "report.json").write_text(json.dumps(facts | {"versions": {}}))
+    return directory
+
+
+def test_a_page_shows_every_text_and_runs_none(tmp_path):
+    run = make_run(tmp_path / "<b>run</b> $a_1$", nasty=NASTY)
+    page = Page(pages.run_page(read_run(run)))
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "b", "link", "iframe", "img", "object"}
+    assert not [value for _, attrs in page.tags for name, value in attrs.items() if name.startswith("on")]
+    assert [row[-1] for row in page.rows].count(NASTY + NASTY) == 1  # The one wrong example: text and its pair.
+    text = "".join(page.text)
+    assert "<b>run</b> $a_1$" in text
+    assert text.count(NASTY) >= 6  # Device, command, label, column, text, pair.
+    both = Page(comparison_page([read_run(run), read_run(make_run(tmp_path / "_other", nasty=NASTY))]))
+    assert not {tag for tag, _ in both.tags} & {"script", "b"}
+    assert "".join(both.text).count(str(run)[-30:]) >= 3  # In the table and both legends.
+
+
+def test_a_page_needs_no_other_file(tmp_path):
+    page = Page(pages.run_page(read_run(make_run(tmp_path / "run"))))
+    for tag, attrs in page.tags:
+        for name in ("src", "href", "xlink:href"):
+            assert attrs.get(name, "#").startswith("#"), (tag, attrs)
+    ids = [attrs["id"] for tag, attrs in page.tags if "id" in attrs and tag == "g"]
+    assert not ids
+    style = pages.run_page(read_run(tmp_path / "run")).split("</style>")[0]
+    assert "url(" not in style and "@import" not in style
+
+
+def test_numbers_are_those_of_the_log(tmp_path, monkeypatch):
+    run = read_run(make_run(tmp_path / "run"))
+    drawn = {}
+    real = plots.lines
+
+    def lines(series, *, x_label, y_label, **options):
+        drawn[y_label] = (list(series[0].x), list(series[0].y))
+        return real(series, x_label=x_label, y_label=y_label, **options)
+
+    monkeypatch.setattr(plots, "lines", lines)
+    page = Page(pages.run_page(run))
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    for label, kind, name in (
+        ("loss of the last steps", "train", "loss"),
+        ("learning rate", "train", "learning_rate"),
+        ("examples/s", "train", "examples_per_second"),
+        ("accuracy", "eval", "eval_accuracy"),
+    ):
+        of_kind = [r for r in records if r["kind"] == kind]
+        assert drawn[label] == ([r["step"] for r in of_kind], [r[name] for r in of_kind])
+    evaluated = [(r["step"], r["eval_accuracy"]) for r in records if r["kind"] == "eval"]
+    shown = [(int(row[0]), float(row[2])) for row in page.rows if len(row) == 3 and re.fullmatch(r"\d+", row[0])]
+    assert [step for step, _ in shown] == [step for step, _ in evaluated]
+    np.testing.assert_allclose([v for _, v in shown], [v for _, v in evaluated], rtol=1e-3)
+    kept = re.search(r'<tr class="kept"><td class="n">(\d+)<', pages.run_page(run))
+    assert kept[1] == "20"
+    assert ["train_runtime", "12"] in page.rows
+
+
+def test_facts_of_a_classifier_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(200, 4)), rng.integers(0, 3, 200)
+    texts = [f"text {i}" for i in range(200)]
+    texts[int(np.argmax(-logits[np.arange(200), labels]))] = "long " * MAX_TEXT
+    facts = evaluation_facts("classification", ("a", "b", "c", "d"), "dev", texts, None, labels, logits)
+    predicted = logits.argmax(axis=1)
+    np.testing.assert_array_equal(facts["confusion"], metrics.confusion_matrix(labels, predicted, labels=range(4)))
+    assert facts["num_wrong"] == (predicted != labels).sum()
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    losses = [metrics.log_loss([labels[i]], [probabilities[i]], labels=range(4)) for i in range(200)]
+    wrong = [i for i in np.argsort(losses)[::-1] if predicted[i] != labels[i]][:MAX_WORST]
+    assert [example["row"] for example in facts["worst"]] == wrong
+    np.testing.assert_allclose([e["wrongness"] for e in facts["worst"]], [losses[i] for i in wrong], atol=1e-4)
+    first = facts["worst"][0]
+    assert (first["label"], first["prediction"]) == ("abcd"[labels[wrong[0]]], "abcd"[predicted[wrong[0]]])
+    assert all(len(example["text"]) <= MAX_TEXT + 2 for example in facts["worst"])
+
+
+def test_facts_of_a_regression_are_the_largest_errors():
+    labels, logits = np.array([1.0, 2.0, 3.0]), np.array([[1.5], [2.0], [0.0]])
+    facts = evaluation_facts("regression", (), "dev", ["a", "b", "c"], None, labels, logits)
+    assert [(e["text"], e["label"], e["prediction"], e["wrongness"]) for e in facts["worst"]] == [
+        ("c", "3", "0", 3.0),
+        ("a", "1", "1.5", 0.5),
+    ]
+    assert "confusion" not in facts
+
+
+def test_speed_up_and_efficiency_are_numpys(tmp_path):
+    speeds, replicas = np.array([120.0, 200.0, 90.0, 431.5]), np.array([1, 2, 1, 4])
+    runs = [
+        read_run(make_run(tmp_path / f"run{i}", speed=s, replicas=int(r), accuracy=0.5 + i / 10))
+        for i, (s, r) in enumerate(zip(speeds, replicas, strict=True))
+    ]
+    rows = compare(runs)
+    np.testing.assert_allclose([row.speed_up for row in rows], speeds / speeds[0])
+    np.testing.assert_allclose([row.efficiency for row in rows], speeds / speeds[0] / (replicas / replicas[0]))
+    rows = compare(runs[1:])
+    np.testing.assert_allclose([row.efficiency for row in rows], (speeds / speeds[1] / (replicas / 2))[1:])
+
+    lines = comparison_markdown(runs).splitlines()
+    header, table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:1]][0], lines[2:6]
+    cells = [dict(zip(header, (c.strip() for c in line.strip("|").split("|")), strict=True)) for line in table]
+    assert [c["speed-up"] for c in cells] == [f"{s / 120:.2f}" for s in speeds]
+    assert [c["accuracy"] for c in cells] == ["0.5000", "0.6000", "0.7000", "0.8000"]
+    assert [c["efficiency"] for c in cells] == ["100%", "83%", "75%", "90%"]
+    page = Page(comparison_page(runs))
+    assert [row[6] for row in page.rows[1:5]] == [c["speed-up"] for c in cells]
+
+
+def test_runs_that_do_other_work_are_named(tmp_path):
+    one, other = make_run(tmp_path / "one"), make_run(tmp_path / "other")
+    config = json.loads((other / "run_config.json").read_text())
+    config["model"]["model_name_or_path"] = "scratch/mini"
+    (other / "run_config.json").write_text(json.dumps(config))
+    text = comparison_markdown([read_run(one), read_run(other)])
+    assert "differ in model\\_name\\_or\\_path (scratch/tiny, scratch/mini)" in text
+
+
+def test_markdown_keeps_names_as_they_are(tmp_path):
+    runs = [read_run(make_run(tmp_path / name)) for name in ("a|b", "<i>_x_")]
+    lines = comparison_markdown(runs).splitlines()
+    assert lines[2].count(" | ") == lines[0].count(" | ")
+    assert "a\\|b" in lines[2]
+    assert "&lt;i&gt;\\_x\\_" in lines[3]
+
+
+def test_smoothing_is_a_running_mean():
+    values = np.random.default_rng(0).random(30)
+    expected = [values[max(0, i - 4) : i + 1].mean() for i in range(30)]
+    np.testing.assert_allclose(smoothed(values.tolist(), 5), expected)
+
+
+def test_the_command_compares(tmp_path, capsys):
+    make_run(tmp_path / "one")
+    make_run(tmp_path / "two", speed=150.0)
+    assert main([str(tmp_path / "one"), str(tmp_path / "two"), f"--output_dir={tmp_path}"]) == 0
+    out = capsys.readouterr().out
+    assert (tmp_path / "comparison.md").read_text() in out
+    assert "<svg" in (tmp_path / "comparison.html").read_text()
+    assert main([str(tmp_path / "one")]) == 0
+    assert (tmp_path / "one" / "report.html").exists()
+    assert not (tmp_path / "two" / "report.html").exists()
+
+
+def test_bad_directories_are_one_line_each(tmp_path):
+    good, unfinished, damaged, other = (make_run(tmp_path / n) for n in ("good", "unfinished", "damaged", "other"))
+    (unfinished / "all_results.json").unlink()
+    (damaged / "log.jsonl").write_text('{"step": 1, "kind": "train"}\n{"step": 2, "ki')
+    (other / "all_results.json").write_bytes(b"\xff\xfe")
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tfbert.report",
+            good,
+            unfinished,
+            tmp_path / "none",
+            damaged,
+            other,
+            good / "log.jsonl",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == 5 and all("Received: " in line for line in lines)
+    for line, name in zip(lines, ("unfinished", "none", "damaged", "other", "good"), strict=True):
+        assert str(tmp_path / name) in line
+    assert "line 2" in lines[2]
+    assert done.stdout == "" and sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_command_needs_no_tensorflow():
+    code = "import sys, tfbert.report.__main__; print(sorted({'tensorflow', 'tf_keras', 'sklearn'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_a_run_of_an_earlier_version_has_a_report(tmp_path):
+    run = make_run(tmp_path / "run")
+    (run / "report.json").unlink()
+    text = pages.run_page(read_run(run))
+    assert "Most wrong" not in text and "Training loss" in text
+    with pytest.raises(UsageError):
+        read_run(tmp_path)
+
+
+def test_a_run_reports_and_a_broken_report_loses_nothing(corpus, monkeypatch, caplog):  # noqa: F811
+    from tfbert.finetune import finetune
+    from tfbert.report import at_end
+
+    results = finetune(make_config(corpus, "out"))
+    facts = json.loads((corpus / "out" / "report.json").read_text())
+    confusion = np.array(facts["evaluation"]["confusion"])
+    assert np.trace(confusion) / confusion.sum() == pytest.approx(results["eval_accuracy"])
+    assert confusion.sum(axis=1).tolist() == [6, 6]
+    written = (corpus / "out" / "report.html").read_text()
+    assert written == pages.run_page(read_run(corpus / "out"))
+    assert 0 <= results["data_wait_share"] < 1
+    assert results["train_tokens_per_second_steady"] > results["train_examples_per_second_steady"] > 0
+
+    def broken(directory):
+        raise RecursionError("no plot today")
+
+    monkeypatch.setattr(at_end, "write_report", broken)
+    again = finetune(make_config(corpus, "again"))
+    assert again["eval_accuracy"] == results["eval_accuracy"]
+    assert (corpus / "again" / "model.safetensors").exists() and (corpus / "again" / "all_results.json").exists()
+    assert not (corpus / "again" / "report.html").exists()
+    assert "RecursionError: no plot today" in caplog.text

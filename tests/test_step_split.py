@@ -1,0 +1,140 @@
+"""A step's split: against NumPy on a grid of instants, and on profiles made by hand and by a real run."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.test_checkpoint import corpus, make_config  # noqa: F401 (corpus is a fixture)
+from tests.test_finetune import changed
+from tfbert.errors import RunError, UsageError
+from tfbert.step_split import OTHER, PARTS, read_split, split
+
+
+def make_profile(directory, planes):
+    """Writes a profile: plane -> line -> [(name, start, end, operation)], times in microseconds."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    for plane_name, plane_lines in planes.items():
+        plane = space.planes.add(name=plane_name)
+        plane.stat_metadata[1].name = "tf_op"
+        for line_name, events in plane_lines.items():
+            line = plane.lines.add(name=line_name, timestamp_ns=1000)
+            for name, start, end, operation in events:
+                key = len(plane.event_metadata) + 1
+                plane.event_metadata[key].name = name
+                event = line.events.add(metadata_id=key, offset_ps=start * 10**6, duration_ps=(end - start) * 10**6)
+                event.stats.add(metadata_id=1, str_value=operation)
+    path = directory / "plugins" / "profile" / "now"
+    path.mkdir(parents=True)
+    (path / "vm.xplane.pb").write_bytes(space.SerializeToString())
+    return directory
+
+
+def test_overlaps_count_once_and_all_adds_up():
+    rng = np.random.default_rng(0)
+    steps = [(10, 200), (200, 390), (400, 600)]
+    intervals = {}
+    for part in PARTS:
+        starts = rng.integers(0, 600, 12)
+        intervals[part] = [(int(s), int(s + rng.integers(1, 40))) for s in starts]
+    found = split(steps, intervals)
+    instants = np.arange(700)
+    free = np.zeros(700, bool)
+    for start, end in steps:
+        free |= (instants >= start) & (instants < end)
+    total = free.sum()
+    for part in PARTS:
+        runs = np.zeros(700, bool)
+        for start, end in intervals[part]:
+            runs |= (instants >= start) & (instants < end)
+        assert found[part] == pytest.approx((free & runs).sum() / 3 / 1e12)
+        free &= ~runs
+    assert found[OTHER] == pytest.approx(free.sum() / 3 / 1e12)
+    assert sum(found.values()) == pytest.approx(total / 3 / 1e12)
+
+
+def marks(prefix="", rows=25, gradients=80, reduced=85, updated=95):
+    named = {"mark_rows": rows, "mark_gradients": gradients, "mark_reduced": reduced, "mark_updated": updated}
+    return [(f"{prefix}{name}:Timestamp", at, at + 1, "") for name, at in named.items()]
+
+
+DATA = [("data_asked:Timestamp", 5, 6, ""), ("data_arrived:Timestamp", 20, 21, "")]
+
+
+@pytest.mark.parametrize(
+    "more, expected",
+    [
+        ([], {"forward and backward": 60, "update": 10, "all-reduce": 5, "data": 15}),
+        # The second replica computes until 90: only where neither computes is the all-reduce seen.
+        (
+            marks("replica_1/", rows=24, gradients=90, reduced=93, updated=96),
+            {"forward and backward": 66, "update": 6, "all-reduce": 4, "data": 15},
+        ),
+    ],
+    ids=["one replica", "two replicas"],
+)
+def test_marks_of_a_cpu(tmp_path, more, expected):
+    planes = {"/host:CPU": {"python": [("train", 0, 100, "")], "tf_Compute": [*DATA, *marks(), *more]}}
+    found = read_split(make_profile(tmp_path, planes))
+    if more:  # 85 to 90 is an update of the first replica, while the second still computes.
+        assert found["forward and backward"] == pytest.approx((90 - 24) / 1e6)
+    for part, microseconds in expected.items():
+        assert found[part] == pytest.approx(microseconds / 1e6), part
+    assert sum(found.values()) == pytest.approx(100e-6)
+
+
+def test_kernels_of_a_gpu(tmp_path):
+    kernels = [
+        ("gemm", 30, 50, "fine_tuner/forward_backward/MatMul:MatMul"),
+        ("gemm", 50, 70, "gradient_tape/forward_backward/MatMul:MatMul"),
+        ("ncclDevKernel_AllReduce_Sum_f32", 60, 80, ""),
+        ("fusion", 80, 90, "update/cond/StatefulPartitionedCall:XlaLaunch"),
+        ("MemcpyH2D", 90, 95, ""),
+    ]
+    planes = {
+        "/host:CPU": {"python": [("train", 0, 100, "")], "tf_Compute": DATA},
+        "/device:GPU:0": {"Stream #1(Compute)": kernels, "XLA Modules": [("forward_backward", 0, 100, "")]},
+    }
+    found = read_split(make_profile(tmp_path, planes))
+    expected = {"forward and backward": 40, "update": 10, "all-reduce": 10, "data": 15, OTHER: 25}
+    assert found == pytest.approx({part: microseconds / 1e6 for part, microseconds in expected.items()})
+
+
+def test_a_profile_without_steps_says_so(tmp_path):
+    with pytest.raises(RunError, match="Received: "):
+        read_split(tmp_path)
+
+
+def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):  # noqa: F811
+    config = changed(make_config(corpus, "out"), output={"profile_steps": (7, 9), "eval_steps": 0, "save_steps": 0})
+    from tfbert.finetune import finetune
+
+    finetune(config)
+    assert list((corpus / "out" / "profile").glob("plugins/profile/*/*.xplane.pb"))
+    profile = json.loads((corpus / "out" / "report.json").read_text())["profile"]
+    assert (profile["first_step"], profile["last_step"]) == (7, 9)
+    parts = profile["parts"]
+    assert all(parts[part] > 0 for part in ("forward and backward", "update", "data"))
+    assert parts["forward and backward"] > parts["update"]
+    # Counted by Keras from the beginning of step 7 to the end of step 9; the log has the same steps by another clock.
+    records = [json.loads(line) for line in (corpus / "out" / "log.jsonl").read_text().splitlines()]
+    speeds = {r["step"]: r["examples_per_second"] for r in records if r["kind"] == "train"}
+    seconds = np.mean([8 / speeds[8], 8 / speeds[9]])
+    assert 0.3 * seconds < sum(parts.values()) < 3 * seconds
+    assert "Where a step" in (corpus / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("steps", [(3,), (0, 4), (5, 4), (1, 2, 3)])
+def test_steps_that_make_no_sense(corpus, steps):  # noqa: F811
+    with pytest.raises(UsageError, match="profile_steps takes"):
+        changed(make_config(corpus, "out"), output={"profile_steps": steps})
+
+
+def test_steps_beyond_the_run_are_refused_before_anything_is_written(corpus):  # noqa: F811
+    from tfbert.finetune import finetune
+
+    with pytest.raises(UsageError, match="profile_steps must lie within the run's 12 updates"):
+        finetune(changed(make_config(corpus, "out"), output={"profile_steps": (10, 13)}))
+    assert not (corpus / "out").exists()

@@ -1,0 +1,143 @@
+"""A benchmark's configuration -> its rows: each an ordinary training run's configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pathlib
+from typing import Any
+
+from tfbert.benchmark_config import BenchmarkConfig
+from tfbert.config import Config, OutputConfig
+from tfbert.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of a benchmark.
+
+    Attributes:
+        number: From 1.
+        measured: `training` or `inference`.
+        settings: What tells it from other rows, for the table.
+        config: The run; None for a combination that is no run.
+        reason: Why it is none.
+        num_workers: Processes to start.
+    """
+
+    number: int
+    measured: str
+    settings: dict[str, Any]
+    config: Config | None
+    reason: str = ""
+    num_workers: int = 1
+
+    @property
+    def directory(self) -> str:
+        """Of its run, inside the benchmark's."""
+        return f"rows/{self.number:03}"
+
+
+def build_rows(config: Config, directory: pathlib.Path) -> list[Row]:
+    """Every combination of the axes, the last axis running fastest; combinations of inference that only training tells
+    apart are one row."""
+    benchmark = config.benchmark
+    axes: dict[str, tuple] = {
+        "measured": benchmark.benchmark_passes,
+        "workers": benchmark.benchmark_workers or (1,),
+        "replicas": benchmark.benchmark_replicas or (0,),
+        "precision": benchmark.benchmark_precisions or (_precision(config),),
+        "xla": tuple(v == "on" for v in benchmark.benchmark_xla) or (config.runtime.xla,),
+        "batching": benchmark.benchmark_batching or (config.data.batching,),
+        "seq_length": benchmark.benchmark_seq_lengths or (config.data.max_seq_length or 128,),
+        "batch_size": benchmark.benchmark_batch_sizes or (0,),
+        "accumulation": benchmark.benchmark_accumulation or (0,),
+    }
+    rows, seen = [], set()
+    for values in itertools.product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        if point["measured"] == "inference":
+            point |= {"xla": False, "batching": "", "accumulation": 0}
+        if tuple(point.values()) in seen:
+            continue
+        seen.add(tuple(point.values()))
+        rows.append(_row(config, directory, len(rows) + 1, point))
+    return rows
+
+
+def _precision(config: Config) -> str:
+    runtime = config.runtime
+    return "float32" if not runtime.mixed_precision else runtime.mixed_precision_dtype
+
+
+def _row(config: Config, directory: pathlib.Path, number: int, point: dict[str, Any]) -> Row:
+    is_training = point["measured"] == "training"
+    replicas = point["replicas"] or config.runtime.num_replicas or 1
+    if is_training:
+        batch = point["batch_size"] or config.training.global_batch_size
+        accumulation = point["accumulation"] or config.training.gradient_accumulation_steps
+    else:
+        batch = point["batch_size"] or config.runtime.per_device_eval_batch_size * replicas * point["workers"]
+        accumulation = 1
+    settings = {
+        "pass": point["measured"],
+        "workers": point["workers"],
+        "replicas": replicas,
+        "precision": point["precision"],
+        "xla": point["xla"],
+        "batch_size": batch,
+        "micro_batches": accumulation,
+        "seq_length": point["seq_length"],
+        "batching": point["batching"],
+    }
+    row = Row(number=number, measured=point["measured"], settings=settings, config=None, num_workers=point["workers"])
+    try:
+        run = _run_config(config, directory / row.directory, point, settings)
+    except UsageError as error:
+        return dataclasses.replace(row, reason=str(error).splitlines()[0])
+    return dataclasses.replace(row, config=run)
+
+
+def _run_config(config: Config, directory: pathlib.Path, point: dict[str, Any], settings: dict[str, Any]) -> Config:
+    benchmark, is_training = config.benchmark, point["measured"] == "training"
+    strategy, num_replicas = config.runtime.strategy, config.runtime.num_replicas
+    if point["workers"] > 1:
+        strategy, num_replicas = "multi_worker", 0
+    elif point["replicas"]:
+        strategy, num_replicas = ("one_device", 0) if point["replicas"] == 1 else ("mirrored", point["replicas"])
+    runtime = dataclasses.replace(
+        config.runtime,
+        strategy=strategy,
+        num_replicas=num_replicas,
+        mixed_precision=point["precision"] != "float32",
+        mixed_precision_dtype="auto" if point["precision"] == "float32" else point["precision"],
+        xla=point["xla"],
+    )
+    data = dataclasses.replace(config.data, max_seq_length=point["seq_length"])
+    steps = benchmark.benchmark_warmup_steps + benchmark.benchmark_steps
+    output = OutputConfig(output_dir=str(directory), save_steps=0, resume="never", overwrite_output_dir=True)
+    output = dataclasses.replace(output, logging_steps=benchmark.benchmark_warmup_steps)
+    training = config.training
+    if is_training:
+        training = dataclasses.replace(
+            training,
+            global_batch_size=settings["batch_size"],
+            gradient_accumulation_steps=settings["micro_batches"],
+        )
+        data = dataclasses.replace(data, batching=point["batching"])
+        if not benchmark.benchmark_accuracy:
+            # As many epochs as the updates need; nothing is evaluated but what cannot be left out.
+            training = dataclasses.replace(training, max_steps=steps, num_train_epochs=1e9, metric_for_best_model="")
+            data = dataclasses.replace(data, validation_file="", test_file="", max_eval_examples=1)
+    else:
+        # The first evaluation traces, the second one is measured.
+        parts = settings["replicas"] * point["workers"]
+        if settings["batch_size"] % parts:
+            raise UsageError(f"{settings['batch_size']} rows do not divide among {parts} replicas.")
+        runtime = dataclasses.replace(runtime, per_device_eval_batch_size=settings["batch_size"] // parts)
+        training = dataclasses.replace(training, max_steps=2, num_train_epochs=1e9, global_batch_size=parts)
+        training = dataclasses.replace(training, gradient_accumulation_steps=1)
+        output = dataclasses.replace(output, eval_steps=1)
+    return dataclasses.replace(
+        config, mode="train", data=data, training=training, runtime=runtime, output=output, benchmark=BenchmarkConfig()
+    )

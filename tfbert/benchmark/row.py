@@ -1,0 +1,78 @@
+"""One row's process: the ordinary run of `finetune`, then the machine's peak matrix rate in the run's precision.
+
+python -m tfbert.benchmark.row RUN_CONFIG.json RESULT.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+from tfbert.cluster import cluster_from_tf_config
+from tfbert.config import Config
+from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.output import write_json
+from tfbert.quiet import quieten_libraries, stderr_held_back
+
+_SECONDS = 1.0
+"""How long the peak is looked for."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs a row; returns the exit status of the command."""
+    config_file, result_file = map(pathlib.Path, argv)
+    quieten_libraries()
+    with stderr_held_back():
+        from tfbert.finetune import finetune
+    try:
+        config = Config.from_json(config_file.read_text(encoding="utf-8"))
+        finetune(config)
+    except UsageError as error:
+        return _fail(error, 2)
+    except RunError as error:
+        return _fail(error, 1)
+    except Preempted as error:
+        return _fail(error, 75)
+    text = os.environ.get("TF_CONFIG")
+    if not text or json.loads(text)["task"]["index"] == 0:
+        write_json(result_file, {"peak_flops": measure_peak(config), "num_workers": _num_workers(text)})
+    return 0
+
+
+def measure_peak(config: Config) -> float:
+    """The best rate of a large matrix product on one device, in floating-point operations a second.
+
+    Args:
+        config: Whose precision decides the data type; devices are as the run left them.
+    """
+    import tensorflow as tf
+    import tf_keras as keras
+
+    has_gpu = bool(tf.config.list_logical_devices("GPU"))
+    dtype = keras.mixed_precision.global_policy().compute_dtype
+    size = 8192 if has_gpu else 2048
+    with tf.device("GPU:0" if has_gpu else "CPU:0"):
+        first = tf.cast(tf.random.stateless_uniform([size, size], [1, config.runtime.seed]), dtype)
+        best, until = 0.0, time.perf_counter() + _SECONDS
+        while not best or time.perf_counter() < until:
+            start = time.perf_counter()
+            product = tf.linalg.matmul(first, first)
+            product[0, 0].numpy()  # Waits until it is there.
+            best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
+    return best
+
+
+def _num_workers(text: str | None) -> int:
+    return cluster_from_tf_config(text).size if text else 1
+
+
+def _fail(error: Exception, status: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

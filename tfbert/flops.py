@@ -1,0 +1,63 @@
+"""How much arithmetic a BERT classifier's examples ask for, from its configuration and the real tokens alone.
+
+Only matrix products count, and only for real tokens: padding and recomputation are work that nobody asked for. This is
+the "model FLOPs" of Chowdhery et al. 2022 (PaLM), appendix B.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+TRAINING_PASSES = 3
+"""A training step computes the forward pass once, and twice as much for the gradients of inputs and weights."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """What some examples hold.
+
+    Attributes:
+        examples: How many; rows that only fill a batch do not count.
+        tokens: Their real tokens, `[CLS]` and `[SEP]` included.
+        squared_tokens: Sum of each example's tokens squared: what attention's cost grows with.
+    """
+
+    examples: int = 0
+    tokens: int = 0
+    squared_tokens: int = 0
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> Work:
+        """The work of examples with these tokens each: int `[n]`."""
+        lengths = np.asarray(lengths, np.int64)
+        return cls(examples=len(lengths), tokens=int(lengths.sum()), squared_tokens=int((lengths**2).sum()))
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            examples=self.examples + other.examples,
+            tokens=self.tokens + other.tokens,
+            squared_tokens=self.squared_tokens + other.squared_tokens,
+        )
+
+
+def forward_flops(bert_config: Any, work: Work) -> float:
+    """Floating-point operations of the forward pass, a multiplication and an addition counted as two.
+
+    Args:
+        bert_config: A `BertConfig`: `num_hidden_layers`, `hidden_size`, `intermediate_size` and `num_labels` are read.
+        work: The examples.
+    """
+    hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
+    per_token = 4 * hidden * hidden + 2 * hidden * inner  # Query, key, value and output; the two of the MLP.
+    per_pair = 2 * hidden  # Scores, and the weighted sum of the values.
+    per_example = hidden * hidden + hidden * bert_config.num_labels  # Pooler and classifier.
+    layers = bert_config.num_hidden_layers
+    return 2.0 * (layers * (per_token * work.tokens + per_pair * work.squared_tokens) + per_example * work.examples)
+
+
+def training_flops(bert_config: Any, work: Work) -> float:
+    """Floating-point operations of forward and backward pass."""
+    return TRAINING_PASSES * forward_flops(bert_config, work)

@@ -1,0 +1,56 @@
+"""python -m tfbert.report RUN_DIR...: writes a run's report anew, or compares several runs."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+from tfbert.errors import RunError, UsageError
+from tfbert.report.compare import comparison_markdown, write_comparison
+from tfbert.report.pages import write_report
+from tfbert.report.run_files import read_run
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tfbert.report",
+        description="With one run, writes its report.html anew. With several, compares them with the first one: "
+        "prints a table, and writes comparison.html and comparison.md.",
+    )
+    parser.add_argument("run_dir", nargs="+", help="output directory of a finished run")
+    parser.add_argument("--output_dir", help="where the comparison goes (default: the current directory)")
+    options = parser.parse_args(argv)
+    problems, runs = [], []
+    if options.output_dir is not None and len(options.run_dir) == 1:
+        problems.append("output_dir is for a comparison. Received: one RUN_DIR. Pass more, or drop --output_dir.")
+    directory = pathlib.Path(options.output_dir or ".")
+    if not directory.is_dir():
+        problems.append(f"output_dir must be a directory. Received: output_dir={str(directory)!r}. Make it first.")
+    for path in options.run_dir:
+        try:
+            runs.append(read_run(path))
+        except UsageError as error:
+            problems.append(str(error))
+    if problems:
+        return _fail(problems, status=2)
+    try:
+        if len(runs) == 1:
+            print(write_report(options.run_dir[0]))
+        else:
+            print(comparison_markdown(runs))
+            print(*write_comparison(runs, directory), sep="\n")
+    except RunError as error:
+        return _fail([str(error)], status=1)
+    return 0
+
+
+def _fail(lines: list[str], status: int) -> int:
+    for line in lines:
+        print(f"tfbert.report: error: {line}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""The report that a run writes at its end; a finished run is never lost to it."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from tfbert.output import write_json
+from tfbert.report.facts import FACTS, environment, evaluation_facts
+from tfbert.report.pages import write_report
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tfbert.data.sources import TaskData
+
+log = logging.getLogger("tfbert")
+
+
+def report_at_end(
+    directory: pathlib.Path, facts: dict[str, Any], data: TaskData, logits: np.ndarray | None
+) -> pathlib.Path | None:
+    """Writes `report.json` and `report.html`; a failure is a warning, since all that matters is written by then.
+
+    Args:
+        directory: The run's output directory, with its other files.
+        facts: What only the run knows: `devices`, `precision`, `parameters`, `profile`.
+        data: What it trained and evaluated on.
+        logits: The kept weights' predictions on the first evaluation set; None without one.
+
+    Returns:
+        Where the report is; None where there is none.
+    """
+    try:
+        facts = environment() | facts | {"train_examples": len(data.train)}
+        if logits is not None:
+            name, examples = next(iter(data.validation.items()))
+            facts["evaluation"] = evaluation_facts(
+                data.task, data.label_names, name, examples.text, examples.text_pair, examples.labels, logits
+            )
+        write_json(directory / FACTS, facts)
+        return write_report(directory)
+    except Exception as error:  # Whatever it is: the model and the results are there, and must be announced.
+        log.warning("the report could not be written (%s: %s); the run itself is complete", type(error).__name__, error)
+        return None

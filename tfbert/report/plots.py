@@ -1,0 +1,159 @@
+"""Numbers -> plots as SVG text that stands inside an HTML page. Takes values and labels, knows nothing of runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import warnings
+from collections.abc import Sequence
+
+COLORS = ("#2563a8", "#c2571a", "#2e7d4f", "#8a3ffc", "#a3195b", "#5f6b7a", "#0f8b8d", "#9a7b00")
+_WIDTH, _HEIGHT = 4.4, 2.7
+"""Inches: about a phone's width, so that text keeps its size there; a page puts two side by side."""
+_LONGEST_LABEL = 56
+
+_STYLE = {
+    "svg.fonttype": "none",  # Text stays text: small, searchable, and in the page's own font.
+    "svg.hashsalt": "tfbert",  # The same numbers give the same file.
+    "text.parse_math": False,  # A dollar sign in a run's name is a dollar sign.
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e6ea",
+    "grid.linewidth": 0.7,
+    "axes.edgecolor": "#8b95a1",
+    "xtick.color": "#3c4650",
+    "ytick.color": "#3c4650",
+    "lines.linewidth": 1.4,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Series:
+    """A line of a plot.
+
+    Attributes:
+        label: For the legend; empty for none.
+        x: `[n]`.
+        y: `[n]`.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False, markers=False) -> str:
+    """A plot of one or more lines.
+
+    Args:
+        series: What to draw; a point stands alone as a dot.
+        x_label: Under the plot.
+        y_label: Beside it.
+        from_zero: Start the vertical axis at 0.
+        markers: Mark each point.
+    """
+
+    def draw(axes):
+        for index, line in enumerate(series):
+            is_marked = markers or len(line.x) == 1
+            color = COLORS[index % len(COLORS)]
+            style = "-" if index < len(COLORS) else "--"
+            axes.plot(line.x, line.y, color=color, linestyle=style, marker="o" if is_marked else "", markersize=3.5)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        if from_zero:
+            axes.set_ylim(bottom=0)
+        labels = [_short(line.label) for line in series]
+        if any(labels):
+            # Below the plot, where no line can hide it. Handles are given, as matplotlib leaves out some labels.
+            axes.legend(
+                axes.get_lines(), labels, loc="upper left", bbox_to_anchor=(-0.1, -0.22), frameon=False, fontsize=8
+            )
+
+    return _svg(draw, _HEIGHT)
+
+
+def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str, digits: int = 3) -> str:
+    """Horizontal bars from 0, the first at the top, with their values.
+
+    Args:
+        labels: `[n]`, shown on the bars' left.
+        values: `[n]`, finite.
+        x_label: What the values are.
+        digits: Significant digits of the values shown.
+    """
+
+    def draw(axes):
+        places = range(len(values))
+        colors = [COLORS[i % len(COLORS)] for i in places]
+        axes.barh(places, values, color=colors, height=0.62)
+        for place, value in zip(places, values, strict=True):
+            axes.annotate(shown(value, digits), (value, place), xytext=(4, 0), textcoords="offset points", va="center")
+        axes.set_yticks(places, labels)
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(x_label)
+        axes.set_xlim(0, max([*values, 0]) * 1.18 or 1)
+
+    return _svg(draw, 0.8 + 0.34 * len(values))
+
+
+def split_bar(parts: dict[str, float], *, x_label: str) -> str:
+    """One bar cut into parts, with a legend that names them and their share.
+
+    Args:
+        parts: Name -> value, 0 or more.
+        x_label: What the values are.
+    """
+    total = sum(parts.values())
+
+    def draw(axes):
+        left = 0.0
+        for index, (_, value) in enumerate(parts.items()):
+            axes.barh([0], [value], left=left, color=COLORS[index % len(COLORS)], height=0.5)
+            left += value
+        axes.set_yticks([])
+        axes.set_ylim(-0.5, 0.5)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(x_label)
+        names = [f"{name}  {100 * value / total if total else 0:.1f}%" for name, value in parts.items()]
+        axes.legend(axes.containers, names, loc="upper left", bbox_to_anchor=(-0.02, -0.75), frameon=False, ncols=2)
+
+    return _svg(draw, 0.75)
+
+
+def shown(value: float, digits: int = 3) -> str:
+    """A number for people: thousands apart, no more digits than asked for, no exponent in everyday sizes."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def _short(label: str) -> str:
+    """The end of a long label, which says most of a path, so that a legend does not widen its plot."""
+    return label if len(label) <= _LONGEST_LABEL else "…" + label[1 - _LONGEST_LABEL :]
+
+
+def _svg(draw, height: float) -> str:
+    # matplotlib takes half a second to import; the Figure alone keeps no global state and needs no display.
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # A name in a script that matplotlib's font lacks; the page's has it.
+        figure = Figure(figsize=(_WIDTH, height))
+        draw(figure.add_subplot())
+        file = io.StringIO()
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.05, transparent=True, metadata=metadata)
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    # Several plots share a page, where an id must be unique; nothing refers to those of groups.
+    return re.sub(r'<g id="[^"]*"', "<g", text)

@@ -1,0 +1,132 @@
+"""A run directory -> everything its report is made of. Values stay as the files hold them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Any
+
+from tfbert.errors import UsageError
+from tfbert.output import LOG, RESULTS, RUN_CONFIG
+from tfbert.report.facts import FACTS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """A finished run.
+
+    Attributes:
+        name: The directory as it was given.
+        config: `run_config.json`, a dictionary a part.
+        results: `all_results.json`.
+        records: `log.jsonl`, in order.
+        facts: `report.json`; empty for a run that has none.
+    """
+
+    name: str
+    config: dict[str, Any]
+    results: dict[str, Any]
+    records: list[dict[str, Any]]
+    facts: dict[str, Any]
+
+    def option(self, part: str, name: str, default: Any = None) -> Any:
+        """An option of the run's configuration; `default` where its version had none."""
+        return self.config.get(part, {}).get(name, default)
+
+    def series(self, kind: str, name: str) -> tuple[list[int], list[float]]:
+        """Steps and values of a logged number, where it was logged."""
+        found = [(r["step"], r[name]) for r in self.records if r["kind"] == kind and _is_number(r.get(name))]
+        return [step for step, _ in found], [value for _, value in found]
+
+    @property
+    def precision(self) -> str:
+        """`float32`, `mixed_float16` or `mixed_bfloat16`."""
+        if "precision" in self.facts:
+            return self.facts["precision"]
+        if not self.option("runtime", "mixed_precision"):
+            return "float32"
+        return f"mixed_{self.option('runtime', 'mixed_precision_dtype')}"
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Steady where it is known, else over the whole run; None where training was not timed."""
+        results = self.results
+        value = results.get("train_examples_per_second_steady", results.get("train_samples_per_second"))
+        return value if _is_number(value) else None
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas over all workers."""
+        return self.results.get("num_replicas") or self.option("runtime", "num_replicas") or 1
+
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """Name and value of the evaluation metric that decides: the one asked for, accuracy or pearson."""
+        for name in (self.option("training", "metric_for_best_model"), "accuracy", "pearson"):
+            value = self.results.get(f"eval_{name}")
+            if name and _is_number(value):
+                return name, value
+        return None
+
+
+def read_run(directory: str | pathlib.Path) -> RunFiles:
+    """Reads a run's files.
+
+    Raises:
+        UsageError: one line, for a directory that holds no finished run, or a file that cannot be read.
+    """
+    path = pathlib.Path(directory)
+    if not path.is_dir():
+        raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is none. Check the path.")
+    for name in (RUN_CONFIG, RESULTS, LOG):
+        if not (path / name).is_file():
+            raise UsageError(
+                f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}. Received: {str(directory)!r} without {name}. "
+                "Pass a run's output directory, or finish the run."
+            )
+    config, results = (_json_object(path / name) for name in (RUN_CONFIG, RESULTS))
+    if not all(isinstance(part, (dict, str)) for part in config.values()):
+        raise _unusable(path / RUN_CONFIG, "not a run's configuration")
+    facts = _json_object(path / FACTS) if (path / FACTS).is_file() else {}
+    config = {name: part for name, part in config.items() if isinstance(part, dict)}
+    return RunFiles(name=str(directory), config=config, results=results, records=_records(path / LOG), facts=facts)
+
+
+def _records(path: pathlib.Path) -> list[dict[str, Any]]:
+    records = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int) or "kind" not in record:
+            raise _unusable(path, f"line {number} is no record")
+        records.append(record)
+    return records
+
+
+def _json_object(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        value = json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise _unusable(path, f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _unusable(path, "not a JSON object")
+    return value
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unusable(path, getattr(error, "strerror", None) or "not UTF-8") from None
+
+
+def _unusable(path: pathlib.Path, reason: str) -> UsageError:
+    return UsageError(f"A run's files must be readable. Received: {str(path)!r} ({reason}). Repair or leave it out.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
