@@ -15,7 +15,7 @@ from tfbert.errors import UsageError
 from tfbert.validation import at_least, choice_problems, one_of, part_from_dict, refuse_unknown
 
 Task = Literal["auto", "classification", "regression"]
-Batching = Literal["length_grouped", "padded"]
+Batching = Literal["length_grouped", "padded", "packed"]
 LrSchedule = Literal["linear", "cosine", "constant"]
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
@@ -24,6 +24,7 @@ MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
 
 SCRATCH_PREFIX = "scratch/"
 SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+MAX_COMPILED_SHAPES = 6
 CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
 
@@ -91,7 +92,8 @@ class DataConfig:
     """Evaluate on this many examples of each evaluation set, drawn likewise. 0: all."""
     batching: Batching = "length_grouped"
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
-    pads every batch to `max_seq_length`."""
+    pads every batch to `max_seq_length`; `packed` puts several texts, which see nothing of each other, in one row:
+    every update has the same shape, almost without padding."""
 
     @property
     def uses_files(self) -> bool:
@@ -233,6 +235,8 @@ class RuntimeConfig:
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
     xla: bool = False
     """Compile each replica's forward and backward pass with XLA."""
+    max_compiled_shapes: int = MAX_COMPILED_SHAPES
+    """With `xla`, batches are padded to this many widths at most, chosen from the data: each is compiled once."""
     seed: int = 42
     """Decides initial weights, data order and dropout."""
     deterministic: bool = False
@@ -242,6 +246,12 @@ class RuntimeConfig:
         """Every rule this part breaks, one line each."""
         out = at_least("num_replicas", self.num_replicas, 0)
         out += at_least("cluster_timeout_seconds", self.cluster_timeout_seconds, 1)
+        out += at_least("max_compiled_shapes", self.max_compiled_shapes, 1)
+        if self.max_compiled_shapes != MAX_COMPILED_SHAPES and not self.xla:
+            out.append(
+                "max_compiled_shapes takes effect with xla only. "
+                f"Received: max_compiled_shapes={self.max_compiled_shapes}. Add --xla."
+            )
         if self.strategy == "one_device" and self.num_replicas > 1:
             out.append(
                 "one_device has one replica. "

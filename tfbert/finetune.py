@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbert import output, runtime
+from tfbert import output, packed, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
 from tfbert.config import Config
@@ -26,7 +26,7 @@ from tfbert.metrics import check_metric_name, default_metric
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
-from tfbert.schedule import plan_run, training_plans
+from tfbert.schedule import plan_run, training_batches
 from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 from tfbert.summary import banner, summary, train_results
 from tfbert.weights import set_weights_dict
@@ -96,6 +96,9 @@ def finetune(config: Config) -> dict[str, float]:
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
     train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
     schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)
+    batches = training_batches(
+        config, train.tokens.lengths, schedule, num_micro_batches=training.global_batch_size // micro
+    )
     identity = identify(config, data, train, classifier.config)
     with strategy.scope():
         model = FineTuner(
@@ -104,6 +107,7 @@ def finetune(config: Config) -> dict[str, float]:
             max_grad_norm=training.max_grad_norm,
             jit_compile=config.runtime.xla,
             seed=config.runtime.seed,
+            forward=packed.forward,
         )
         optimizer = build_optimizer(training, schedule.total_steps)
         model.compile(optimizer=optimizer, loss=build_loss(data.task, training.label_smoothing))
@@ -121,7 +125,8 @@ def finetune(config: Config) -> dict[str, float]:
     if chief:
         output.prepare(directory, config, is_resumed=resumed is not None)
     devices = describe(strategy)
-    for line in banner(config, data, train, schedule, micro, policy, devices, classifier.num_parameters(), directory):
+    size = classifier.num_parameters()
+    for line in banner(config, data, train, schedule, batches, micro, policy, devices, size, directory):
         say(line)
     run_log = RunLog(
         directory if chief else None,
@@ -161,14 +166,13 @@ def finetune(config: Config) -> dict[str, float]:
     )
     callbacks.append(saving)
 
-    plans = training_plans(config, train.tokens.lengths, schedule)
-    batches = distribute_batches(strategy, train, plans, pad_id=tokenizer.pad_id)
+    dataset = distribute_batches(strategy, train, batches.plans, pad_id=tokenizer.pad_id, shape=batches.shape)
     say(f"ready after {time.perf_counter() - started:.1f} s")
     began = time.perf_counter()
     steps = schedule.total_steps - schedule.first_step
     try:
         with stop.listening(), peer_failures_as_run_errors():
-            model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+            model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     finally:
         run_log.close()
     results = train_results(model, progress, schedule, len(train), time.perf_counter() - began)

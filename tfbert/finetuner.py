@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +29,8 @@ class FineTuner(keras.Model):
         jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
             is compiled anew: pad to few lengths.
         seed: Decides the dropout noise, together with step, replica and layer.
+        forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
+            the model. What it returns has one row a label.
 
     Attributes:
         model: The wrapped model; save this one.
@@ -51,6 +54,7 @@ class FineTuner(keras.Model):
         max_grad_norm: float = 0.0,
         jit_compile: bool = False,
         seed: int = 0,
+        forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
         name: str = "fine_tuner",
     ):
         if not isinstance(model, keras.Model):
@@ -69,6 +73,7 @@ class FineTuner(keras.Model):
         self.seed = seed
         self.progress = StepCounters()
         self._xla = jit_compile
+        self._forward = forward
         self._dropout = None
         self._loss_metric = keras.metrics.Mean(name="loss")
 
@@ -110,7 +115,7 @@ class FineTuner(keras.Model):
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """The wrapped model's output, or its `logits` where it returns a Hugging Face output: float32."""
-        output = self.model(inputs, training=training)
+        output = self._forward(self.model, inputs, training) if self._forward else self.model(inputs, training=training)
         output = getattr(output, "logits", output)
         if isinstance(output, (list, tuple, dict)):
             raise ValueError(
@@ -139,12 +144,12 @@ class FineTuner(keras.Model):
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        num_rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
+        num_rows = _num_rows(labels)
         weights = _row_weights(sample_weight, num_rows)
         if self._dropout is None:
             self(inputs, training=False)
             self.create_variables()
-        padded = gradients.pad_rows((inputs, labels, weights), num_rows, self.gradient_accumulation_steps)
+        padded = gradients.pad_rows((inputs, labels, weights), self.gradient_accumulation_steps)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
         context = tf.distribute.get_replica_context()
         (total_rows,) = gradients.all_reduce_sum([rows])
@@ -169,7 +174,7 @@ class FineTuner(keras.Model):
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Loss and compiled metrics of a batch, averaged over rows whose weight is above 0."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        weights = _row_weights(sample_weight, tf.shape(tf.nest.flatten(inputs)[0])[0])
+        weights = _row_weights(sample_weight, _num_rows(labels))
         predictions = self(inputs, training=False)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
         loss_sum = self._weighted_loss(labels, predictions, weights)
@@ -240,6 +245,10 @@ class StepCounters:
         self.skipped_steps.assign_add(1 - one)
         self.skipped_in_a_row.assign((self.skipped_in_a_row + 1) * (1 - one))
         self.gradient_norm.assign(norm)
+
+
+def _num_rows(labels: Any) -> tf.Tensor:
+    return tf.shape(tf.nest.flatten(labels)[0])[0]
 
 
 def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from tfbert.data.sources import TaskData
 from tfbert.finetuner import FineTuner
 from tfbert.logs import duration
 from tfbert.optimizer import warmup_steps
-from tfbert.schedule import Schedule
+from tfbert.schedule import Schedule, TrainingBatches
 
 
 def banner(
@@ -21,6 +21,7 @@ def banner(
     data: TaskData,
     train: EncodedExamples,
     schedule: Schedule,
+    batches: TrainingBatches,
     micro: int,
     policy: str,
     devices: str,
@@ -42,10 +43,11 @@ def banner(
         f"model      {config.model.model_name_or_path}, {num_parameters:,} parameters",
         f"data       {config.data.source}: train {len(train):,}{others}; {kind}",
         f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}; {cut:,} texts fill all "
-        f"{config.data.max_seq_length} and may be cut; batches are {config.data.batching.replace('_', ' ')}",
+        f"{config.data.max_seq_length} and may be cut",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
         f"{training.gradient_accumulation_steps} micro-batch{'es' * (training.gradient_accumulation_steps > 1)} "
         f"x {micro}",
+        f"batches    {batches.description}",
         f"updates    {schedule.total_steps:,} ({schedule.total_steps / schedule.steps_per_epoch:.4g} epochs of "
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
         f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
