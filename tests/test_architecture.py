@@ -19,7 +19,7 @@ FLOORS = [
     {"validation"},
     {"config"},
     {"logs", "output", "metrics", "gradients", "weights", "runtime", "strategy", "cluster", "preemption", "data"},
-    {"dropout", "optimizer", "losses", "model_files", "model", "schedule"},
+    {"dropout", "optimizer", "losses", "model_files", "model", "packed", "schedule"},
     {"finetuner"},
     {"checkpoint", "evaluate"},
     {"callbacks"},
@@ -106,10 +106,11 @@ def test_config_needs_the_standard_library_only(name):
     assert set(own_imports(f"tfbert/{name}.py")) <= {("errors",), ("validation",)}
 
 
-def test_plans_are_pure_numpy():
-    used = {module.split(".")[0] for module, _ in imports("tfbert/data/plan.py")} - STANDARD
+@pytest.mark.parametrize("name, others", [("plan", {("errors",)}), ("packing", {("data", "plan")})])
+def test_plans_are_pure_numpy(name, others):
+    used = {module.split(".")[0] for module, _ in imports(f"tfbert/data/{name}.py")} - STANDARD
     assert used == {"numpy", "tfbert"}
-    assert set(own_imports("tfbert/data/plan.py")) == {("errors",)}
+    assert set(own_imports(f"tfbert/data/{name}.py")) == others
 
 
 def test_gradients_need_tensorflow_alone():

@@ -81,6 +81,8 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("runtime", {"strategy": "tpu"}, "strategy"),
         ("runtime", {"mixed_precision_dtype": "bfloat16"}, "mixed_precision_dtype"),
         ("runtime", {"mixed_precision": True, "mixed_precision_dtype": "float8"}, "mixed_precision_dtype"),
+        ("runtime", {"max_compiled_shapes": 0, "xla": True}, "max_compiled_shapes"),
+        ("runtime", {"max_compiled_shapes": 4}, "xla"),
         ("runtime", {"seed": -1}, "seed"),
         ("runtime", {"seed": 2**31}, "seed"),
         ("output", {"eval_steps": -1}, "eval_steps"),

@@ -60,6 +60,7 @@ GIVEN = {
     "mixed_precision": ("true", True),
     "mixed_precision_dtype": ("bfloat16", "bfloat16"),
     "xla": ("true", True),
+    "max_compiled_shapes": ("4", 4),
     "seed": ("7", 7),
     "deterministic": ("true", True),
     "output_dir": ("somewhere", "somewhere"),
@@ -78,6 +79,7 @@ BESIDE = {
     "test_file": ["--train_file={file}"],
     "header": ["--text_column=0", "--label_column=1"],
     "mixed_precision_dtype": ["--mixed_precision"],
+    "max_compiled_shapes": ["--xla"],
 }
 
 
