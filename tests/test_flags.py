@@ -42,6 +42,7 @@ GIVEN = {
     "batching": ("padded", "padded"),
     "global_batch_size": ("48", 48),
     "gradient_accumulation_steps": ("3", 3),
+    "gradient_checkpointing": ("true", True),
     "num_train_epochs": ("1.5", 1.5),
     "max_steps": ("9", 9),
     "learning_rate": ("3e-5", 3e-5),

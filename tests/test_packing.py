@@ -1,4 +1,4 @@
-"""The plan of packed batches: each example once, equal counts and balanced tokens, no two on one place, little waste."""
+"""The plan of packed batches: each example once, equal counts, balanced tokens, a place of its own, little waste."""
 
 import itertools
 import pathlib

@@ -156,6 +156,8 @@ class TrainingConfig:
     """Examples of one update, over all replicas and micro-batches."""
     gradient_accumulation_steps: int = 1
     """Micro-batches that each replica's share of a global batch is split into, one after the other."""
+    gradient_checkpointing: bool = False
+    """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = None
     """Passes over the training data; may be a fraction. None: 3."""
     max_steps: int = 0

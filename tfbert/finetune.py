@@ -26,6 +26,7 @@ from tfbert.metrics import check_metric_name, default_metric
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
+from tfbert.recompute import recompute_layers
 from tfbert.schedule import plan_run, training_batches
 from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 from tfbert.summary import banner, summary, train_results
@@ -93,6 +94,8 @@ def finetune(config: Config) -> dict[str, float]:
             seed=config.runtime.seed,
             log=say,
         )
+    if training.gradient_checkpointing:
+        recompute_layers(classifier)
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
     train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
     schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)

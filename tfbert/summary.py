@@ -52,7 +52,8 @@ def banner(
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
         f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
         f"{warmup_steps(training, schedule.total_steps):,} updates of warm-up",
-        f"precision  {policy}{', XLA' * config.runtime.xla}",
+        f"precision  {policy}{', XLA' * config.runtime.xla}"
+        f"{', gradient checkpointing' * training.gradient_checkpointing}",
         f"devices    {devices}",
         f"output     {directory}",
     ]
