@@ -21,7 +21,7 @@ FLOORS = [
     {"logs", "output", "metrics", "gradients", "weights", "runtime", "strategy", "cluster", "preemption", "data"},
     {"dropout", "optimizer", "losses", "model_files", "model", "packed", "recompute", "schedule"},
     {"finetuner"},
-    {"checkpoint", "evaluate"},
+    {"checkpoint", "evaluate", "micro_batches"},
     {"callbacks"},
     {"summary"},
     {"finetune"},

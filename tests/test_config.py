@@ -56,6 +56,7 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("data", {"batching": "random"}, "batching"),
         ("training", {"global_batch_size": 0}, "global_batch_size"),
         ("training", {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
+        ("training", {"gradient_accumulation_steps": "many"}, "gradient_accumulation_steps"),
         ("training", {"max_skipped_steps": 0}, "max_skipped_steps"),
         ("training", {"max_steps": -1}, "max_steps"),
         ("training", {"warmup_steps": -1}, "warmup_steps"),
@@ -174,6 +175,8 @@ def test_json_round_trip_keeps_every_value(tmp_path):
         ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
         ('{"training": {"global_batch_size": null}}', "global_batch_size"),
         ('{"training": {"learning_rate": "fast"}}', "learning_rate"),
+        ('{"training": {"gradient_accumulation_steps": "many"}}', "gradient_accumulation_steps"),
+        ('{"training": {"gradient_accumulation_steps": 1.5}}', "gradient_accumulation_steps"),
         ('{"training": {"global_batch_size": 32.5}}', "global_batch_size"),
         ('{"runtime": {"xla": "no"}}', "xla"),
         ('{"runtime": {"seed": true}}', "seed"),
@@ -189,6 +192,14 @@ def test_json_round_trip_keeps_every_value(tmp_path):
 def test_bad_json_is_a_usage_error(text, match):
     with pytest.raises(UsageError, match=match):
         Config.from_json(text)
+
+
+def test_the_number_of_micro_batches_may_be_left_open():
+    config = Config(training=TrainingConfig(gradient_accumulation_steps="auto"))
+    assert config.training.is_auto and Config.from_json(config.to_json()) == config
+    found = config.accumulating(4)
+    assert found.training.gradient_accumulation_steps == 4 and not found.training.is_auto
+    assert found.accumulating("auto") == config
 
 
 def test_json_takes_an_integer_for_a_float():

@@ -252,3 +252,10 @@ def test_defining_twice_into_two_sets_of_flags_is_independent():
     other(["x"])
     assert flags.config_from_flags(one).runtime.seed == 5
     assert flags.config_from_flags(other).runtime.seed == 42
+
+
+def test_micro_batches_are_a_number_or_auto():
+    assert parse("--gradient_accumulation_steps=auto").training.gradient_accumulation_steps == "auto"
+    assert parse("--gradient_accumulation_steps=4").training.gradient_accumulation_steps == 4
+    with pytest.raises(absl_flags.IllegalFlagValueError, match="must be an integer or auto"):
+        parse("--gradient_accumulation_steps=many")

@@ -154,8 +154,9 @@ class TrainingConfig:
 
     global_batch_size: int = 32
     """Examples of one update, over all replicas and micro-batches."""
-    gradient_accumulation_steps: int = 1
-    """Micro-batches that each replica's share of a global batch is split into, one after the other."""
+    gradient_accumulation_steps: int | Literal["auto"] = 1
+    """Micro-batches that each replica's share of a global batch is split into, one after the other. `auto`: as few as
+    memory has room for, found once before training."""
     gradient_checkpointing: bool = False
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = None
@@ -185,12 +186,16 @@ class TrainingConfig:
     metric_for_best_model: str = ""
     """The evaluation metric that decides which weights are kept. Empty: accuracy, or pearson for regression."""
 
+    @property
+    def is_auto(self) -> bool:
+        """Whether the number of micro-batches is still to be found."""
+        return self.gradient_accumulation_steps == "auto"
+
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = []
         for name, least in (
             ("global_batch_size", 1),
-            ("gradient_accumulation_steps", 1),
             ("max_skipped_steps", 1),
             ("max_steps", 0),
             ("warmup_steps", 0),
@@ -199,6 +204,11 @@ class TrainingConfig:
             ("max_grad_norm", 0),
         ):
             out += at_least(name, getattr(self, name), least)
+        steps = self.gradient_accumulation_steps
+        if isinstance(steps, str) and steps != "auto":
+            out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
+        elif not self.is_auto:
+            out += at_least("gradient_accumulation_steps", steps, 1)
         for name in ("num_train_epochs", "learning_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -334,6 +344,10 @@ class Config:
             self.data if self.data.uses_files else dataclasses.replace(self.data, dataset=self.data.dataset or "demo")
         )
         return dataclasses.replace(self, training=training, data=data)
+
+    def accumulating(self, steps: int | Literal["auto"]) -> Config:
+        """The same run with that many micro-batches."""
+        return dataclasses.replace(self, training=dataclasses.replace(self.training, gradient_accumulation_steps=steps))
 
     def to_json(self) -> str:
         """The configuration as JSON text, one object a part."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
 from typing import Any
@@ -23,6 +24,7 @@ from tfbert.finetuner import FineTuner
 from tfbert.logs import RunLog
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
+from tfbert.micro_batches import find_accumulation
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus, StopRequest
@@ -54,18 +56,19 @@ def finetune(config: Config) -> dict[str, float]:
     """
     started = time.perf_counter()
     config = config.resolved()
-    training = config.training
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
     chief = is_chief(strategy)
     say = log.info if chief else log.debug
-    micro = micro_batch_size(
-        training.global_batch_size, strategy.num_replicas_in_sync, training.gradient_accumulation_steps
-    )
+    replicas = strategy.num_replicas_in_sync
     consensus = Consensus(strategy)
 
-    # What is there: an earlier start's checkpoint, the model's files, the data.
+    # What is there: an earlier start's choices and checkpoint, the model's files, the data.
     directory = output.choose(config)
+    config = output.as_begun(config, directory)
+    training = config.training
+    accumulation = 1 if training.is_auto else training.gradient_accumulation_steps
+    micro_batch_size(training.global_batch_size, replicas, accumulation)
     checkpoints = Checkpoints(
         directory / "checkpoints",
         is_writer=chief,
@@ -99,14 +102,14 @@ def finetune(config: Config) -> dict[str, float]:
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
     train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
     schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)
-    batches = training_batches(
-        config, train.tokens.lengths, schedule, num_micro_batches=training.global_batch_size // micro
+    batches_of = functools.partial(
+        training_batches, lengths=train.tokens.lengths, schedule=schedule, num_replicas=replicas
     )
     identity = identify(config, data, train, classifier.config)
     with strategy.scope():
         model = FineTuner(
             classifier,
-            gradient_accumulation_steps=training.gradient_accumulation_steps,
+            gradient_accumulation_steps=accumulation,
             max_grad_norm=training.max_grad_norm,
             jit_compile=config.runtime.xla,
             seed=config.runtime.seed,
@@ -123,13 +126,19 @@ def finetune(config: Config) -> dict[str, float]:
                 f"{schedule.total_steps}. Pass more --num_train_epochs or --max_steps, or --overwrite_output_dir."
             )
         checkpoints.restore(model, resumed)
+    if training.is_auto:
+        found = find_accumulation(
+            model, strategy, consensus, config, train, batches_of, pad_id=tokenizer.pad_id, log=say
+        )
+        config = config.accumulating(found)
+    batches = batches_of(config)
 
     # Everything given has been found usable: from here on files are written.
     if chief:
         output.prepare(directory, config, is_resumed=resumed is not None)
     devices = describe(strategy)
     size = classifier.num_parameters()
-    for line in banner(config, data, train, schedule, batches, micro, policy, devices, size, directory):
+    for line in banner(config, data, train, schedule, batches, replicas, policy, devices, size, directory):
         say(line)
     run_log = RunLog(
         directory if chief else None,
@@ -204,10 +213,13 @@ def find_checkpoint(config: Config, checkpoints: Checkpoints, consensus: Consens
     is_wanted = config.output.resume == "auto" and not config.output.overwrite_output_dir
     is_finished = (checkpoints.directory.parent / output.RESULTS).exists()
     found = checkpoints.newest_sound() if is_wanted and not is_finished else None
-    if not consensus.is_same(found.step if found else 0):
+    steps = config.training.gradient_accumulation_steps
+    seen = (found.step if found else 0, 0 if config.training.is_auto else steps)
+    if not all([consensus.is_same(number) for number in seen]):  # A list: every worker answers every question.
         raise RunError(
-            "All workers must see the same checkpoints. "
-            f"Received: {checkpoints.directory} with {f'step {found.step}' if found else 'none'} on this worker. "
+            "All workers must see the same checkpoints and run_config.json. "
+            f"Received: {checkpoints.directory} with {f'step {found.step}' if found else 'none'} and "
+            f"gradient_accumulation_steps={steps} on this worker. "
             "Put --output_dir on a file system that all workers share."
         )
     return found

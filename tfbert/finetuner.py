@@ -137,9 +137,18 @@ class FineTuner(keras.Model):
         self._trained = self.model.trainable_variables
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
-        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
+        self._trace_anew()
         with tf.init_scope():
             self.optimizer.build(self._trained)
+
+    def split_into(self, gradient_accumulation_steps: int) -> None:
+        """Changes the number of micro-batches; `create_variables` must have been called. Steps are traced anew."""
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._trace_anew()
+        self.train_function = None
+
+    def _trace_anew(self) -> None:
+        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""
@@ -149,13 +158,10 @@ class FineTuner(keras.Model):
         if self._dropout is None:
             self(inputs, training=False)
             self.create_variables()
-        padded = gradients.pad_rows((inputs, labels, weights), self.gradient_accumulation_steps)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
-        context = tf.distribute.get_replica_context()
         (total_rows,) = gradients.all_reduce_sum([rows])
         total_rows = tf.maximum(total_rows, 1.0)
-        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
-        grads, loss, predictions = self._local_gradients(*padded, total_rows, self.optimizer.iterations, replica)
+        grads, loss, predictions = self._own_gradients(inputs, labels, weights, total_rows)
         predictions = tf.nest.map_structure(lambda p: p[:num_rows], predictions)
 
         *grads, total_loss = gradients.all_reduce_sum([*grads, loss])
@@ -170,6 +176,25 @@ class FineTuner(keras.Model):
         self._loss_metric.update_state(tf.math.divide_no_nan(loss * total_rows, rows), sample_weight=rows)
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
+
+    def try_step(self, data: Any) -> tf.Tensor:
+        """Computes this replica's gradients and forgets them: what of a step needs memory according to how it is split.
+
+        Changes nothing and waits for no other replica, so that one of them can fail alone. Runs in a replica context.
+
+        Returns:
+            The gradients' global norm, float32 `[]`.
+        """
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        num_rows = _num_rows(labels)
+        weights = _row_weights(sample_weight, num_rows)
+        grads, _, _ = self._own_gradients(inputs, labels, weights, tf.cast(num_rows, tf.float32))
+        return tf.linalg.global_norm(grads)
+
+    def _own_gradients(self, inputs, labels, weights, total_rows):
+        padded = gradients.pad_rows((inputs, labels, weights), self.gradient_accumulation_steps)
+        replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
+        return self._local_gradients(*padded, total_rows, self.optimizer.iterations, replica)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Loss and compiled metrics of a batch, averaged over rows whose weight is above 0."""

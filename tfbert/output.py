@@ -26,6 +26,21 @@ def choose(config: Config) -> pathlib.Path:
     return pathlib.Path("runs") / f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
+def as_begun(config: Config, directory: pathlib.Path) -> Config:
+    """The run with what an earlier, unfinished start of it in `directory` found for `auto`; else unchanged.
+
+    So a run goes on with the micro-batches, and thus the dropout noise, that it began with.
+    """
+    is_wanted = config.output.resume == "auto" and not config.output.overwrite_output_dir
+    if not (config.training.is_auto and is_wanted) or (directory / RESULTS).exists():
+        return config
+    try:
+        begun = Config.from_json((directory / RUN_CONFIG).read_text(encoding="utf-8"))
+    except (OSError, UsageError, UnicodeDecodeError):
+        return config
+    return config.accumulating(begun.training.gradient_accumulation_steps)
+
+
 def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
     """Refuses a directory that a run cannot have, before any time is spent; changes nothing.
 

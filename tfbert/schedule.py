@@ -9,7 +9,7 @@ import numpy as np
 
 from tfbert.config import Config
 from tfbert.data.packing import PackedPlan, PackedShape, choose_packed_shape, plan_packed_epoch
-from tfbert.data.plan import BatchPlan, exact_widths, few_widths, plan_epoch, steps_per_epoch
+from tfbert.data.plan import BatchPlan, exact_widths, few_widths, micro_batch_size, plan_epoch, steps_per_epoch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,20 +70,23 @@ class TrainingBatches:
     description: str
 
 
-def training_batches(
-    config: Config, lengths: np.ndarray, schedule: Schedule, *, num_micro_batches: int
-) -> TrainingBatches:
+def training_batches(config: Config, lengths: np.ndarray, schedule: Schedule, *, num_replicas: int) -> TrainingBatches:
     """Settles the batches of a run.
 
     Args:
         config: Batching, seed, batch size, XLA.
         lengths: int `[num_examples]`, tokens of each training example.
         schedule: The run in updates.
-        num_micro_batches: Those of a global batch: replicas x gradient accumulation steps. Only the shape of packed
-            batches depends on it, never which examples they hold.
+        num_replicas: Those of all workers. Only the shape of packed batches depends on it and on the micro-batches,
+            never which examples they hold.
+
+    Raises:
+        UsageError: if the global batch does not split evenly.
     """
+    accumulation = config.training.gradient_accumulation_steps
+    micro_batch_size(config.training.global_batch_size, num_replicas, accumulation)
     settle = _packed if config.data.batching == "packed" else _one_a_row
-    plan, shape, description = settle(config, lengths, schedule, num_micro_batches)
+    plan, shape, description = settle(config, lengths, schedule, num_replicas * accumulation)
 
     def plans() -> Iterator[BatchPlan | PackedPlan]:
         step = schedule.first_step

@@ -9,6 +9,7 @@ import numpy as np
 from tfbert.callbacks import Progress, eval_prefix
 from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples
+from tfbert.data.plan import micro_batch_size
 from tfbert.data.sources import TaskData
 from tfbert.finetuner import FineTuner
 from tfbert.logs import duration
@@ -22,7 +23,7 @@ def banner(
     train: EncodedExamples,
     schedule: Schedule,
     batches: TrainingBatches,
-    micro: int,
+    replicas: int,
     policy: str,
     devices: str,
     num_parameters: int,
@@ -31,7 +32,8 @@ def banner(
     """What is about to run, a line each."""
     training = config.training
     lengths = train.tokens.lengths
-    replicas = training.global_batch_size // (micro * training.gradient_accumulation_steps)
+    steps = training.gradient_accumulation_steps
+    micro = micro_batch_size(training.global_batch_size, replicas, steps)
     cut = int((lengths == config.data.max_seq_length).sum())
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
     if data.test is not None:
@@ -45,8 +47,7 @@ def banner(
         f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}; {cut:,} texts fill all "
         f"{config.data.max_seq_length} and may be cut",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
-        f"{training.gradient_accumulation_steps} micro-batch{'es' * (training.gradient_accumulation_steps > 1)} "
-        f"x {micro}",
+        f"{steps} micro-batch{'es' * (steps > 1)} x {micro}",
         f"batches    {batches.description}",
         f"updates    {schedule.total_steps:,} ({schedule.total_steps / schedule.steps_per_epoch:.4g} epochs of "
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
