@@ -19,7 +19,7 @@ FLOORS = [
     {"validation"},
     {"config"},
     {"logs", "output", "metrics", "gradients", "weights", "runtime", "strategy", "cluster", "preemption", "data"},
-    {"dropout", "optimizer", "losses", "model_files", "model", "packed", "recompute", "schedule"},
+    {"dropout", "gelu", "optimizer", "losses", "model_files", "model", "packed", "recompute", "schedule"},
     {"finetuner"},
     {"checkpoint", "evaluate", "micro_batches"},
     {"callbacks"},

@@ -21,6 +21,7 @@ from tfbert.data.tokenizer import BertTokenizer
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
 from tfbert.finetuner import FineTuner
+from tfbert.gelu import use_own_gelu
 from tfbert.logs import RunLog
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
@@ -97,6 +98,7 @@ def finetune(config: Config) -> dict[str, float]:
             seed=config.runtime.seed,
             log=say,
         )
+    use_own_gelu(classifier)
     if training.gradient_checkpointing:
         recompute_layers(classifier)
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
