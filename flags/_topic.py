@@ -50,14 +50,35 @@ def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) ->
     return dataclasses.replace(base, **changes)
 
 
+class _IntegerOrWord(flags.ArgumentParser):
+    """Parses an integer, or one of a few words."""
+
+    def __init__(self, words: list[str]):
+        self._words = words
+
+    def parse(self, argument: str | int) -> str | int:
+        if argument in self._words or isinstance(argument, int):
+            return argument
+        try:
+            return int(argument)
+        except ValueError:
+            raise ValueError(f"must be an integer or {' or '.join(self._words)}") from None
+
+    def flag_type(self) -> str:
+        return f"integer or {' or '.join(self._words)}"
+
+
 def _define(name: str, default: Any, kind: Any, doc: str, values: flags.FlagValues) -> None:
     members = [m for m in (get_args(kind) or (kind,)) if m is not type(None)]
     if kind is bool:
         flags.DEFINE_boolean(name, default, doc, flag_values=values)
     elif get_origin(kind) is Literal:
         flags.DEFINE_enum(name, default, list(members), doc, flag_values=values)
-    elif members == [int]:
+    elif kind is int or members == [int]:
         flags.DEFINE_integer(name, default, doc, flag_values=values)
+    elif int in members and get_origin(kind) is not tuple:  # Or a word.
+        parser = _IntegerOrWord([word for member in members for word in get_args(member)])
+        flags.DEFINE(parser, name, default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
     elif members == [float]:
         flags.DEFINE_float(name, default, doc, flag_values=values)
     elif kind is str:

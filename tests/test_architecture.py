@@ -37,11 +37,11 @@ FLOORS = [
     },
     {"flops", "step_clock", "data_clock", "step_marks"},
     {"step_split"},
-    {"dropout", "optimizer", "losses", "model_files", "model", "schedule"},
+    {"dropout", "gelu", "optimizer", "losses", "model_files", "model", "packed", "recompute", "schedule"},
     {"finetuner"},
-    {"checkpoint", "evaluate", "fine_tuned", "prediction_files", "prediction_texts"},
+    {"checkpoint", "evaluate", "micro_batches", "fine_tuned", "prediction_files", "prediction_texts"},
     {"callbacks"},
-    {"profiling"},
+    {"profiling", "prepare"},
     {"summary", "model_card", "report", "evaluation"},
     {"finetune", "predict", "export"},
     {"benchmark"},
@@ -131,10 +131,11 @@ def test_config_needs_the_standard_library_only(name):
     }
 
 
-def test_plans_are_pure_numpy():
-    used = {module.split(".")[0] for module, _ in imports("tfbert/data/plan.py")} - STANDARD
+@pytest.mark.parametrize("name, others", [("plan", {("errors",)}), ("packing", {("data", "plan")})])
+def test_plans_are_pure_numpy(name, others):
+    used = {module.split(".")[0] for module, _ in imports(f"tfbert/data/{name}.py")} - STANDARD
     assert used == {"numpy", "tfbert"}
-    assert set(own_imports("tfbert/data/plan.py")) == {("errors",)}
+    assert set(own_imports(f"tfbert/data/{name}.py")) == others
 
 
 def test_gradients_need_tensorflow_alone():

@@ -62,6 +62,7 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("data", {"batching": "random"}, "batching"),
         ("training", {"global_batch_size": 0}, "global_batch_size"),
         ("training", {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
+        ("training", {"gradient_accumulation_steps": "many"}, "gradient_accumulation_steps"),
         ("training", {"max_skipped_steps": 0}, "max_skipped_steps"),
         ("training", {"max_steps": -1}, "max_steps"),
         ("training", {"warmup_steps": -1}, "warmup_steps"),
@@ -87,6 +88,8 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("runtime", {"strategy": "tpu"}, "strategy"),
         ("runtime", {"mixed_precision_dtype": "bfloat16"}, "mixed_precision_dtype"),
         ("runtime", {"mixed_precision": True, "mixed_precision_dtype": "float8"}, "mixed_precision_dtype"),
+        ("runtime", {"max_compiled_shapes": 0, "xla": True}, "max_compiled_shapes"),
+        ("runtime", {"max_compiled_shapes": 4}, "xla"),
         ("runtime", {"seed": -1}, "seed"),
         ("runtime", {"seed": 2**31}, "seed"),
         ("output", {"eval_steps": -1}, "eval_steps"),
@@ -183,6 +186,8 @@ def test_json_round_trip_keeps_every_value(tmp_path):
         ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
         ('{"training": {"global_batch_size": null}}', "global_batch_size"),
         ('{"training": {"learning_rate": "fast"}}', "learning_rate"),
+        ('{"training": {"gradient_accumulation_steps": "many"}}', "gradient_accumulation_steps"),
+        ('{"training": {"gradient_accumulation_steps": 1.5}}', "gradient_accumulation_steps"),
         ('{"training": {"global_batch_size": 32.5}}', "global_batch_size"),
         ('{"runtime": {"xla": "no"}}', "xla"),
         ('{"runtime": {"seed": true}}', "seed"),
@@ -198,6 +203,14 @@ def test_json_round_trip_keeps_every_value(tmp_path):
 def test_bad_json_is_a_usage_error(text, match):
     with pytest.raises(UsageError, match=match):
         Config.from_json(text)
+
+
+def test_the_number_of_micro_batches_may_be_left_open():
+    config = Config(training=TrainingConfig(gradient_accumulation_steps="auto"))
+    assert config.training.is_auto and Config.from_json(config.to_json()) == config
+    found = config.accumulating(4)
+    assert found.training.gradient_accumulation_steps == 4 and not found.training.is_auto
+    assert found.accumulating("auto") == config
 
 
 def test_json_takes_an_integer_for_a_float():

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.models import random_batch, tiny_bert
-from tfbert.dropout import KeyedDropout, drop, noise_key
+from tfbert.dropout import KeyedDropout, drop, noise_key, same_noise
 
 
 def key(seed=1, step=2, replica=0, micro_batch=0):
@@ -74,6 +74,12 @@ def test_a_key_depends_on_each_of_its_parts():
     assert len(keys) == 81
 
 
+def test_keys_are_the_same_under_xla():
+    compiled = tf.function(lambda step: noise_key(3, step, tf.constant(1), tf.constant(2)), jit_compile=True)
+    step = tf.constant(5, tf.int64)
+    np.testing.assert_array_equal(compiled(step), noise_key(3, step, tf.constant(1), tf.constant(2)))
+
+
 def layers():
     return [
         keras.layers.Dropout(0.5),
@@ -117,6 +123,25 @@ def test_layers_draw_different_noise():
     with KeyedDropout(model).keyed(key()):
         one, other = model(tf.ones([1, 1000]), training=True)
     assert 0.4 < np.mean(one.numpy() == other.numpy()) < 0.6
+
+
+def test_the_same_noise_can_be_drawn_again_later():
+    model = keras.Sequential([keras.layers.Input([100]), keras.layers.Dropout(0.5)])
+    dropout, layer = KeyedDropout(model), model.layers[-1]
+    assert same_noise(layer) is None, "noise that is not keyed cannot be drawn again"
+    with dropout.keyed(key()):
+        first, again = model(tf.ones([1, 100]), training=True), same_noise(layer)
+    with dropout.keyed(key(step=9)):
+        other = model(tf.ones([1, 100]), training=True)
+        with again():
+            inner = model(tf.ones([1, 100]), training=True)
+        after = model(tf.ones([1, 100]), training=True)
+    with again():
+        outer = model(tf.ones([1, 100]), training=True)
+    np.testing.assert_array_equal(inner, first)
+    np.testing.assert_array_equal(outer, first)
+    np.testing.assert_array_equal(after, other)
+    assert (first != other).numpy().any()
 
 
 def test_without_a_key_the_layers_are_keras_own():

@@ -48,6 +48,7 @@ GIVEN = {
     "batching": ("padded", "padded"),
     "global_batch_size": ("48", 48),
     "gradient_accumulation_steps": ("3", 3),
+    "gradient_checkpointing": ("true", True),
     "num_train_epochs": ("1.5", 1.5),
     "max_steps": ("9", 9),
     "learning_rate": ("3e-5", 3e-5),
@@ -66,6 +67,7 @@ GIVEN = {
     "mixed_precision": ("true", True),
     "mixed_precision_dtype": ("bfloat16", "bfloat16"),
     "xla": ("true", True),
+    "max_compiled_shapes": ("4", 4),
     "seed": ("7", 7),
     "deterministic": ("true", True),
     "output_dir": ("somewhere", "somewhere"),
@@ -116,6 +118,7 @@ BESIDE = {
     "test_file": ["--train_file={file}"],
     "header": ["--text_column=0", "--label_column=1"],
     "mixed_precision_dtype": ["--mixed_precision"],
+    "max_compiled_shapes": ["--xla"],
 }
 
 
@@ -287,3 +290,10 @@ def test_defining_twice_into_two_sets_of_flags_is_independent():
     other(["x"])
     assert flags.config_from_flags(one).runtime.seed == 5
     assert flags.config_from_flags(other).runtime.seed == 42
+
+
+def test_micro_batches_are_a_number_or_auto():
+    assert parse("--gradient_accumulation_steps=auto").training.gradient_accumulation_steps == "auto"
+    assert parse("--gradient_accumulation_steps=4").training.gradient_accumulation_steps == 4
+    with pytest.raises(absl_flags.IllegalFlagValueError, match="must be an integer or auto"):
+        parse("--gradient_accumulation_steps=many")

@@ -98,7 +98,7 @@ def test_float16_gradients_are_summed_without_rounding_to_float16():
 @pytest.mark.parametrize("rows, multiple, expected", [(5, 4, 8), (4, 4, 4), (0, 3, 3), (0, 1, 1), (7, 1, 7), (1, 4, 4)])
 def test_pad_rows_fills_with_zeros(rows, multiple, expected):
     structure = {"a": tf.ones([rows, 2, 3]), "b": (tf.fill([rows], 7), tf.fill([rows], True))}
-    padded = pad_rows(structure, tf.constant(rows), multiple)
+    padded = pad_rows(structure, multiple)
     for before, after in zip(tf.nest.flatten(structure), tf.nest.flatten(padded), strict=True):
         assert after.shape[0] == expected and after.dtype == before.dtype
         np.testing.assert_array_equal(after[:rows], before)
@@ -108,15 +108,21 @@ def test_pad_rows_fills_with_zeros(rows, multiple, expected):
 def test_pad_rows_keeps_what_is_known_of_the_shape():
     @tf.function(input_signature=[tf.TensorSpec([None, 3, None])])
     def pad(tensor):
-        padded = pad_rows(tensor, tf.shape(tensor)[0], 2)
+        padded = pad_rows(tensor, 2)
         assert padded.shape.as_list() == [None, 3, None]
         return padded
 
     assert pad(tf.ones([3, 3, 5])).shape == (4, 3, 5)
 
 
+def test_pad_rows_takes_tensors_of_different_rows():
+    short, long = pad_rows((tf.ones([3]), tf.ones([5, 2])), 4)
+    np.testing.assert_array_equal(short, [1, 1, 1, 0])
+    np.testing.assert_array_equal(long[:, 0], [1] * 5 + [0] * 3)
+
+
 def test_pad_rows_takes_texts():
-    padded = pad_rows(tf.constant(["a", "b", "c"]), tf.constant(3), 2)
+    padded = pad_rows(tf.constant(["a", "b", "c"]), 2)
     assert padded.numpy().tolist() == [b"a", b"b", b"c", b""]
 
 

@@ -24,7 +24,7 @@ _CHOICES = {
     "benchmark_passes": PASSES,
     "benchmark_precisions": PRECISIONS,
     "benchmark_xla": ("off", "on"),
-    "benchmark_batching": ("length_grouped", "padded"),
+    "benchmark_batching": ("length_grouped", "padded", "packed"),
 }
 
 
@@ -50,7 +50,7 @@ class BenchmarkConfig:
     benchmark_seq_lengths: tuple[int, ...] = ()
     """Axis: longest input in tokens."""
     benchmark_batching: tuple[str, ...] = ()
-    """Axis: length_grouped, padded."""
+    """Axis: length_grouped, padded, packed."""
     benchmark_steps: int = 50
     """Updates that a training row measures."""
     benchmark_warmup_steps: int = 10

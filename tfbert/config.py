@@ -17,7 +17,7 @@ from tfbert.mode_config import ExportConfig, HubConfig, Mode, PredictConfig, mod
 from tfbert.validation import at_least, choice_problems, one_of, part_from_dict, refuse_unknown
 
 Task = Literal["auto", "classification", "regression"]
-Batching = Literal["length_grouped", "padded"]
+Batching = Literal["length_grouped", "padded", "packed"]
 LrSchedule = Literal["linear", "cosine", "constant"]
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
@@ -26,6 +26,7 @@ MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
 
 SCRATCH_PREFIX = "scratch/"
 SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+MAX_COMPILED_SHAPES = 6
 CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
 
@@ -95,7 +96,8 @@ class DataConfig:
     """Evaluate on this many examples of each evaluation set, drawn likewise. 0: all."""
     batching: Batching = "length_grouped"
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
-    pads every batch to `max_seq_length`."""
+    pads every batch to `max_seq_length`; `packed` puts several texts, which see nothing of each other, in one row:
+    every update has the same shape, almost without padding."""
 
     @property
     def uses_files(self) -> bool:
@@ -155,8 +157,11 @@ class TrainingConfig:
 
     global_batch_size: int = 32
     """Examples of one update, over all replicas and micro-batches."""
-    gradient_accumulation_steps: int = 1
-    """Micro-batches that each replica's share of a global batch is split into, one after the other."""
+    gradient_accumulation_steps: int | Literal["auto"] = 1
+    """Micro-batches that each replica's share of a global batch is split into, one after the other. `auto`: as few as
+    memory has room for, found once before training."""
+    gradient_checkpointing: bool = False
+    """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = None
     """Passes over the training data; may be a fraction. None: 3."""
     max_steps: int = 0
@@ -185,12 +190,16 @@ class TrainingConfig:
     """The evaluation metric that decides which weights are kept. Empty: accuracy, or pearson for regression; GLUE's
     own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
 
+    @property
+    def is_auto(self) -> bool:
+        """Whether the number of micro-batches is still to be found."""
+        return self.gradient_accumulation_steps == "auto"
+
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = []
         for name, least in (
             ("global_batch_size", 1),
-            ("gradient_accumulation_steps", 1),
             ("max_skipped_steps", 1),
             ("max_steps", 0),
             ("warmup_steps", 0),
@@ -199,6 +208,11 @@ class TrainingConfig:
             ("max_grad_norm", 0),
         ):
             out += at_least(name, getattr(self, name), least)
+        steps = self.gradient_accumulation_steps
+        if isinstance(steps, str) and steps != "auto":
+            out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
+        elif not self.is_auto:
+            out += at_least("gradient_accumulation_steps", steps, 1)
         for name in ("num_train_epochs", "learning_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -239,6 +253,8 @@ class RuntimeConfig:
     """Rows that each replica evaluates or predicts at a time."""
     xla: bool = False
     """Compile each replica's forward and backward pass with XLA."""
+    max_compiled_shapes: int = MAX_COMPILED_SHAPES
+    """With `xla`, batches are padded to this many widths at most, chosen from the data: each is compiled once."""
     seed: int = 42
     """Decides initial weights, data order and dropout."""
     deterministic: bool = False
@@ -247,8 +263,13 @@ class RuntimeConfig:
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = at_least("num_replicas", self.num_replicas, 0)
-        for name in ("cluster_timeout_seconds", "per_device_eval_batch_size"):
+        for name in ("cluster_timeout_seconds", "per_device_eval_batch_size", "max_compiled_shapes"):
             out += at_least(name, getattr(self, name), 1)
+        if self.max_compiled_shapes != MAX_COMPILED_SHAPES and not self.xla:
+            out.append(
+                "max_compiled_shapes takes effect with xla only. "
+                f"Received: max_compiled_shapes={self.max_compiled_shapes}. Add --xla."
+            )
         if self.strategy == "one_device" and self.num_replicas > 1:
             out.append(
                 "one_device has one replica. "
@@ -351,6 +372,10 @@ class Config:
             max_seq_length=self.data.max_seq_length or 128,
         )
         return dataclasses.replace(self, training=training, data=data)
+
+    def accumulating(self, steps: int | Literal["auto"]) -> Config:
+        """The same run with that many micro-batches."""
+        return dataclasses.replace(self, training=dataclasses.replace(self.training, gradient_accumulation_steps=steps))
 
     def to_json(self) -> str:
         """The configuration as JSON text, one object a part."""

@@ -8,7 +8,8 @@ a stateless Philox stream (Salmon et al. 2011) keyed by what the noise belongs t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 import tf_keras as keras
@@ -23,6 +24,14 @@ class _Noise:
     def __init__(self):
         self.key: tf.Tensor | None = None
 
+    @contextlib.contextmanager
+    def set_to(self, key: tf.Tensor | None) -> Iterator[None]:
+        before, self.key = self.key, key
+        try:
+            yield
+        finally:
+            self.key = before
+
 
 class _KeyedGenerator(RandomGenerator):
     """What a random layer draws from: keyed while a key is set, else the generator the layer came with."""
@@ -34,7 +43,7 @@ class _KeyedGenerator(RandomGenerator):
         self._original = original
 
     def make_seed_for_stateless_op(self) -> tf.Tensor:
-        return tf.random.experimental.stateless_fold_in(self._noise.key, self._layer_index)
+        return _fold_in(self._noise.key, self._layer_index)
 
     def random_normal(self, *args, **kwargs):
         return self._delegate("random_normal", *args, **kwargs)
@@ -74,14 +83,22 @@ class KeyedDropout:
                 # Keras would track the assignment as a child of the layer and save it.
                 object.__setattr__(layer, "_random_generator", _KeyedGenerator(self._noise, index, generator))
 
-    @contextlib.contextmanager
-    def keyed(self, key: tf.Tensor) -> Iterator[None]:
+    def keyed(self, key: tf.Tensor) -> contextlib.AbstractContextManager[None]:
         """While active, what is traced draws its noise from `key`, an int32 `[2]` tensor of the graph being traced."""
-        self._noise.key = key
-        try:
-            yield
-        finally:
-            self._noise.key = None
+        return self._noise.set_to(key)
+
+
+def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
+    """For recomputing what a layer computes now: makes contexts in which it draws the noise that it draws now.
+
+    Returns:
+        None where its noise is not keyed now, so that it could not be drawn again.
+    """
+    for part in layer._flatten_layers():
+        generator = getattr(part, "_random_generator", None)
+        if isinstance(generator, _KeyedGenerator) and generator._noise.key is not None:
+            return functools.partial(generator._noise.set_to, generator._noise.key)
+    return None
 
 
 def noise_key(seed: int, step: tf.Tensor, replica: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:
@@ -97,8 +114,12 @@ def noise_key(seed: int, step: tf.Tensor, replica: tf.Tensor, micro_batch: tf.Te
         int32 `[2]`.
     """
     key = tf.stack([tf.cast(seed, tf.int32), tf.cast(step, tf.int32)])
-    key = tf.random.experimental.stateless_fold_in(key, tf.cast(replica, tf.int32))
-    return tf.random.experimental.stateless_fold_in(key, micro_batch)
+    return _fold_in(_fold_in(key, tf.cast(replica, tf.int32)), micro_batch)
+
+
+def _fold_in(key: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
+    # By default TensorFlow takes another generator under XLA and on some devices.
+    return tf.random.experimental.stateless_fold_in(key, data, alg="philox")
 
 
 def drop(inputs: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:

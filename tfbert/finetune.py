@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert import __version__, hub, output, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
-from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
 from tfbert.config import Config
-from tfbert.data.pipeline import EncodedExamples, distribute_batches
-from tfbert.data.plan import micro_batch_size
-from tfbert.data.sources import Examples, TaskData, load_data
-from tfbert.data.tokenizer import BertTokenizer
+from tfbert.data.pipeline import distribute_batches
 from tfbert.data_clock import DataClock
-from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
-from tfbert.fine_tuned import record_inputs
-from tfbert.finetuner import FineTuner
-from tfbert.glue import decisive_metric
 from tfbert.logs import RunLog
-from tfbert.losses import build_loss
-from tfbert.metrics import check_metric_name, default_metric
-from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
+from tfbert.model import save_pretrained
 from tfbert.model_card import model_card
-from tfbert.optimizer import build_optimizer
-from tfbert.preemption import Consensus, StopRequest
+from tfbert.preemption import StopRequest
+from tfbert.prepare import Run, prepare
 from tfbert.profiling import Profile
 from tfbert.report.at_end import report_at_end
-from tfbert.schedule import plan_run, planned_steps, training_plans
+from tfbert.schedule import planned_steps
 from tfbert.step_clock import StepClock
-from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
+from tfbert.strategy import build_strategy, describe, peer_failures_as_run_errors
 from tfbert.summary import banner, summary, train_results
 from tfbert.weights import set_weights_dict
 
@@ -63,236 +51,113 @@ def finetune(config: Config) -> dict[str, float]:
     config = config.resolved()
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
+    if finished := output.finished_before_restart(config):
+        return finished
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
     with peer_failures_as_run_errors():
-        return _finetune(config, policy, strategy, started)
+        return train(prepare(config, strategy), policy, started)
 
 
-def _finetune(config: Config, policy: str, strategy: tf.distribute.Strategy, started: float) -> dict[str, float]:
-    training = config.training
-    chief = is_chief(strategy)
-    say = log.info if chief else log.debug
-    micro = micro_batch_size(
-        training.global_batch_size, strategy.num_replicas_in_sync, training.gradient_accumulation_steps
-    )
-    consensus = Consensus(strategy)
+def train(run: Run, policy: str, started: float) -> dict[str, float]:
+    """Trains what has been prepared; see `finetune`.
 
-    # What is there: an earlier start's checkpoint, the model's files, the data.
-    directory = output.choose(config)
-    if output.is_of_this_launch(directory) and (directory / output.RESULTS).exists():
-        say(f"{directory} holds this run, finished before the restart")
-        return output.read_results(directory)
-    checkpoints = Checkpoints(
-        directory / "checkpoints",
-        is_writer=chief,
-        keep=config.output.save_total_limit,
-        save_model=lambda path: save_pretrained(classifier, tokenizer, path),
-    )
-    resumed = find_checkpoint(config, checkpoints, consensus)
-    if chief:
-        output.check(directory, config, can_resume=resumed is not None)
-        if config.hub.push_to_hub:
-            hub.check_login()
-    model_files = resolve_model(config.model)
-    data = load_data(config.data)
-    metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or default_metric(data.task)
-    check_metric_name(metric, data.task, len(data.label_names))
-
-    # The model and its inputs.
-    texts = data.train.text + (data.train.text_pair or [])
-    tokenizer = load_tokenizer(config.model, model_files, training_texts=texts, log=say)
-    with strategy.scope():
-        classifier = build_model(
-            config.model,
-            model_files,
-            tokenizer=tokenizer,
-            label_names=data.label_names,
-            task=data.task,
-            max_seq_length=config.data.max_seq_length,
-            seed=config.runtime.seed,
-            log=say,
-        )
-    pair = data.train.text_pair is not None
-    record_inputs(classifier.config, num_texts=1 + pair, max_seq_length=config.data.max_seq_length)
-    weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
-    train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
-    schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)
-    identity = identify(config, data, train, classifier.config)
-    with strategy.scope():
-        model = FineTuner(
-            classifier,
-            gradient_accumulation_steps=training.gradient_accumulation_steps,
-            max_grad_norm=training.max_grad_norm,
-            jit_compile=config.runtime.xla,
-            seed=config.runtime.seed,
-        )
-        optimizer = build_optimizer(training, schedule.total_steps)
-        model.compile(optimizer=optimizer, loss=build_loss(data.task, training.label_smoothing))
-        model.create_variables()
-    if resumed:
-        check_identity(resumed.identity, identity, checkpoints.directory)
-        if resumed.step >= schedule.total_steps:
-            raise UsageError(
-                f"A run goes on towards its last update. Received: {checkpoints.directory} at step {resumed.step} of "
-                f"{schedule.total_steps}. Pass more --num_train_epochs or --max_steps, or --overwrite_output_dir."
-            )
-        checkpoints.restore(model, resumed)
-
-    # Everything given has been found usable: from here on files are written.
-    if chief:
-        output.prepare(directory, config, is_resumed=resumed is not None)
-    devices = describe(strategy)
-    for line in banner(config, data, train, schedule, micro, policy, devices, classifier.num_parameters(), directory):
-        say(line)
+    Args:
+        run: The run.
+        policy: The precision policy's name.
+        started: When its preparation began, on `time.perf_counter`.
+    """
+    config, schedule, model = run.config, run.schedule, run.model
+    if run.chief:
+        output.prepare(run.directory, config, is_resumed=run.resumed is not None)
+    devices = describe(run.strategy)
+    for line in banner(run, policy, devices):
+        run.say(line)
     run_log = RunLog(
-        directory if chief else None,
+        run.directory if run.chief else None,
         total_steps=schedule.total_steps,
         first_step=schedule.first_step,
         tensorboard=config.output.tensorboard,
     )
-    rows = config.runtime.per_device_eval_batch_size
-    predictor = Predictor(model, strategy, pad_id=tokenizer.pad_id, rows_per_replica=rows)
-    plans = training_plans(config, train.tokens.lengths, schedule)
-    with strategy.scope():
+    predictor = Predictor(
+        model, run.strategy, pad_id=run.tokenizer.pad_id, rows_per_replica=config.runtime.per_device_eval_batch_size
+    )
+    with run.strategy.scope():
         data_clock = DataClock()
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
     data_clock.attach(model)
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
-        planned_steps(plans(), train.tokens.lengths),
+        planned_steps(run.batches.plans(), run.train.tokens.lengths),
         warm_up=min(config.output.logging_steps, steps // 2),
         compiles_widths=config.runtime.xla,
     )
     progress = Progress(schedule, run_log, step_clock, data_clock)
-    callbacks = [progress, StopWhenDiverged(schedule, limit=training.max_skipped_steps)]
+    callbacks = [progress, StopWhenDiverged(schedule, limit=config.training.max_skipped_steps)]
     evaluation = None
-    if data.validation:
+    if run.data.validation:
         evaluation = Evaluate(
             schedule,
             run_log,
             progress,
             predictor=predictor,
-            sets={n: encode(tokenizer, part, config.data.max_seq_length) for n, part in data.validation.items()},
-            task=data.task,
-            metric=metric,
-            patience=training.early_stopping_patience,
-            checkpoints=checkpoints,
+            sets={name: run.encode(part) for name, part in run.data.validation.items()},
+            task=run.data.task,
+            metric=run.metric,
+            patience=config.training.early_stopping_patience,
+            checkpoints=run.checkpoints,
         )
         callbacks.append(evaluation)
-        if resumed:
-            evaluation.restore(resumed)
+        if run.resumed:
+            evaluation.restore(run.resumed)
     stop = StopRequest()
     saving = Save(
         schedule,
-        checkpoints,
+        run.checkpoints,
         every=config.output.save_steps,
         evaluation=evaluation,
-        identity=identity,
+        identity=run.identity,
         progress=progress,
-        is_stopping=lambda: consensus.any(stop.is_set),
-        ask_every=STEPS_BETWEEN_QUESTIONS if consensus.has_peers else 1,
+        is_stopping=lambda: run.consensus.any(stop.is_set),
+        ask_every=STEPS_BETWEEN_QUESTIONS if run.consensus.has_peers else 1,
     )
     callbacks.append(saving)
     profile = None
-    if config.output.profile_steps and chief:
-        profile = Profile(schedule, config.output.profile_steps, directory / "profile", step_clock)
+    if config.output.profile_steps and run.chief:
+        profile = Profile(schedule, config.output.profile_steps, run.directory / "profile", step_clock)
         callbacks.append(profile)
 
-    batches = distribute_batches(strategy, train, plans, pad_id=tokenizer.pad_id)
-    say(f"ready after {time.perf_counter() - started:.1f} s")
+    dataset = distribute_batches(
+        run.strategy, run.train, run.batches.plans, pad_id=run.tokenizer.pad_id, shape=run.batches.shape
+    )
+    run.say(f"ready after {time.perf_counter() - started:.1f} s")
     began = time.perf_counter()
     try:
         with stop.listening():
-            model.fit(batches, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+            model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     finally:
         run_log.close()
     seconds = time.perf_counter() - began
-    results = train_results(model, progress, schedule, seconds, classifier.config, strategy.num_replicas_in_sync)
+    replicas = run.strategy.num_replicas_in_sync
+    results = train_results(model, progress, schedule, seconds, run.classifier.config, replicas)
 
     logits = None
     if evaluation is not None:
-        set_weights_dict(classifier, evaluation.best_weights)
+        set_weights_dict(run.classifier, evaluation.best_weights)
         logits = evaluation.kept_logits()
         results |= evaluation.best | {"best_step": evaluation.best_step}
-    if data.test is not None:
-        results |= evaluate(predictor, encode(tokenizer, data.test, config.data.max_seq_length), data.task, "test")
+    if run.data.test is not None:
+        results |= evaluate(predictor, run.encode(run.data.test), run.data.task, "test")
     if saving.seconds:
         results["checkpoint_seconds"] = round(float(np.mean(saving.seconds)), 3)
-    if chief:
-        save_pretrained(classifier, tokenizer, directory)
-        output.write_text(directory / output.CARD, model_card(config, data, results, version=__version__))
-        output.write_json(directory / output.RESULTS, results)
-        facts = {"devices": devices, "precision": policy, "parameters": classifier.num_parameters()}
+    if run.chief:
+        save_pretrained(run.classifier, run.tokenizer, run.directory)
+        output.write_text(run.directory / output.CARD, model_card(config, run.data, results, version=__version__))
+        output.write_json(run.directory / output.RESULTS, results)
+        facts = {"devices": devices, "precision": policy, "parameters": run.classifier.num_parameters()}
         facts |= {"profile": profile.facts() if profile else None}
-        report_at_end(directory, facts, data, logits)
-    for line in summary(results, directory):
-        say(line)
-    if chief and config.hub.push_to_hub:
-        say(f"uploaded to {hub.push(directory, config.hub)}")
+        report_at_end(run.directory, facts, run.data, logits)
+    for line in summary(results, run.directory):
+        run.say(line)
+    if run.chief and config.hub.push_to_hub:
+        run.say(f"uploaded to {hub.push(run.directory, config.hub)}")
     return results
-
-
-def find_checkpoint(config: Config, checkpoints: Checkpoints, consensus: Consensus) -> RunState | None:
-    """The state to go on from; None to start at the beginning.
-
-    Raises:
-        RunError: where workers see different checkpoints: they must share the output directory.
-    """
-    directory = checkpoints.directory.parent
-    asked = config.output.resume == "auto" and not config.output.overwrite_output_dir
-    is_wanted = asked or output.is_of_this_launch(directory)
-    is_finished = (directory / output.RESULTS).exists()
-    found = checkpoints.newest_sound() if is_wanted and not is_finished else None
-    if not consensus.is_same(found.step if found else 0):
-        raise RunError(
-            "All workers must see the same checkpoints. "
-            f"Received: {checkpoints.directory} with {f'step {found.step}' if found else 'none'} on this worker. "
-            "Put --output_dir on a file system that all workers share."
-        )
-    return found
-
-
-def identify(config: Config, data: TaskData, train: EncodedExamples, bert_config: Any) -> dict[str, Any]:
-    """What a checkpoint's run and this one must have in common."""
-    return {
-        "task": data.task,
-        "label_names": list(data.label_names),
-        "layers": bert_config.num_hidden_layers,
-        "hidden_size": bert_config.hidden_size,
-        "vocab_size": bert_config.vocab_size,
-        "train_examples": len(train),
-        "train_crc32": crc(train.tokens.flat, train.labels, train.weights),
-        "global_batch_size": config.training.global_batch_size,
-        "batching": config.data.batching,
-        "seed": config.runtime.seed,
-    }
-
-
-def encode(
-    tokenizer: BertTokenizer, examples: Examples, max_seq_length: int, weights: np.ndarray | None = None
-) -> EncodedExamples:
-    """Tokenises examples once, for all epochs; each weighs 1 unless told otherwise."""
-    tokens = tokenizer.encode(examples.text, examples.text_pair, max_seq_length=max_seq_length)
-    weights = np.ones(len(examples), np.float32) if weights is None else weights
-    return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)
-
-
-def example_weights(labels: np.ndarray, num_labels: int, class_weights: tuple[float, ...] | str) -> np.ndarray:
-    """Each example's weight in the loss: float32 `[n]`.
-
-    Raises:
-        UsageError: for weights that are not one a class.
-    """
-    if not class_weights:
-        return np.ones(len(labels), np.float32)
-    if not num_labels:
-        raise UsageError("Regression has no classes to weight. Received: class_weights. Drop --class_weights.")
-    if class_weights == "balanced":
-        counts = np.bincount(labels, minlength=num_labels)
-        class_weights = len(labels) / (num_labels * np.maximum(counts, 1))
-    if len(class_weights) != num_labels:
-        raise UsageError(
-            f"class_weights takes one weight for each of the {num_labels} classes. "
-            f"Received: {len(class_weights)} weights. Pass {num_labels}, or --class_weights=balanced."
-        )
-    return np.asarray(class_weights, np.float32)[labels]

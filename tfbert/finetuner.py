@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +30,8 @@ class FineTuner(keras.Model):
         jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
             is compiled anew: pad to few lengths.
         seed: Decides the dropout noise, together with step, replica and layer.
+        forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
+            the model. What it returns has one row a label.
 
     Attributes:
         model: The wrapped model; save this one.
@@ -53,6 +56,7 @@ class FineTuner(keras.Model):
         max_grad_norm: float = 0.0,
         jit_compile: bool = False,
         seed: int = 0,
+        forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
         name: str = "fine_tuner",
     ):
         if not isinstance(model, keras.Model):
@@ -72,6 +76,7 @@ class FineTuner(keras.Model):
         self.progress = StepCounters()
         self.marks_steps = False
         self._xla = jit_compile
+        self._forward = forward
         self._dropout = None
         # Not tracked, as compiled metrics are not: a running mean is no weight to be saved and loaded.
         object.__setattr__(self, "_loss_metric", keras.metrics.Mean(name="loss"))
@@ -131,7 +136,7 @@ class FineTuner(keras.Model):
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """The wrapped model's output, or its `logits` where it returns a Hugging Face output: float32."""
-        output = self.model(inputs, training=training)
+        output = self._forward(self.model, inputs, training) if self._forward else self.model(inputs, training=training)
         output = getattr(output, "logits", output)
         if isinstance(output, (list, tuple, dict)):
             raise ValueError(
@@ -153,27 +158,33 @@ class FineTuner(keras.Model):
         self._trained = self.model.trainable_variables
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
-        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
+        self._trace_anew()
         with tf.init_scope():
             self.optimizer.build(self._trained)
+
+    def split_into(self, gradient_accumulation_steps: int) -> None:
+        """Changes the number of micro-batches; `create_variables` must have been called. Steps are traced anew."""
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._trace_anew()
+        self.train_function = None
+
+    def _trace_anew(self) -> None:
+        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        num_rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
+        num_rows = _num_rows(labels)
         weights = _row_weights(sample_weight, num_rows)
         if self._dropout is None:
             self(inputs, training=False)
             self.create_variables()
-        padded = gradients.pad_rows((inputs, labels, weights), num_rows, self.gradient_accumulation_steps)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
-        context = tf.distribute.get_replica_context()
         with tf.name_scope(ALL_REDUCE):
             (total_rows,) = gradients.all_reduce_sum([rows])
         total_rows = tf.maximum(total_rows, 1.0)
         self._mark(ROWS, [total_rows])
-        replica = tf.convert_to_tensor(context.replica_id_in_sync_group)
-        grads, loss, predictions = self._local_gradients(*padded, total_rows, self.optimizer.iterations, replica)
+        grads, loss, predictions = self._own_gradients(inputs, labels, weights, total_rows)
         predictions = tf.nest.map_structure(lambda p: p[:num_rows], predictions)
         self._mark(GRADIENTS, [loss, *grads])
 
@@ -194,10 +205,29 @@ class FineTuner(keras.Model):
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
+    def try_step(self, data: Any) -> tf.Tensor:
+        """Computes this replica's gradients and forgets them: what of a step needs memory according to how it is split.
+
+        Changes nothing and waits for no other replica, so that one of them can fail alone. Runs in a replica context.
+
+        Returns:
+            The gradients' global norm, float32 `[]`.
+        """
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        num_rows = _num_rows(labels)
+        weights = _row_weights(sample_weight, num_rows)
+        grads, _, _ = self._own_gradients(inputs, labels, weights, tf.cast(num_rows, tf.float32))
+        return tf.linalg.global_norm(grads)
+
+    def _own_gradients(self, inputs, labels, weights, total_rows):
+        padded = gradients.pad_rows((inputs, labels, weights), self.gradient_accumulation_steps)
+        replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
+        return self._local_gradients(*padded, total_rows, self.optimizer.iterations, replica)
+
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Loss and compiled metrics of a batch, averaged over rows whose weight is above 0."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        weights = _row_weights(sample_weight, tf.shape(tf.nest.flatten(inputs)[0])[0])
+        weights = _row_weights(sample_weight, _num_rows(labels))
         predictions = self(inputs, training=False)
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
         loss_sum = self._weighted_loss(labels, predictions, weights)
@@ -273,6 +303,10 @@ class StepCounters:
         self.skipped_steps.assign_add(1 - one)
         self.skipped_in_a_row.assign((self.skipped_in_a_row + 1) * (1 - one))
         self.gradient_norm.assign(norm)
+
+
+def _num_rows(labels: Any) -> tf.Tensor:
+    return tf.shape(tf.nest.flatten(labels)[0])[0]
 
 
 def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Tensor:

@@ -18,11 +18,15 @@ LossFn = Callable[[Any, Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, 
 losses of all micro-batches and replicas add up to the step's."""
 
 
-def pad_rows(structure: Any, num_rows: tf.Tensor, multiple: int) -> Any:
-    """Fills every tensor `[num_rows, ...]` with zeros up to a multiple of rows, and to at least `multiple`."""
-    target = tf.maximum((num_rows + multiple - 1) // multiple, 1) * multiple
+def pad_rows(structure: Any, multiple: int) -> Any:
+    """Fills every tensor `[rows, ...]` with zeros up to a multiple of rows, and to at least `multiple`.
+
+    Tensors may differ in their rows, as packed inputs and their labels do.
+    """
 
     def pad(tensor: tf.Tensor) -> tf.Tensor:
+        num_rows = tf.shape(tensor)[0]
+        target = tf.maximum((num_rows + multiple - 1) // multiple, 1) * multiple
         paddings = tf.concat([[[0, target - num_rows]], tf.zeros([tf.rank(tensor) - 1, 2], tf.int32)], axis=0)
         padded = tf.pad(tensor, paddings)
         return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
@@ -44,7 +48,7 @@ def accumulate(
     Args:
         loss_fn: Computes one micro-batch.
         variables: What to differentiate by.
-        inputs: Structure of tensors `[rows, ...]`, `rows` a multiple of `num_micro_batches`.
+        inputs: Structure of tensors `[rows, ...]`, each with a multiple of `num_micro_batches` rows, its own number.
         labels: Structure of tensors `[rows, ...]`.
         weights: float32 `[rows]`.
         num_micro_batches: How many equal parts to compute one at a time.

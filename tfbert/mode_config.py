@@ -102,6 +102,7 @@ _BENCHMARK |= {
 }
 _BENCHMARK |= {"learning_rate", "lr_schedule", "warmup_ratio", "warmup_steps", "weight_decay", "max_grad_norm"}
 _BENCHMARK |= {"max_skipped_steps", "label_smoothing", "class_weights", "metric_for_best_model", "xla", "seed"}
+_BENCHMARK |= {"max_compiled_shapes", "gradient_checkpointing"}
 
 HONOURED: dict[str, set[str]] = {
     "evaluate": _MODEL | _EVALUATION_DATA | {"test_file"} | _DEVICES | _OUTPUT,

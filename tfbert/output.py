@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import logging
 import os
 import pathlib
 import re
@@ -13,6 +14,8 @@ from typing import Any
 
 from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
+
+log = logging.getLogger("tfbert")
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD = "eval_results.json", "README.md"
@@ -41,6 +44,22 @@ def choose(config: Config) -> pathlib.Path:
     name = name if config.mode == "train" else f"{config.mode}-{name}"
     now = os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
     return pathlib.Path("runs") / f"{name}-{now}"
+
+
+def as_begun(config: Config, directory: pathlib.Path) -> Config:
+    """The run with what an earlier, unfinished start of it in `directory` found for `auto`; else unchanged.
+
+    So a run goes on with the micro-batches, and thus the dropout noise, that it began with.
+    """
+    asked = config.output.resume == "auto" and not config.output.overwrite_output_dir
+    is_wanted = asked or is_of_this_launch(directory)
+    if not (config.training.is_auto and is_wanted) or (directory / RESULTS).exists():
+        return config
+    try:
+        begun = Config.from_json((directory / RUN_CONFIG).read_text(encoding="utf-8"))
+    except (OSError, UsageError, UnicodeDecodeError):
+        return config
+    return config.accumulating(begun.training.gradient_accumulation_steps)
 
 
 def check(directory: pathlib.Path, config: Config, *, can_resume: bool) -> None:
@@ -130,8 +149,12 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
         ) from None
 
 
-def read_results(directory: pathlib.Path) -> dict[str, Any]:
-    """What a finished run wrote."""
+def finished_before_restart(config: Config) -> dict[str, Any] | None:
+    """The results of a run that was done before `tfbert.launch` started its workers again; None for any other."""
+    directory = choose(config)
+    if not is_of_this_launch(directory) or not (directory / RESULTS).exists():
+        return None
+    log.info("%s holds this run, finished before the restart", directory)
     return json.loads((directory / RESULTS).read_text(encoding="utf-8"))
 
 

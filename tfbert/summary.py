@@ -9,32 +9,28 @@ from typing import Any
 import numpy as np
 
 from tfbert.callbacks import Progress, eval_prefix
-from tfbert.config import Config
-from tfbert.data.pipeline import EncodedExamples
-from tfbert.data.sources import TaskData
+from tfbert.data.plan import micro_batch_size
 from tfbert.finetuner import FineTuner
 from tfbert.flops import training_flops
 from tfbert.logs import duration
 from tfbert.optimizer import warmup_steps
+from tfbert.prepare import Run
 from tfbert.runtime import peak_memory_bytes
 from tfbert.schedule import Schedule
 
 
-def banner(
-    config: Config,
-    data: TaskData,
-    train: EncodedExamples,
-    schedule: Schedule,
-    micro: int,
-    policy: str,
-    devices: str,
-    num_parameters: int,
-    directory: pathlib.Path | None,
-) -> list[str]:
-    """What is about to run, a line each."""
-    training = config.training
-    lengths = train.tokens.lengths
-    replicas = training.global_batch_size // (micro * training.gradient_accumulation_steps)
+def banner(run: Run, policy: str, devices: str) -> list[str]:
+    """What is about to run, a line each.
+
+    Args:
+        run: The run.
+        policy: The precision policy's name.
+        devices: As `strategy.describe` calls them.
+    """
+    config, data, schedule, directory = run.config, run.data, run.schedule, run.directory
+    training, lengths, replicas = config.training, run.train.tokens.lengths, run.strategy.num_replicas_in_sync
+    steps = training.gradient_accumulation_steps
+    micro = micro_batch_size(training.global_batch_size, replicas, steps)
     cut = int((lengths == config.data.max_seq_length).sum())
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
     if data.test is not None:
@@ -43,18 +39,19 @@ def banner(
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     return [
         *data.notes,
-        f"model      {config.model.model_name_or_path}, {num_parameters:,} parameters",
-        f"data       {config.data.source}: train {len(train):,}{others}; {kind}",
+        f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
+        f"data       {config.data.source}: train {len(run.train):,}{others}; {kind}",
         f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}; {cut:,} texts fill all "
-        f"{config.data.max_seq_length} and may be cut; batches are {config.data.batching.replace('_', ' ')}",
+        f"{config.data.max_seq_length} and may be cut",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
-        f"{training.gradient_accumulation_steps} micro-batch{'es' * (training.gradient_accumulation_steps > 1)} "
-        f"x {micro}",
+        f"{steps} micro-batch{'es' * (steps > 1)} x {micro}",
+        f"batches    {run.batches.description}",
         f"updates    {schedule.total_steps:,} ({schedule.total_steps / schedule.steps_per_epoch:.4g} epochs of "
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
         f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
         f"{warmup_steps(training, schedule.total_steps):,} updates of warm-up",
-        f"precision  {policy}{', XLA' * config.runtime.xla}",
+        f"precision  {policy}{', XLA' * config.runtime.xla}"
+        f"{', gradient checkpointing' * training.gradient_checkpointing}",
         f"devices    {devices}",
         f"output     {directory}",
     ]

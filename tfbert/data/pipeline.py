@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from tfbert.data.autotune import device_iterators_without_autotune, without_autotune
+from tfbert.data.autotune import device_iterators_without_autotune
+from tfbert.data.packing import PackedPlan, PackedShape
 from tfbert.data.plan import BatchPlan
 from tfbert.data.tokenizer import TokenIds
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 """`(inputs, labels, weights)`: int32 `[rows, width]` each of `input_ids`, `attention_mask` and `token_type_ids`; labels
-`[rows]`; float32 weights `[rows]`, 0 for rows that only fill the batch."""
+`[rows]`; float32 weights `[rows]`, 0 for rows that only fill the batch.
+
+Packed, rows hold several examples: int32 `[rows, width]` each of `input_ids`, `token_type_ids`, `position_ids` (from 0
+in each example) and `example_ids` (1, 2, ... in each micro-batch; 0 where there is no token); int32 `cls_positions`
+`[examples]`, counted through the rows of the example's micro-batch; labels and weights `[examples]`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,9 +43,10 @@ class EncodedExamples:
 def distribute_batches(
     strategy: tf.distribute.Strategy,
     examples: EncodedExamples,
-    plans: Callable[[], Iterator[BatchPlan]],
+    plans: Callable[[], Iterator[BatchPlan | PackedPlan]],
     *,
     pad_id: int,
+    shape: PackedShape | None = None,
 ) -> tf.distribute.DistributedDataset:
     """Turns plans into a distributed dataset for `fit`: each replica gets its columns of every global batch.
 
@@ -52,6 +58,7 @@ def distribute_batches(
         examples: What the plans' indexes point to.
         plans: Called for a new iterator over the epochs' plans; it is walked once, in the background.
         pad_id: Token id of the padding.
+        shape: The shape of packed plans; None for plans that are not packed.
 
     Returns:
         A distributed dataset of `Batch`es, one a step and replica, over all plans.
@@ -61,7 +68,7 @@ def distribute_batches(
         local = strategy.num_replicas_in_sync // context.num_input_pipelines
         first = context.input_pipeline_id * local
         replicas = range(first, first + local)
-        return make_dataset(examples, plans, replicas, strategy.num_replicas_in_sync, pad_id=pad_id)
+        return make_dataset(examples, plans, replicas, strategy.num_replicas_in_sync, pad_id=pad_id, shape=shape)
 
     device_iterators_without_autotune()
     return strategy.distribute_datasets_from_function(dataset)
@@ -69,48 +76,104 @@ def distribute_batches(
 
 def make_dataset(
     examples: EncodedExamples,
-    plans: Callable[[], Iterator[BatchPlan]],
+    plans: Callable[[], Iterator[BatchPlan | PackedPlan]],
     replicas: range,
     num_replicas: int,
     *,
     pad_id: int,
+    shape: PackedShape | None = None,
 ) -> tf.data.Dataset:
     """The batches of the given replicas, step by step: step 0 of each, then step 1 of each, and so on."""
 
-    def shares() -> Iterator[tuple[np.ndarray, int]]:
+    def shares() -> Iterator[tuple[np.ndarray, np.ndarray | np.int32]]:
         for plan in plans():
-            for rows, width in zip(plan.rows, plan.widths, strict=True):
+            places = plan.widths if shape is None else plan.starts.reshape(len(plan), num_replicas, -1)
+            for rows, place in zip(plan.rows, places, strict=True):
                 parts = rows.reshape(num_replicas, -1)
                 for replica in replicas:
-                    yield parts[replica], width
+                    yield parts[replica], place if shape is None else place[replica]
 
-    flat = tf.constant(examples.tokens.flat)
-    starts = tf.constant(examples.tokens.row_splits[:-1])
-    lengths = tf.constant(examples.tokens.lengths.astype(np.int32))
-    second_start = tf.constant(examples.tokens.second_start)
-    labels = tf.constant(examples.labels)
-    weights = tf.constant(examples.weights)
+    place = tf.TensorSpec([] if shape is None else [None], tf.int32)
+    # All pipelines read host memory; without the scope the constants could land on a GPU.
+    with tf.device("CPU"):
+        gather = _gather_rows(examples, pad_id) if shape is None else _gather_packed(examples, pad_id, shape)
+        signature = (tf.TensorSpec([None], tf.int64), place)
+        dataset = tf.data.Dataset.from_generator(shares, output_signature=signature)
+        dataset = dataset.map(gather, num_parallel_calls=2, deterministic=True)
+    return dataset.prefetch(4 * len(replicas))
+
+
+def _gather_rows(examples: EncodedExamples, pad_id: int) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
+    """A function of (example indexes, width) that makes a batch of one example a row."""
+    held = _Held(examples)
 
     def gather(rows: tf.Tensor, width: tf.Tensor) -> Batch:
         is_real = rows >= 0
         row = tf.maximum(rows, 0)
         # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
-        length = tf.where(is_real, tf.gather(lengths, row), 1)
+        length = tf.where(is_real, tf.gather(held.lengths, row), 1)
         position = tf.range(width)
         mask = position < length[:, None]
-        where = tf.gather(starts, row)[:, None] + tf.cast(tf.where(mask, position, 0), tf.int64)
-        ids = tf.where(mask & is_real[:, None], tf.gather(flat, where), pad_id)
-        second = mask & (position >= tf.gather(second_start, row)[:, None])
+        where = tf.gather(held.starts, row)[:, None] + tf.cast(tf.where(mask, position, 0), tf.int64)
+        ids = tf.where(mask & is_real[:, None], tf.gather(held.flat, where), pad_id)
+        second = mask & (position >= tf.gather(held.second_start, row)[:, None])
         inputs = {
             "input_ids": ids,
             "attention_mask": tf.cast(mask, tf.int32),
             "token_type_ids": tf.cast(second, tf.int32),
         }
-        return inputs, tf.gather(labels, row), tf.where(is_real, tf.gather(weights, row), 0.0)
+        return inputs, *held.labels_and_weights(row, is_real)
 
-    # All pipelines read host memory; without the scope the constants could land on a GPU.
-    signature = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([], tf.int32))
-    with tf.device("CPU"):
-        dataset = tf.data.Dataset.from_generator(shares, output_signature=signature)
-        dataset = dataset.map(gather, num_parallel_calls=2, deterministic=True)
-    return without_autotune(dataset.prefetch(4 * len(replicas)))
+    return gather
+
+
+def _gather_packed(
+    examples: EncodedExamples, pad_id: int, shape: PackedShape
+) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
+    """A function of (example indexes, their places in their micro-batches) that makes a packed batch."""
+    held = _Held(examples)
+    part_size = shape.num_rows * shape.width
+
+    def gather(rows: tf.Tensor, starts: tf.Tensor) -> Batch:
+        is_real = rows >= 0
+        row = tf.maximum(rows, 0)
+        index = tf.range(tf.size(rows))
+        part, number = index // shape.num_examples, index % shape.num_examples + 1
+        length = tf.where(is_real, tf.gather(held.lengths, row), 0)
+        # From here on one element a token, example after example.
+        of = tf.repeat(index, length)
+        position = tf.range(tf.size(of)) - tf.gather(tf.cumsum(length, exclusive=True), of)
+        source = tf.gather(tf.gather(held.starts, row), of) + tf.cast(position, tf.int64)
+        target = (tf.gather(part * part_size + starts, of) + position)[:, None]
+        num_rows = tf.size(rows) // shape.num_examples * shape.num_rows
+
+        def spread(values: tf.Tensor, empty: int) -> tf.Tensor:
+            blank = tf.fill([num_rows * shape.width], tf.constant(empty, tf.int32))
+            filled = tf.tensor_scatter_nd_update(blank, target, tf.cast(values, tf.int32))
+            return tf.reshape(filled, [num_rows, shape.width])
+
+        inputs = {
+            "input_ids": spread(tf.gather(held.flat, source), pad_id),
+            "token_type_ids": spread(position >= tf.gather(tf.gather(held.second_start, row), of), 0),
+            "position_ids": spread(position, 0),
+            "example_ids": spread(tf.gather(number, of), 0),
+            "cls_positions": starts,
+        }
+        return inputs, *held.labels_and_weights(row, is_real)
+
+    return gather
+
+
+class _Held:
+    """Examples as tensors of the pipeline."""
+
+    def __init__(self, examples: EncodedExamples):
+        self.flat = tf.constant(examples.tokens.flat)
+        self.starts = tf.constant(examples.tokens.row_splits[:-1])
+        self.lengths = tf.constant(examples.tokens.lengths.astype(np.int32))
+        self.second_start = tf.constant(examples.tokens.second_start)
+        self._labels = tf.constant(examples.labels)
+        self._weights = tf.constant(examples.weights)
+
+    def labels_and_weights(self, row: tf.Tensor, is_real: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(self._labels, row), tf.where(is_real, tf.gather(self._weights, row), 0.0)

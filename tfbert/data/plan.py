@@ -34,6 +34,10 @@ class BatchPlan:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def part(self, batches: slice) -> BatchPlan:
+        """Some of its batches."""
+        return BatchPlan(rows=self.rows[batches], widths=self.widths[batches])
+
 
 def steps_per_epoch(num_examples: int, global_batch_size: int) -> int:
     """Updates that visit every example once; the last batch may be short."""
@@ -119,12 +123,12 @@ def exact_widths(lengths: np.ndarray) -> np.ndarray:
 
 
 def few_widths(lengths: np.ndarray, max_widths: int) -> np.ndarray:
-    """At most `max_widths` widths that pad the given examples least; for XLA, which compiles each shape anew.
+    """At most `max_widths` widths that pad the given lengths least; for XLA, which compiles each shape anew.
 
     Exact, by dynamic programming over the lengths that occur: the cost of a width is the tokens it pads.
 
     Args:
-        lengths: int `[num_examples]`.
+        lengths: int `[n]`, of examples, or the longest of each batch.
         max_widths: Most widths to choose, at least 1.
 
     Returns:

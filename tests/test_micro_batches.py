@@ -1,0 +1,200 @@
+"""`--gradient_accumulation_steps=auto`: the largest micro-batch that fits, found without a trace, and kept."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.models import strategy_of, tiny_bert
+from tests.test_checkpoint import assert_same_bits, corpus, make_config, stop_at, weights  # noqa: F401
+from tests.test_finetuner import fused
+from tests.test_packed import BATCH, make_examples
+from tfbert import packed
+from tfbert.checkpoint import _training_variables
+from tfbert.config import Config, DataConfig, RuntimeConfig, TrainingConfig
+from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.finetune import finetune
+from tfbert.finetuner import FineTuner
+from tfbert.micro_batches import find_accumulation
+from tfbert.preemption import Consensus
+from tfbert.schedule import plan_run, training_batches
+
+SLOW = pytest.mark.slow
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def limit_memory(patch, tokens, tries=None, error=MemoryError):
+    """Makes a step fail that computes a micro-batch of more tokens; TensorFlow raises ResourceExhaustedError for it."""
+    original = FineTuner._accumulate
+
+    def allocate(shape):
+        if tries is not None:
+            tries.append(tuple(shape.numpy().tolist()))
+        if np.prod(shape) > tokens:
+            raise error("no room")
+        return 0
+
+    def accumulate(self, inputs, *others):
+        ids = inputs["input_ids"]
+        shape = tf.shape(ids) // [self.gradient_accumulation_steps, 1]
+        with tf.control_dependencies([tf.py_function(allocate, [shape], tf.int32)]):
+            inputs = inputs | {"input_ids": tf.identity(ids)}
+        return original(self, inputs, *others)
+
+    patch.setattr(FineTuner, "_accumulate", accumulate)
+
+
+def setting(replicas=1, batching="length_grouped", xla=False):
+    """A model, and the arguments that `find_accumulation` needs besides."""
+    examples, strategy = make_examples(), strategy_of(replicas)
+    config = Config(
+        data=DataConfig(batching=batching, max_seq_length=40),
+        training=TrainingConfig(global_batch_size=BATCH, gradient_accumulation_steps="auto"),
+        runtime=RuntimeConfig(xla=xla),
+    ).resolved()
+    with strategy.scope():
+        model = FineTuner(
+            tiny_bert(dropout=0.1, num_hidden_layers=1), jit_compile=xla, forward=packed.forward, max_grad_norm=1.0
+        )
+        model.compile(fused(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.create_variables()
+    schedule = plan_run(config, len(examples))
+
+    def batches_of(config):
+        return training_batches(config, examples.tokens.lengths, schedule, num_replicas=replicas)
+
+    return model, (strategy, Consensus(strategy), config, examples, batches_of)
+
+
+def state(model):
+    variables = [*model.model.variables, *_training_variables(model).values()]
+    return [variable.numpy().copy() for variable in variables]
+
+
+@pytest.mark.parametrize(
+    "replicas, room, expected",
+    [
+        (1, 3, 4),
+        (2, 2, 2),
+        pytest.param(1, 8, 1, marks=SLOW),
+        pytest.param(1, 7, 2, marks=SLOW),
+        pytest.param(1, 4, 2, marks=SLOW),
+        pytest.param(2, 1, 4, marks=SLOW),
+    ],
+)
+def test_the_largest_micro_batch_that_fits_is_found_without_a_trace(monkeypatch, replicas, room, expected):
+    model, arguments = setting(replicas)
+    longest, tries, lines = int(arguments[3].tokens.lengths.max()), [], []
+    before = state(model)
+    limit_memory(monkeypatch, room * longest, tries)
+    assert find_accumulation(model, *arguments, pad_id=0, log=lines.append) == expected
+    for one, other in zip(state(model), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert model.gradient_accumulation_steps == expected
+    share = BATCH // replicas
+    assert {shape for shape in tries} == {(share // n, longest) for n in (1, 2, 4, 8) if n <= expected}
+    assert lines == [f"a micro-batch of {share // n} does not fit into memory" for n in (1, 2, 4) if n < expected]
+
+
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=SLOW)])
+def test_without_a_limit_nothing_is_split(xla):
+    model, arguments = setting(xla=xla)
+    assert find_accumulation(model, *arguments, pad_id=0, log=print) == 1
+
+
+def test_packed_batches_are_tried_in_their_own_shape(monkeypatch):
+    model, arguments = setting(batching="packed")
+    shapes = {n: arguments[-1](arguments[2].accumulating(n)).shape for n in (1, 2, 4)}
+    tries = []
+    limit_memory(monkeypatch, shapes[2].num_rows * shapes[2].width, tries)
+    assert find_accumulation(model, *arguments, pad_id=0, log=print) == 2
+    assert tries == [(shapes[n].num_rows, shapes[n].width) for n in (1, 2)]
+
+
+def test_no_room_for_one_example_is_an_error(monkeypatch):
+    model, arguments = setting()
+    limit_memory(monkeypatch, 1)
+    with pytest.raises(RunError, match="One example at a time must fit into memory.*gradient_checkpointing"):
+        find_accumulation(model, *arguments, pad_id=0, log=print)
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
+    model, arguments = setting()
+    limit_memory(monkeypatch, 1, error=ValueError)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no room"):
+        find_accumulation(model, *arguments, pad_id=0, log=print)
+
+
+def auto(config, steps="auto"):
+    return config.accumulating(steps)
+
+
+def test_a_run_keeps_what_it_found(corpus, monkeypatch, caplog):  # noqa: F811
+    caplog.set_level("INFO", logger="tfbert")
+    with monkeypatch.context() as patch:
+        limit_memory(patch, 4 * 10)  # The longest of the corpus are 10 tokens.
+        stop_at(patch, 4)
+        with pytest.raises(Preempted, match="after step 4 of 12"):
+            finetune(auto(make_config(corpus, "auto")))
+    assert "a micro-batch of 8 does not fit into memory" in caplog.text
+    assert "batch      8 = 1 replica x 2 micro-batches x 4" in caplog.text
+    written = json.loads((corpus / "auto" / "run_config.json").read_text())
+    assert written["training"]["gradient_accumulation_steps"] == 2
+    # All would fit now; the run goes on as it began.
+    finetune(auto(make_config(corpus, "auto")))
+    finetune(auto(make_config(corpus, "two"), 2))
+    assert_same_bits(weights(corpus / "auto"), weights(corpus / "two"))
+
+
+def test_a_start_that_came_to_no_checkpoint_is_taken_up(corpus, monkeypatch):  # noqa: F811
+    config = make_config(corpus, "auto")
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, save_steps=0))
+    (corpus / "auto").mkdir()
+    (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, max_steps=1))
+    with pytest.raises(UsageError, match="another configuration"):
+        finetune(auto(config))
+    (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())
+    finetune(auto(config))
+    assert Config.from_json((corpus / "auto" / "run_config.json").read_text()).training.gradient_accumulation_steps == 4
+
+
+WORKER = """
+import json, os, sys
+import pytest
+from tests.test_micro_batches import limit_memory
+from tfbert.config import Config
+from tfbert.finetune import finetune
+
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+    limit_memory(pytest.MonkeyPatch(), 2 * 10)
+finetune(Config.from_json(open(sys.argv[1]).read()))
+"""
+
+
+@SLOW
+@pytest.mark.multi_worker
+def test_workers_agree_on_what_fits_on_all(corpus):  # noqa: F811
+    """Only the second worker is short of memory."""
+    config = auto(make_config(corpus, "two", strategy="multi_worker"))
+    (corpus / "config.json").write_text(config.to_json())
+    (corpus / "worker.py").write_text(WORKER)
+    launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--"]
+    done = subprocess.run(
+        [*launch, str(corpus / "worker.py"), str(corpus / "config.json")],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((corpus / "two" / "run_config.json").read_text())
+    assert written["training"]["gradient_accumulation_steps"] == 2

@@ -1,0 +1,171 @@
+"""Gradient checkpointing: the same gradients, dropout included, from less memory."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.models import random_batch, strategy_of, tiny_bert
+from tests.test_finetuner import CLIP, batches, build, concatenated, weights
+from tests.test_packed import make_examples, plan_of
+from tfbert import packed
+from tfbert.data.pipeline import make_dataset
+from tfbert.dropout import KeyedDropout, noise_key
+from tfbert.recompute import recompute_layers
+
+ROOT = pathlib.Path(__file__).parent.parent
+SLOW = pytest.mark.slow
+
+
+def checkpointed(**options):
+    model = tiny_bert(dropout=0.3, **options)
+    recompute_layers(model)
+    return model
+
+
+def count_ops(function, name):
+    """How often an operation occurs in the graph of a tf.function, functions it calls included."""
+    definition = function.get_concrete_function().graph.as_graph_def()
+    nodes = [*definition.node, *(node for part in definition.library.function for node in part.node_def)]
+    return sum(node.op == name for node in nodes)
+
+
+@pytest.mark.parametrize(
+    "policy, xla, tolerance",
+    [
+        ("float32", False, 0.0),
+        pytest.param("mixed_bfloat16", False, 0.0, marks=SLOW),
+        ("mixed_float16", False, 0.0),
+        ("float32", True, 1e-5),
+        pytest.param("mixed_bfloat16", True, 1e-3, marks=SLOW),
+    ],
+)
+def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance):
+    keras.mixed_precision.set_global_policy(policy)
+    inputs, labels, _ = random_batch(6)
+
+    def compute(model):
+        dropout = KeyedDropout(model)
+
+        @tf.function(jit_compile=xla)
+        def step():
+            with tf.GradientTape() as tape:
+                with dropout.keyed(noise_key(1, tf.constant(2, tf.int64), tf.constant(0), tf.constant(0))):
+                    logits = tf.cast(model(inputs, training=True).logits, tf.float32)
+                loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+            # The key's context is left here, as it is in FineTuner: recomputation must remember it.
+            return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
+
+        return step
+
+    plain, recomputed = compute(tiny_bert(dropout=0.3)), compute(checkpointed())
+    (loss, grads), (loss_again, grads_again) = plain(), recomputed()
+    assert float(loss) == pytest.approx(float(loss_again), rel=max(tolerance, 1e-7))
+    size = float(tf.linalg.global_norm(grads))
+    for one, other in zip(grads, grads_again, strict=True):
+        np.testing.assert_allclose(other, one, atol=tolerance * size, rtol=0)
+    if not xla:  # Each of 2 layers computes its attention once more.
+        assert count_ops(recomputed, "Softmax") == 2 * count_ops(plain, "Softmax") == 4
+
+
+@pytest.mark.parametrize(
+    "replicas, micro_batches, policy, xla",
+    [
+        (2, 2, "float32", False),
+        pytest.param(2, 1, "mixed_float16", False, marks=SLOW),
+        pytest.param(1, 2, "mixed_bfloat16", True, marks=SLOW),
+        pytest.param(2, 2, "float32", True, marks=SLOW),
+    ],
+)
+def test_updates_are_the_same_in_every_way_of_running(replicas, micro_batches, policy, xla):
+    def train(make):
+        options = {"gradient_accumulation_steps": micro_batches, "max_grad_norm": CLIP, "jit_compile": xla}
+        model = build(make, replicas=replicas, policy=policy, **options)
+        model.fit(tf.data.Dataset.from_tensor_slices(concatenated(batches(steps=2))).batch(16), verbose=0)
+        return weights(model)
+
+    for one, other in zip(train(lambda: tiny_bert(dropout=0.3)), train(checkpointed), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5 if policy == "float32" else 2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+def test_packed_rows_are_recomputed_too(replicas):
+    examples = make_examples()
+    plan = plan_of(examples, 2 * replicas)
+
+    def train(make):
+        dataset = strategy_of(replicas).distribute_datasets_from_function(
+            lambda _: make_dataset(
+                examples, lambda: iter([plan]), range(replicas), replicas, pad_id=0, shape=plan.shape
+            )
+        )
+        model = build(make, replicas=replicas, gradient_accumulation_steps=2, forward=packed.forward)
+        model.fit(dataset, steps_per_epoch=len(plan), verbose=0)
+        return weights(model)
+
+    for one, other in zip(train(lambda: tiny_bert(dropout=0.3)), train(checkpointed), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-6, rtol=0)
+
+
+def test_what_is_not_trained_with_keys_is_left_as_it_was():
+    inputs, _, _ = random_batch(3)
+    plain, recomputed = tiny_bert(dropout=0.3), checkpointed()
+    np.testing.assert_array_equal(recomputed(inputs).logits, plain(inputs).logits)
+    noise = [recomputed(inputs, training=True).logits.numpy() for _ in range(2)]
+    assert (noise[0] != noise[1]).any()
+
+
+MEMORY = """
+import pathlib, re, sys
+import tensorflow as tf
+import tf_keras as keras
+from transformers import BertConfig, TFBertForSequenceClassification
+from tfbert.finetuner import FineTuner
+from tfbert.recompute import recompute_layers
+
+
+def peak():  # Not ru_maxrss: a process takes over that of the one that started it.
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", pathlib.Path("/proc/self/status").read_text())[1])
+
+config = BertConfig(
+    vocab_size=100, hidden_size=128, num_hidden_layers=8, num_attention_heads=4, intermediate_size=512, num_labels=2
+)
+model = TFBertForSequenceClassification(config)
+model.build_in_name_scope()
+if sys.argv[1] == "recompute":
+    recompute_layers(model)
+trained = FineTuner(model, jit_compile=sys.argv[2] == "xla")
+trained.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+inputs = {"input_ids": tf.ones([32, 128], tf.int32), "attention_mask": tf.ones([32, 128], tf.int32)}
+before = peak()
+trained.fit(tf.data.Dataset.from_tensors((inputs, tf.ones([32], tf.int32))).repeat(2), verbose=0)
+print(peak() - before)
+"""
+
+
+@SLOW
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs Linux")
+@pytest.mark.parametrize("compiled", ["plain", "xla"])
+def test_the_peak_of_a_process_is_lower(compiled):
+    """Eight layers' parts against their inputs: what a step adds to the process's memory, in kB."""
+
+    def peak(kind):
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY, kind, compiled],
+            capture_output=True,
+            text=True,
+            timeout=400,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    plain, recomputed = peak("keep"), peak("recompute")
+    print(f"{compiled}: {plain / 1024:.0f} MB, recomputed {recomputed / 1024:.0f} MB")
+    assert recomputed < 0.6 * plain

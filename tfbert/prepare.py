@@ -1,0 +1,273 @@
+"""Everything a training run needs before its first update, from a configuration; nothing is written yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert import hub, output, packed
+from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
+from tfbert.config import Config
+from tfbert.data.pipeline import EncodedExamples
+from tfbert.data.plan import micro_batch_size
+from tfbert.data.sources import Examples, TaskData, load_data
+from tfbert.data.tokenizer import BertTokenizer
+from tfbert.errors import RunError, UsageError
+from tfbert.fine_tuned import record_inputs
+from tfbert.finetuner import FineTuner
+from tfbert.gelu import use_own_gelu
+from tfbert.glue import decisive_metric
+from tfbert.losses import build_loss
+from tfbert.metrics import check_metric_name, default_metric
+from tfbert.micro_batches import find_accumulation
+from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
+from tfbert.optimizer import build_optimizer
+from tfbert.preemption import Consensus
+from tfbert.recompute import recompute_layers
+from tfbert.schedule import Schedule, TrainingBatches, plan_run, training_batches
+from tfbert.strategy import is_chief
+
+if TYPE_CHECKING:
+    from transformers import TFBertForSequenceClassification
+
+log = logging.getLogger("tfbert")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that could start.
+
+    Attributes:
+        config: Complete: nothing is left to be decided.
+        strategy: Where it computes.
+        consensus: Between its workers.
+        chief: Whether this process writes and shows progress.
+        directory: The output directory.
+        checkpoints: Those there.
+        resumed: What it goes on from, restored already; None at its beginning.
+        identity: What a checkpoint must have in common with it.
+        data: The examples, as text.
+        metric: Decides which weights are kept.
+        tokenizer: The model's.
+        train: The training examples as token ids.
+        schedule: The run in updates.
+        batches: Their batches.
+        classifier: The model that is saved.
+        model: What trains it, compiled, its variables there.
+    """
+
+    config: Config
+    strategy: tf.distribute.Strategy
+    consensus: Consensus
+    chief: bool
+    directory: pathlib.Path
+    checkpoints: Checkpoints
+    resumed: RunState | None
+    identity: dict[str, Any]
+    data: TaskData
+    metric: str
+    tokenizer: BertTokenizer
+    train: EncodedExamples
+    schedule: Schedule
+    batches: TrainingBatches
+    classifier: TFBertForSequenceClassification
+    model: FineTuner
+
+    def say(self, line: str) -> None:
+        """Prints a line, on the chief."""
+        say(self.chief)(line)
+
+    def encode(self, examples: Examples) -> EncodedExamples:
+        """Examples as token ids, each of weight 1."""
+        return encode(self.tokenizer, examples, self.config.data.max_seq_length)
+
+
+def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
+    """Finds out whether the run can start, and makes all it needs.
+
+    Args:
+        config: Its defaults resolved.
+        strategy: Every worker of it must call.
+
+    Raises:
+        UsageError: for anything given that cannot be used.
+        RunError: where the workers see different files.
+    """
+    chief = is_chief(strategy)
+    replicas = strategy.num_replicas_in_sync
+    consensus = Consensus(strategy)
+
+    # What is there: an earlier start's choices and checkpoint, the model's files, the data.
+    directory = output.choose(config)
+    config = output.as_begun(config, directory)
+    training = config.training
+    accumulation = 1 if training.is_auto else training.gradient_accumulation_steps
+    micro_batch_size(training.global_batch_size, replicas, accumulation)
+    checkpoints = Checkpoints(
+        directory / "checkpoints",
+        is_writer=chief,
+        keep=config.output.save_total_limit,
+        save_model=lambda path: save_pretrained(classifier, tokenizer, path),
+    )
+    resumed = find_checkpoint(config, checkpoints, consensus)
+    if chief:
+        output.check(directory, config, can_resume=resumed is not None)
+        if config.hub.push_to_hub:
+            hub.check_login()
+    model_files = resolve_model(config.model)
+    data = load_data(config.data)
+    metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or default_metric(data.task)
+    check_metric_name(metric, data.task, len(data.label_names))
+
+    # The model and its inputs.
+    texts = data.train.text + (data.train.text_pair or [])
+    tokenizer = load_tokenizer(config.model, model_files, training_texts=texts, log=say(chief))
+    with strategy.scope():
+        classifier = build_model(
+            config.model,
+            model_files,
+            tokenizer=tokenizer,
+            label_names=data.label_names,
+            task=data.task,
+            max_seq_length=config.data.max_seq_length,
+            seed=config.runtime.seed,
+            log=say(chief),
+        )
+    is_pairs = data.train.text_pair is not None
+    record_inputs(classifier.config, num_texts=2 if is_pairs else 1, max_seq_length=config.data.max_seq_length)
+    use_own_gelu(classifier)
+    if training.gradient_checkpointing:
+        recompute_layers(classifier)
+    weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
+    train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
+    schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)
+    with strategy.scope():
+        model = FineTuner(
+            classifier,
+            gradient_accumulation_steps=accumulation,
+            max_grad_norm=training.max_grad_norm,
+            jit_compile=config.runtime.xla,
+            seed=config.runtime.seed,
+            forward=packed.forward,
+        )
+        optimizer = build_optimizer(training, schedule.total_steps)
+        model.compile(optimizer=optimizer, loss=build_loss(data.task, training.label_smoothing))
+        model.create_variables()
+
+    # Where it goes on, and in which batches.
+    identity = identify(config, data, train, classifier.config)
+    if resumed:
+        check_identity(resumed.identity, identity, checkpoints.directory)
+        if resumed.step >= schedule.total_steps:
+            raise UsageError(
+                f"A run goes on towards its last update. Received: {checkpoints.directory} at step {resumed.step} of "
+                f"{schedule.total_steps}. Pass more --num_train_epochs or --max_steps, or --overwrite_output_dir."
+            )
+        checkpoints.restore(model, resumed)
+    batches_of = functools.partial(
+        training_batches, lengths=train.tokens.lengths, schedule=schedule, num_replicas=replicas
+    )
+    if training.is_auto:
+        found = find_accumulation(
+            model, strategy, consensus, config, train, batches_of, pad_id=tokenizer.pad_id, log=say(chief)
+        )
+        config = config.accumulating(found)
+    return Run(
+        config=config,
+        strategy=strategy,
+        consensus=consensus,
+        chief=chief,
+        directory=directory,
+        checkpoints=checkpoints,
+        resumed=resumed,
+        identity=identity,
+        data=data,
+        metric=metric,
+        tokenizer=tokenizer,
+        train=train,
+        schedule=schedule,
+        batches=batches_of(config),
+        classifier=classifier,
+        model=model,
+    )
+
+
+def say(chief: bool) -> Callable[[str], None]:
+    """Prints lines on the chief; elsewhere they are for debugging."""
+    return log.info if chief else log.debug
+
+
+def find_checkpoint(config: Config, checkpoints: Checkpoints, consensus: Consensus) -> RunState | None:
+    """The state to go on from; None to start at the beginning.
+
+    Raises:
+        RunError: where workers see different checkpoints: they must share the output directory.
+    """
+    directory = checkpoints.directory.parent
+    asked = config.output.resume == "auto" and not config.output.overwrite_output_dir
+    is_wanted = asked or output.is_of_this_launch(directory)
+    is_finished = (directory / output.RESULTS).exists()
+    found = checkpoints.newest_sound() if is_wanted and not is_finished else None
+    steps = config.training.gradient_accumulation_steps
+    seen = (found.step if found else 0, 0 if config.training.is_auto else steps)
+    if not all([consensus.is_same(number) for number in seen]):  # A list: every worker answers every question.
+        raise RunError(
+            "All workers must see the same checkpoints and run_config.json. "
+            f"Received: {checkpoints.directory} with {f'step {found.step}' if found else 'none'} and "
+            f"gradient_accumulation_steps={steps} on this worker. "
+            "Put --output_dir on a file system that all workers share."
+        )
+    return found
+
+
+def identify(config: Config, data: TaskData, train: EncodedExamples, bert_config: Any) -> dict[str, Any]:
+    """What a checkpoint's run and this one must have in common."""
+    return {
+        "task": data.task,
+        "label_names": list(data.label_names),
+        "layers": bert_config.num_hidden_layers,
+        "hidden_size": bert_config.hidden_size,
+        "vocab_size": bert_config.vocab_size,
+        "train_examples": len(train),
+        "train_crc32": crc(train.tokens.flat, train.labels, train.weights),
+        "global_batch_size": config.training.global_batch_size,
+        "batching": config.data.batching,
+        "seed": config.runtime.seed,
+    }
+
+
+def encode(
+    tokenizer: BertTokenizer, examples: Examples, max_seq_length: int, weights: np.ndarray | None = None
+) -> EncodedExamples:
+    """Tokenises examples once, for all epochs; each weighs 1 unless told otherwise."""
+    tokens = tokenizer.encode(examples.text, examples.text_pair, max_seq_length=max_seq_length)
+    weights = np.ones(len(examples), np.float32) if weights is None else weights
+    return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)
+
+
+def example_weights(labels: np.ndarray, num_labels: int, class_weights: tuple[float, ...] | str) -> np.ndarray:
+    """Each example's weight in the loss: float32 `[n]`.
+
+    Raises:
+        UsageError: for weights that are not one a class.
+    """
+    if not class_weights:
+        return np.ones(len(labels), np.float32)
+    if not num_labels:
+        raise UsageError("Regression has no classes to weight. Received: class_weights. Drop --class_weights.")
+    if class_weights == "balanced":
+        counts = np.bincount(labels, minlength=num_labels)
+        class_weights = len(labels) / (num_labels * np.maximum(counts, 1))
+    if len(class_weights) != num_labels:
+        raise UsageError(
+            f"class_weights takes one weight for each of the {num_labels} classes. "
+            f"Received: {len(class_weights)} weights. Pass {num_labels}, or --class_weights=balanced."
+        )
+    return np.asarray(class_weights, np.float32)[labels]
