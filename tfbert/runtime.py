@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import pathlib
 import platform
 import resource
 
@@ -52,6 +53,17 @@ def precision_policy(config: RuntimeConfig, *, has_gpus: bool) -> str:
     if config.mixed_precision_dtype != "auto":
         return f"mixed_{config.mixed_precision_dtype}"
     return "mixed_float16" if has_gpus else "mixed_bfloat16"
+
+
+def emulates_bfloat16() -> bool:
+    """Whether there is no GPU and this x86 CPU has no bfloat16 instructions, so that float32 is the faster one."""
+    if tf.config.list_logical_devices("GPU"):
+        return False
+    try:
+        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return "avx2" in flags and not {"avx512_bf16", "amx_bf16", "avx_ne_convert"} & set(flags.split())
 
 
 def keep_freed_memory() -> None:

@@ -15,8 +15,10 @@ from tfbert.flops import training_flops
 from tfbert.logs import duration
 from tfbert.optimizer import warmup_steps
 from tfbert.prepare import Run
-from tfbert.runtime import peak_memory_bytes
+from tfbert.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.schedule import Schedule
+
+_SLOW = " (this CPU has no bfloat16 instructions: float32 is faster)"
 
 
 def banner(run: Run, policy: str, devices: str) -> list[str]:
@@ -50,7 +52,8 @@ def banner(run: Run, policy: str, devices: str) -> list[str]:
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
         f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
         f"{warmup_steps(training, schedule.total_steps):,} updates of warm-up",
-        f"precision  {policy}{', XLA' * config.runtime.xla}"
+        f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
+        f"{', XLA' * config.runtime.xla}"
         f"{', gradient checkpointing' * training.gradient_checkpointing}",
         f"devices    {devices}",
         f"output     {directory}",
