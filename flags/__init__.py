@@ -27,6 +27,7 @@ _PARTS = {
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Declares every flag of the command."""
+    others = set(flag_values)
     define_field(Config, "mode", flag_values)
     for topic, _ in _PARTS.values():
         topic.define(flag_values)
@@ -36,6 +37,9 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
         "Repeat the run whose run_config.json this is; flags given beside it replace its values.",
         flag_values=flag_values,
     )
+    # absl counts them to the modules that called it; --help shows those of one module.
+    for name in set(flag_values) - others:
+        flags.declare_key_flag(name, flag_values=flag_values)
 
 
 def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:

@@ -12,8 +12,10 @@ from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged, eval_pr
 from tfbert.checkpoint import RunState
 from tfbert.errors import Preempted, RunError
 from tfbert.finetuner import StepCounters
+from tfbert.flops import Work
 from tfbert.optimizer import WarmupSchedule
 from tfbert.schedule import Schedule
+from tfbert.step_clock import PlannedStep, StepClock
 
 
 class Log:
@@ -55,28 +57,45 @@ def update(model, loss, norm=1.0, finite=True):
     model.progress.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
 
 
-def test_progress_logs_means_since_the_last_line_and_speed_without_pauses():
-    log, clock, model = Log(), Clock(), a_model()
-    progress = Progress(schedule(), log, global_batch_size=8, clock=clock)
+def progress_over(log, clock, model, waits, first=0):
+    """A Progress over updates of 8 examples and 40 tokens that have waited this many seconds for data."""
+    data = types.SimpleNamespace(seconds=0.0)
+    planned = iter([PlannedStep(work=Work(examples=8, tokens=40, squared_tokens=200), width=5)] * 12)
+    progress = Progress(schedule(first=first), log, StepClock(planned, warm_up=2, clock=clock), data)
     progress.set_model(model)
     progress.on_train_begin()
+    waits = iter(waits)
+
+    def wait():
+        data.seconds += next(waits)
+
+    return progress, wait
+
+
+def test_progress_logs_means_since_the_last_line_and_speed_without_pauses():
+    log, clock, model = Log(), Clock(), a_model()
+    progress, wait = progress_over(log, clock, model, [1, 0, 0.5, 0, 0.25, 0.75])
     for step, (loss, seconds) in enumerate([(1.0, 5), (3.0, 5), (2.0, 1), (np.inf, 1), (4.0, 2), (5.0, 2)]):
         update(model, loss, norm=loss, finite=np.isfinite(loss))
         clock.now += seconds
-        if step == 4:  # An evaluation takes 100 s.
+        wait()
+        if step == 4:  # An evaluation took 100 s.
             clock.now += 100
-            progress.paused += 100
+            progress.steps.paused += 100
         progress.on_train_batch_end(step)
     assert [(step, kind) for step, kind, _ in log.records] == [(2, "train"), (4, "train"), (6, "train")]
-    first, second, third = (numbers for _, _, numbers in log.records)
-    assert [r["loss"] for r in (first, second, third)] == [2.0, 2.0, 4.5], "a step that was skipped has no loss"
-    assert [r["skipped_steps"] for r in (first, second, third)] == [0, 1, 1]
-    assert [r["examples_per_second"] for r in (first, second, third)] == [1.6, 8.0, 4.0]
-    assert progress.examples_per_second == pytest.approx(32 / 6), "the first stretch holds the compilation"
+    records = [numbers for _, _, numbers in log.records]
+    assert [r["loss"] for r in records] == [2.0, 2.0, 4.5], "a step that was skipped has no loss"
+    assert [r["skipped_steps"] for r in records] == [0, 1, 1]
+    assert [r["examples_per_second"] for r in records] == [1.6, 8.0, 4.0]
+    assert [r["tokens_per_second"] for r in records] == [8.0, 40.0, 20.0]
+    assert [r["data_wait_share"] for r in records] == [0.1, 0.25, 0.25]
+    assert progress.data_wait_share == 1.5 / 6, "the first stretch holds the compilation"
+    assert progress.steps.steady.examples_per_second == pytest.approx(32 / 6)
     # The rate of the last update of each stretch: 1-based updates 2, 4, 6 of a rise over 2 and a fall over 10.
-    np.testing.assert_allclose([r["learning_rate"] for r in (first, second, third)], [2 / 3, 0.9, 0.7], rtol=1e-6)
-    assert [r["epoch"] for r in (first, second, third)] == [0.3333, 0.6667, 1.0]
-    assert "grad_norm" not in second, "JSON has no infinity"
+    np.testing.assert_allclose([r["learning_rate"] for r in records], [2 / 3, 0.9, 0.7], rtol=1e-6)
+    assert [r["epoch"] for r in records] == [0.3333, 0.6667, 1.0]
+    assert "grad_norm" not in records[1], "JSON has no infinity"
     assert any("1 of the last 2 steps skipped" in text for text in log.said)
     assert "step 6/12  epoch 1.00  loss 4.5000" in log.said[-1] and log.said[-1].endswith("0:09 left")
 
@@ -85,12 +104,11 @@ def test_progress_of_a_resumed_run_starts_from_its_counters():
     log, clock, model = Log(), Clock(), a_model()
     for _ in range(6):
         update(model, 7.0)
-    progress = Progress(schedule(first=6), log, global_batch_size=8, clock=clock)
-    progress.set_model(model)
-    progress.on_train_begin()
+    progress, wait = progress_over(log, clock, model, [0, 0], first=6)
     for batch in range(2):
         update(model, 1.0)
         clock.now += 1
+        wait()
         progress.on_train_batch_end(batch)
     assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 1.0)]
 
@@ -99,15 +117,16 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, **options):
     """An Evaluate whose evaluations give these scores, and what it did."""
     log, model, saved = Log(), a_model(), []
     scores = iter(scores)
-    monkeypatch.setattr(callbacks, "evaluate", lambda p, e, task, prefix: {f"{prefix}_{metric}": next(scores)})
+    monkeypatch.setattr(callbacks, "measure", lambda task, logits, labels, prefix: {f"{prefix}_{metric}": next(scores)})
+    monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
     counter = iter(range(1, 100))
     monkeypatch.setattr(callbacks, "get_weights_dict", lambda model: {"w": np.array([next(counter)])})
     part = Evaluate(
         schedule(total=24, **options),
         log,
-        types.SimpleNamespace(paused=0.0),
-        predictor=None,
-        sets={"validation": None},
+        types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0)),
+        predictor=types.SimpleNamespace(logits=lambda examples: np.zeros((1, 2)), batch_seconds=[]),
+        sets={"validation": types.SimpleNamespace(labels=None)},
         task="classification",
         metric=metric,
         patience=patience,
@@ -168,7 +187,7 @@ def saving(every, stops=(), ask_every=1, total=12):
         every=every,
         evaluation=types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3),
         identity={"task": "classification"},
-        progress=types.SimpleNamespace(paused=0.0),
+        progress=types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0)),
         is_stopping=lambda: asked.append(part.now) or part.now in stops,
         ask_every=ask_every,
     )

@@ -9,12 +9,12 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.models import random_batch, strategy_of, tiny_bert
-from tfbert.config import Config, TrainingConfig
+from tfbert.config import Config, DataConfig, TrainingConfig
 from tfbert.data.plan import FILL
 from tfbert.data_clock import DataClock
 from tfbert.finetuner import FineTuner
 from tfbert.flops import Work, forward_flops, training_flops
-from tfbert.schedule import plan_run, planned_steps, training_plans
+from tfbert.schedule import plan_run, planned_steps, training_batches
 from tfbert.step_clock import PlannedStep, StepClock
 
 
@@ -83,20 +83,23 @@ def test_a_run_of_one_update_has_no_steady_speed():
     assert all(math.isnan(x) for x in (clock.steady.examples_per_second, clock.percentile(50), clock.compile_seconds()))
 
 
+@pytest.mark.parametrize("batching", ["length_grouped", "packed"])
 @pytest.mark.parametrize("first_step", [0, 9])
-def test_planned_steps_are_what_the_plans_say(first_step):
+def test_planned_steps_are_what_the_plans_say(first_step, batching):
     lengths = np.random.default_rng(0).integers(3, 30, 52)
-    config = Config(training=TrainingConfig(global_batch_size=8, num_train_epochs=2)).resolved()
+    training = TrainingConfig(global_batch_size=8, num_train_epochs=2)
+    config = Config(training=training, data=DataConfig(batching=batching)).resolved()
     schedule = plan_run(config, len(lengths))
     schedule = type(schedule)(**{**vars(schedule), "first_step": first_step})
-    plans = training_plans(config, lengths, schedule)
+    batches = training_batches(config, lengths, schedule, num_replicas=1)
+    plans = batches.plans
     steps = list(planned_steps(plans(), lengths))
     rows = np.concatenate([plan.rows for plan in plans()])
     assert len(steps) == schedule.total_steps - first_step == len(rows)
     for step, row in zip(steps, rows, strict=True):
         chosen = lengths[row[row != FILL]]
         assert step.work == Work(examples=len(chosen), tokens=chosen.sum(), squared_tokens=(chosen**2).sum())
-        assert step.width == chosen.max()
+        assert step.width == (batches.shape.width if batches.shape else chosen.max())
     if not first_step:
         assert sum((s.work for s in steps), Work()).tokens == 2 * lengths.sum()
 
