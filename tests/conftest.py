@@ -37,3 +37,9 @@ def runs(tmp_path_factory):
     from tests.saved_models import make_runs
 
     return make_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(autouse=True)
+def collectives_of_its_own():
+    """TensorFlow numbers the all-reduces of all MirroredStrategies of a process alike; one mix-up fails the rest."""
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000

@@ -15,7 +15,7 @@ def strategy_of(replicas):
     """One device, or that many logical CPUs."""
     if replicas == 1:
         return tf.distribute.OneDeviceStrategy("CPU:0")
-    # All MirroredStrategies of a process otherwise number their all-reduces alike, and TensorFlow mixes them up.
+    # See conftest: kept for later tests, this one needs numbers of its own.
     tf.distribute.MirroredStrategy._collective_key_base += 100_000
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
 

@@ -24,7 +24,7 @@ def lengths_like_sst2(count=2000, seed=0):
 
 
 def config_of(batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max_steps=0, batch=16, accumulation=1):
-    return Config(
+    config = Config(
         data=DataConfig(batching=batching),
         training=TrainingConfig(
             global_batch_size=batch,
@@ -34,6 +34,7 @@ def config_of(batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max
         ),
         runtime=RuntimeConfig(xla=xla, max_compiled_shapes=shapes),
     )
+    return config.resolved()
 
 
 def batches_of(config, lengths, *, first_step=0, replicas=1):

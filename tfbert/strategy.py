@@ -14,6 +14,7 @@ from tfbert.config import RuntimeConfig
 from tfbert.errors import RunError, UsageError
 
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
+_COLLECTIVES_PER_STRATEGY = 100_000
 _PEER_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.DeadlineExceededError,
@@ -47,6 +48,8 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 30
     _refuse_missing_gpus(config, gpus)
     if config.strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+    # TensorFlow numbers the all-reduces of all MirroredStrategies of a process alike, and mixes up those of CPU replicas.
+    tf.distribute.MirroredStrategy._collective_key_base += _COLLECTIVES_PER_STRATEGY
     return tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
 
 
