@@ -148,6 +148,7 @@ def tiny_grid(corpus, **benchmark):  # noqa: F811
     )
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):  # noqa: F811
     config = tiny_grid(corpus, benchmark_accumulation=(3, 2), price_per_hour=36.0)  # 32 does not split in 3.
     rows = run_benchmark(config)

@@ -157,6 +157,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monke
     assert finetune(config)["global_step"] == 12
 
 
+@pytest.mark.slow
 def test_a_restart_goes_on_although_the_first_start_was_to_overwrite(corpus, monkeypatch):
     straight = finetune(make_config(corpus, "straight"))
     config = make_config(corpus, "run")

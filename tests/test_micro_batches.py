@@ -136,6 +136,7 @@ def auto(config, steps="auto"):
     return config.accumulating(steps)
 
 
+@SLOW
 def test_a_run_keeps_what_it_found(corpus, monkeypatch, caplog):  # noqa: F811
     caplog.set_level("INFO", logger="tfbert")
     with monkeypatch.context() as patch:

@@ -76,7 +76,7 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance):
 @pytest.mark.parametrize(
     "replicas, micro_batches, policy, xla",
     [
-        (2, 2, "float32", False),
+        pytest.param(2, 2, "float32", False, marks=SLOW),
         pytest.param(2, 1, "mixed_float16", False, marks=SLOW),
         pytest.param(1, 2, "mixed_bfloat16", True, marks=SLOW),
         pytest.param(2, 2, "float32", True, marks=SLOW),

@@ -48,7 +48,7 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 30
     _refuse_missing_gpus(config, gpus)
     if config.strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-    # TensorFlow numbers the all-reduces of all MirroredStrategies of a process alike, and mixes up those of CPU replicas.
+    # TensorFlow numbers the all-reduces of all MirroredStrategies of a process alike; those of CPU replicas collide.
     tf.distribute.MirroredStrategy._collective_key_base += _COLLECTIVES_PER_STRATEGY
     return tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
 
