@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from tfbert.data.autotune import device_iterators_without_autotune
+from tfbert.data.autotune import device_iterators_without_autotune, without_autotune
 from tfbert.data.packing import PackedPlan, PackedShape
 from tfbert.data.plan import BatchPlan
 from tfbert.data.tokenizer import TokenIds
@@ -100,7 +100,7 @@ def make_dataset(
         signature = (tf.TensorSpec([None], tf.int64), place)
         dataset = tf.data.Dataset.from_generator(shares, output_signature=signature)
         dataset = dataset.map(gather, num_parallel_calls=2, deterministic=True)
-    return dataset.prefetch(4 * len(replicas))
+    return without_autotune(dataset.prefetch(4 * len(replicas)))
 
 
 def _gather_rows(examples: EncodedExamples, pad_id: int) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
