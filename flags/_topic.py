@@ -93,22 +93,19 @@ def _to_field(value: Any, name: str, kind: Any) -> Any:
     if kind == tuple[str, ...]:
         return tuple(value)
     if kind == tuple[int, ...]:
-        try:
-            return tuple(int(number) for number in value)
-        except ValueError:
-            raise UsageError(
-                f"{name} takes integers separated by commas. "
-                f"Received: {name}={','.join(value)!r}. Pass for example --{name}=1,2."
-            ) from None
+        return _numbers(value, name, int, "integers separated by commas", "1,2")
     words = [word for member in get_args(kind) if get_origin(member) is Literal for word in get_args(member)]
     if not value or ",".join(value) in words:
         return ",".join(value)
+    return _numbers(value, name, float, f"numbers separated by commas, or {' or '.join(filter(None, words))}", "1,2.5")
+
+
+def _numbers(values: list[str], name: str, kind: type, rule: str, example: str) -> tuple:
     try:
-        return tuple(float(number) for number in value)
+        return tuple(kind(value) for value in values)
     except ValueError:
         raise UsageError(
-            f"{name} takes numbers separated by commas, or {' or '.join(filter(None, words))}. "
-            f"Received: {name}={','.join(value)!r}. Pass for example --{name}=1,2.5."
+            f"{name} takes {rule}. Received: {name}={','.join(values)!r}. Pass for example --{name}={example}."
         ) from None
 
 

@@ -53,6 +53,14 @@ def test_rows_are_every_combination_the_last_axis_fastest(tmp_path):
     assert [row.number for row in rows] == list(range(1, 13))
 
 
+def test_rows_without_xla_leave_out_what_is_for_xla(tmp_path):
+    benchmark = BenchmarkConfig(benchmark_passes=("training", "inference"), benchmark_batching=("packed",))
+    config = Config(mode="benchmark", benchmark=benchmark, runtime=RuntimeConfig(xla=True, max_compiled_shapes=3))
+    rows = build_rows(config, tmp_path)
+    assert [(row.reason, row.config.runtime.max_compiled_shapes) for row in rows] == [("", 3), ("", 6)]
+    assert rows[0].config.data.batching == "packed"
+
+
 def test_replicas_and_workers_choose_the_strategy(tmp_path):
     rows = build_rows(grid(benchmark_replicas=(1, 2)), tmp_path)
     assert [(r.config.runtime.strategy, r.config.runtime.num_replicas) for r in rows] == [

@@ -46,24 +46,17 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     say = log.info if chief else log.debug
     directory = output.choose(config)
     if chief:
-        way_out = "Pass another --output_dir, or --overwrite_output_dir"
-        path = directory / output.EVAL_RESULTS
-        (
+        if config.output.overwrite_output_dir:
             output.check_writable(directory)
-            if config.output.overwrite_output_dir
-            else output.check_new_file(path, way_out)
-        )
+        else:
+            way_out = "Pass another --output_dir, or --overwrite_output_dir"
+            output.check_new_file(directory / output.EVAL_RESULTS, way_out)
     with strategy.scope():
         model = load_fine_tuned(config, log=say)
     sets = labelled_sets(config.data, model, say)
     say(f"evaluating {model.name} on {describe(strategy)}, {policy}")
 
-    predictor = Predictor(
-        model.logits,
-        strategy,
-        pad_id=model.tokenizer.pad_id,
-        rows_per_replica=config.runtime.per_device_eval_batch_size,
-    )
+    predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
     results: dict[str, Any] = {}
     with peer_failures_as_run_errors():
         for name, examples in sets.items():

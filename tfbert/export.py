@@ -17,7 +17,6 @@ from tfbert import output, runtime
 from tfbert.callbacks import eval_prefix
 from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
-from tfbert.evaluate import Predictor
 from tfbert.evaluation import labelled_sets, predict_examples
 from tfbert.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.metrics import compute_metrics
@@ -173,9 +172,7 @@ def _loss_of(config: Config, strategy: tf.distribute.Strategy, model: FineTuned,
     for name, examples in labelled_sets(config.data, model, log.info).items():
         logits = []
         for candidate in (model, halved):
-            rows = config.runtime.per_device_eval_batch_size
-            pad_id = model.tokenizer.pad_id
-            predictor = Predictor(candidate.logits, strategy, pad_id=pad_id, rows_per_replica=rows)
+            predictor = candidate.predictor(strategy, config.runtime.per_device_eval_batch_size)
             logits.append(predict_examples(candidate, predictor, examples))
         prefix = eval_prefix(name)
         for kind, found in zip(("float32", "float16"), logits, strict=True):

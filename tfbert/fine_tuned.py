@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfbert.config import Config
 from tfbert.errors import UsageError
+from tfbert.evaluate import Predictor
 from tfbert.model import build_model, load_config, load_tokenizer, resolve_model
 from tfbert.output import RUN_CONFIG
 
@@ -52,6 +53,10 @@ class FineTuned:
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         """float32 `[rows, num_labels]` for a batch's inputs, for a `Predictor`."""
         return tf.cast(self.classifier(inputs, training=training).logits, tf.float32)
+
+    def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
+        """What runs it over data; it must have been loaded in the strategy's scope."""
+        return Predictor(self.logits, strategy, pad_id=self.tokenizer.pad_id, rows_per_replica=rows_per_replica)
 
     def check_texts(self, columns: Sequence[str], source: str) -> None:
         """Checks that data holds as many texts a row as the model was trained on.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import numpy as np
@@ -18,16 +17,14 @@ from tfbert.logs import RunLog
 from tfbert.model import save_pretrained
 from tfbert.model_card import model_card
 from tfbert.preemption import StopRequest
-from tfbert.prepare import Run, prepare
+from tfbert.prepare import Run, prepare, say
 from tfbert.profiling import Profile
 from tfbert.report.at_end import report_at_end
 from tfbert.schedule import planned_steps
 from tfbert.step_clock import StepClock
-from tfbert.strategy import build_strategy, describe, peer_failures_as_run_errors
+from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 from tfbert.summary import banner, summary, train_results
 from tfbert.weights import set_weights_dict
-
-log = logging.getLogger("tfbert")
 
 STEPS_BETWEEN_QUESTIONS = 5
 """Updates between two looks at whether another worker was asked to stop: each look waits for all of them."""
@@ -51,7 +48,7 @@ def finetune(config: Config) -> dict[str, float]:
     config = config.resolved()
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
-    if finished := output.finished_before_restart(config):
+    if finished := output.finished_before_restart(config, say(is_chief(strategy))):
         return finished
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
     with peer_failures_as_run_errors():

@@ -82,7 +82,7 @@ class FineTuner(keras.Model):
         object.__setattr__(self, "_loss_metric", keras.metrics.Mean(name="loss"))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, with the wrapped model's own configuration."""
+        """The constructor's arguments, with the wrapped model's own configuration; without `forward`, a function."""
         return {
             "model": keras.saving.serialize_keras_object(self.model),
             "gradient_accumulation_steps": self.gradient_accumulation_steps,

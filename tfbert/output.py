@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import logging
 import os
 import pathlib
 import re
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
-
-log = logging.getLogger("tfbert")
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD = "eval_results.json", "README.md"
@@ -149,12 +147,12 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
         ) from None
 
 
-def finished_before_restart(config: Config) -> dict[str, Any] | None:
+def finished_before_restart(config: Config, say: Callable[[str], None]) -> dict[str, Any] | None:
     """The results of a run that was done before `tfbert.launch` started its workers again; None for any other."""
     directory = choose(config)
     if not is_of_this_launch(directory) or not (directory / RESULTS).exists():
         return None
-    log.info("%s holds this run, finished before the restart", directory)
+    say(f"{directory} holds this run, finished before the restart")
     return json.loads((directory / RESULTS).read_text(encoding="utf-8"))
 
 

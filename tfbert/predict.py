@@ -83,12 +83,7 @@ def predict(config: Config) -> dict[str, float]:
         model.check_texts(source.texts, source.file.name)
     writers = [open_writer(source, model, is_writer=chief) for source in sources]
     say(f"predicting with {model.name} on {describe(strategy)}, {policy}")
-    predictor = Predictor(
-        model.logits,
-        strategy,
-        pad_id=model.tokenizer.pad_id,
-        rows_per_replica=config.runtime.per_device_eval_batch_size,
-    )
+    predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
     progress = Progress(is_shown=chief)
     bad_rows = BadRows(config.predict.skip_bad_rows, say)

@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 from tfbert.benchmark_config import BenchmarkConfig
-from tfbert.config import Config, OutputConfig
+from tfbert.config import MAX_COMPILED_SHAPES, Config, OutputConfig
 from tfbert.errors import UsageError
 
 
@@ -112,6 +112,7 @@ def _run_config(config: Config, directory: pathlib.Path, point: dict[str, Any], 
         mixed_precision=point["precision"] != "float32",
         mixed_precision_dtype="auto" if point["precision"] == "float32" else point["precision"],
         xla=point["xla"],
+        max_compiled_shapes=config.runtime.max_compiled_shapes if point["xla"] else MAX_COMPILED_SHAPES,
     )
     data = dataclasses.replace(config.data, max_seq_length=point["seq_length"])
     steps = benchmark.benchmark_warmup_steps + benchmark.benchmark_steps
