@@ -1,5 +1,6 @@
 """Schedules as lists of rates; AdamW, its decay groups and skipped updates against NumPy; on one replica and two."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -139,6 +140,22 @@ def test_fused_adamw_equals_numpy(replicas, factor):
     np.testing.assert_allclose(found[0], kernel, rtol=2e-5)
     np.testing.assert_allclose(found[1], bias, rtol=2e-5)
     assert int(optimizer.iterations.numpy()) == 5
+
+
+@pytest.mark.parametrize("has_strategy", [False, True])
+def test_adamw_is_fused_with_and_without_a_strategy(has_strategy):
+    strategy = strategy_of(1) if has_strategy else None
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        variable, optimizer = tf.Variable([1.0, 2.0], name="bias"), fused()
+        optimizer.build([variable])
+
+        @tf.function
+        def step():
+            optimizer.apply_scaled([tf.constant([0.5, -0.5])], [variable], tf.ones([]))
+
+        strategy.run(step) if strategy else step()
+    assert len(optimizer._compiled) == 1
+    np.testing.assert_allclose(variable.numpy(), [0.95, 2.05], rtol=1e-6)  # The first update's size is the rate.
 
 
 def test_fused_adamw_equals_keras_adamw():

@@ -50,6 +50,7 @@ class FineTuned:
     num_texts: int | None
     max_seq_length: int
 
+    @tf.autograph.experimental.do_not_convert
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         """float32 `[rows, num_labels]` for a batch's inputs, for a `Predictor`."""
         return tf.cast(self.classifier(inputs, training=training).logits, tf.float32)

@@ -106,8 +106,8 @@ class FusedAdamW(keras.optimizers.AdamW):
             self._factor = None
 
     def _is_fused(self) -> bool:
-        # Where replicas update without meeting (several GPUs with NCCL), each variable is updated on its own.
-        return not tf.__internal__.distribute.strategy_supports_no_merge_call()
+        # Where several replicas update without meeting (GPUs with NCCL), each variable is updated on its own.
+        return not (tf.distribute.has_strategy() and tf.__internal__.distribute.strategy_supports_no_merge_call())
 
     def _apply_weight_decay(self, variables) -> None:
         if not self._is_fused():
@@ -138,7 +138,7 @@ class FusedAdamW(keras.optimizers.AdamW):
         if key in self._compiled:
             return self._compiled[key]
 
-        @tf.function(jit_compile=True)
+        @tf.function(jit_compile=True, autograph=False)
         def update(grads, rate, factor, step):
             corrected = rate * tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
             for p, m, v, decay, g in zip(params, momentums, velocities, decays, grads, strict=True):

@@ -11,6 +11,7 @@ _MASKED = -10000.0
 """What transformers adds to the scores of positions that are not attended to; softmax makes an exact 0 of it."""
 
 
+@tf.autograph.experimental.do_not_convert  # Nothing in BERT branches on a tensor, and converting it takes seconds.
 def forward(model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None) -> Any:
     """The model's output for packed or plain inputs; to be given to `FineTuner`.
 
