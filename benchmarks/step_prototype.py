@@ -3,8 +3,8 @@
     python benchmarks/step_prototype.py --model=DIR --train_file=train.tsv
 
 The prototype pads batches to a multiple of 8, updates with tf_keras's AdamW on plain operations, drops out with
-`tf.nn.experimental.stateless_dropout` and derives GELU as TensorFlow does. Both train on the same length-grouped batches of real rows in
-float32; the peak rate of a matrix product is measured beside them.
+`tf.nn.experimental.stateless_dropout` and derives GELU as TensorFlow does. Both train on the same length-grouped
+batches of real rows in float32; the peak rate of a matrix product is measured beside them.
 """
 
 import pathlib
