@@ -130,9 +130,13 @@ def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monk
 
     damaged = corpus / "run" / "checkpoints" / "step-00000007" / "optimizer.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-100])
+    caplog.set_level("INFO", "tfbert")
     results = finetune(config)
     assert "step-00000007 is not whole (optimizer.safetensors is damaged)" in caplog.text
     assert results["global_step"] == 12
+    size = sum(p.stat().st_size for p in (corpus / "run" / "checkpoints" / "step-00000009").iterdir())
+    assert (results["checkpoints"], results["checkpoint_bytes"]) == (1, size)
+    assert f"checkpoints written: 1, {results['checkpoint_seconds']:.1f} s and {size / 1e6:.0f} MB each" in caplog.text
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monkeypatch):

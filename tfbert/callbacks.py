@@ -6,6 +6,7 @@ and true epochs.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -283,7 +284,15 @@ class Save(StepCallback):
         self._checkpoints, self._every, self._evaluation = checkpoints, every, evaluation
         self._identity, self._progress, self._is_stopping = identity, progress, is_stopping
         self._ask_every = ask_every
-        self.seconds: list[float] = []
+        self._seconds: list[float] = []
+        self._bytes = 0
+
+    def costs(self) -> dict[str, float]:
+        """How many checkpoints this start wrote, and the mean seconds and last bytes of one; nothing if none."""
+        if not self._seconds:
+            return {}
+        mean = round(statistics.fmean(self._seconds), 3)
+        return {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": self._bytes}
 
     def on_step(self, step: int) -> None:
         if step == self.schedule.total_steps or self.model.stop_training:
@@ -307,9 +316,9 @@ class Save(StepCallback):
             without_better=evaluation.without_better if evaluation else 0,
             identity=self._identity,
         )
-        self._checkpoints.save(self.model, state)
-        self.seconds.append(time.perf_counter() - start)
-        self._progress.steps.paused += self.seconds[-1]
+        self._bytes = self._checkpoints.save(self.model, state)
+        self._seconds.append(time.perf_counter() - start)
+        self._progress.steps.paused += self._seconds[-1]
 
 
 def eval_prefix(name: str) -> str:

@@ -81,14 +81,17 @@ class Checkpoints:
         self._keep = keep
         self._save_model = save_model
 
-    def save(self, model: FineTuner, state: RunState) -> None:
+    def save(self, model: FineTuner, state: RunState) -> int:
         """Writes `step-N` and removes what is no longer needed.
+
+        Returns:
+            Its size in bytes; 0 where another worker writes.
 
         Raises:
             RunError: if it cannot be written; earlier checkpoints stay.
         """
         if not self._is_writer:
-            return
+            return 0
 
         def write(directory: pathlib.Path) -> None:
             self._save_model(directory)
@@ -98,8 +101,10 @@ class Checkpoints:
             content = {"format": _FORMAT, **dataclasses.asdict(state), "files": files}
             (directory / STATE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
-        self._write(f"step-{state.step:08}", write)
+        name = f"step-{state.step:08}"
+        self._write(name, write)
         self._remove_old(state.best_step)
+        return sum(path.stat().st_size for path in (self.directory / name).iterdir())
 
     def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
         """Writes `best-N`, the model's weights at its best evaluation."""

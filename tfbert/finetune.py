@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
 import tensorflow as tf
 
 from tfbert import __version__, hub, output, runtime
@@ -144,8 +143,7 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
         results |= evaluation.best | {"best_step": evaluation.best_step}
     if run.data.test is not None:
         results |= evaluate(predictor, run.encode(run.data.test), run.data.task, "test")
-    if saving.seconds:
-        results["checkpoint_seconds"] = round(float(np.mean(saving.seconds)), 3)
+    results |= saving.costs()
     if run.chief:
         save_pretrained(run.classifier, run.tokenizer, run.directory)
         output.write_text(run.directory / output.CARD, model_card(config, run.data, results, version=__version__))

@@ -111,4 +111,11 @@ def summary(results: dict[str, float], directory: pathlib.Path) -> list[str]:
     if scores:
         at = f" (step {results['best_step']})" if "best_step" in results else ""
         lines.append(f"kept weights{at}: {', '.join(scores)}")
+    if results.get("checkpoint_bytes"):
+        number, each = results["checkpoints"], results["checkpoint_seconds"]
+        share = number * each / results["train_runtime"]
+        size = results["checkpoint_bytes"] / 1e6
+        lines.append(
+            f"checkpoints written: {number}, {each:.1f} s and {size:,.0f} MB each, {share:.1%} of the training time"
+        )
     return [*lines, f"saved to {directory}"]
