@@ -31,7 +31,7 @@ def banner(run: Run, policy: str, devices: str) -> list[str]:
     """
     config, data, schedule, directory = run.config, run.data, run.schedule, run.directory
     training, lengths, replicas = config.training, run.train.tokens.lengths, run.strategy.num_replicas_in_sync
-    steps = training.gradient_accumulation_steps
+    steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
     cut = int((lengths == config.data.max_seq_length).sum())
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
@@ -48,7 +48,7 @@ def banner(run: Run, policy: str, devices: str) -> list[str]:
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
         f"{steps} micro-batch{'es' * (steps > 1)} x {micro}",
         f"batches    {run.batches.description}",
-        f"updates    {schedule.total_steps:,} ({schedule.total_steps / schedule.steps_per_epoch:.4g} epochs of "
+        f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
         f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
         f"{warmup_steps(training, schedule.total_steps):,} updates of warm-up",
