@@ -71,7 +71,7 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         resolver = strategy.cluster_resolver
         workers = sum(resolver.cluster_spec().num_tasks(job) for job in resolver.cluster_spec().jobs) or 1
-        text += f", {workers} workers"
+        text += f", {workers} worker{'s' * (workers != 1)}"
     if kind == "CPU" and replicas > 1 and not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         text += " (logical devices that share its cores)"
     return text
