@@ -1,7 +1,10 @@
 """`--mode=evaluate`: a saved model's metrics against scikit-learn and training, and what cannot be evaluated."""
 
 import json
+import pathlib
 import shutil
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -13,6 +16,8 @@ from tfbert.errors import UsageError
 from tfbert.evaluation import evaluate_model, labelled_sets
 from tfbert.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.mode_config import PredictConfig
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 
 def evaluate_on(runs, model, *, runtime=None, output_dir="", **data):
@@ -63,6 +68,31 @@ def test_an_evaluation_is_that_of_training_and_the_same_on_two_replicas(runs):
     for name in ("accuracy", "f1", "matthews_correlation", "loss"):
         assert one[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
         assert two[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+def test_two_workers_evaluate_and_predict_as_one_device_does(runs, tmp_path):
+    def command(mode, *flags, workers):
+        launch = ["-m", "tfbert.launch", f"--num_workers={workers}", "--"] if workers else []
+        strategy = ["--strategy=multi_worker"] if workers else []
+        run = ["run_finetune.py", f"--mode={mode}", f"--model={runs / 'single'}", "--per_device_eval_batch_size=4"]
+        subprocess.run([sys.executable, *launch, *run, *flags, *strategy], check=True, cwd=ROOT, timeout=300)
+
+    for workers in (0, 2):
+        # 21 rows in batches of 2 x 4: the last batch leaves the second worker empty or short.
+        out = tmp_path / str(workers)
+        command("evaluate", f"--validation_file={runs / 'dev.tsv'}", f"--output_dir={out}", workers=workers)
+        command("predict", f"--input_file={runs / 'dev.tsv'}", f"--output_file={out}.jsonl", workers=workers)
+    one, two = (json.loads((tmp_path / n / "eval_results.json").read_text()) for n in ("0", "2"))
+    exact = ("eval_samples", "eval_accuracy", "eval_confusion_matrix", "eval_per_class")
+    assert [one[name] for name in exact] == [two[name] for name in exact]
+    assert two["eval_loss"] == pytest.approx(one["eval_loss"], abs=1e-6)
+    one, two = ([json.loads(row) for row in (tmp_path / f"{n}.jsonl").open()] for n in (0, 2))
+    assert len(one) == 21
+    assert [(row["id"], row["label"]) for row in one] == [(row["id"], row["label"]) for row in two]
+    for first, second in zip(one, two, strict=True):
+        assert second["probabilities"] == pytest.approx(first["probabilities"], abs=1e-6)
 
 
 def test_pairs_scores_and_several_files(runs):
