@@ -3,9 +3,9 @@
     python benchmarks/gpu.py --torch_python=peer/bin/python --output_dir=runs/gpu
 
 {base, large} x {128, 384 tokens} x {float32, float16, bfloat16} x {XLA off, on}, 32 examples an update, full rows,
-weights from scratch: speed does not depend on them. Ours comes from `--mode=benchmark` (`base/` and `large/` in the output
-directory hold its tables), PyTorch's from `benchmarks/peers/torch_step.py`. Writes `gpu.md` and `gpu.json`; the same
-command goes on after an interruption. `--sizes=tiny --seq_lengths=16 --device=cpu` tries it out without a GPU.
+weights from scratch: speed does not depend on them. Ours comes from `--mode=benchmark` (`base/` and `large/` in the
+output directory hold its tables), PyTorch's from `benchmarks/peers/torch_step.py`. Writes `gpu.md` and `gpu.json`; the
+same command goes on after an interruption. `--sizes=tiny --seq_lengths=16 --device=cpu` tries it out without a GPU.
 """
 
 import argparse
