@@ -93,7 +93,8 @@ def test_updates_are_the_same_in_every_way_of_running(replicas, micro_batches, p
         np.testing.assert_allclose(other, one, atol=1e-5 if policy == "float32" else 2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_packed_rows_are_recomputed_too(replicas):
     examples = make_examples()
     plan = plan_of(examples, 2 * replicas)

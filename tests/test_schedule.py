@@ -122,7 +122,7 @@ def test_packed_batches_of_all_epochs_have_one_shape(parts):
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        pytest.param(("--max_compiled_shapes=2",), 2, id="2"),
+        pytest.param(("--max_compiled_shapes=2",), 2, id="2", marks=pytest.mark.slow),
         pytest.param((), 6, id="6", marks=pytest.mark.slow),
         pytest.param(("--batching=packed", "--gradient_accumulation_steps=2"), 1, id="packed", marks=pytest.mark.slow),
         pytest.param(("--batching=padded",), 1, id="padded", marks=pytest.mark.slow),
