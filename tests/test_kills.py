@@ -75,7 +75,9 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, devices, precision, xl
     script.write_text(WORKER.format(root=str(ROOT), armed=str(armed)))
 
     def start(name, *launcher_flags):
-        config = make_config(corpus, name, xla=xla, **runtime, **PRECISIONS[precision])
+        # Each start compiles each width anew.
+        compiled = {"xla": True, "max_compiled_shapes": 2} if xla else {}
+        config = make_config(corpus, name, **compiled, **runtime, **PRECISIONS[precision])
         config = dataclasses.replace(
             config,
             training=dataclasses.replace(config.training, num_train_epochs=STEPS / 6),
