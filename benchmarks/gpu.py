@@ -15,10 +15,10 @@ import random
 import subprocess
 import sys
 
+from tfbert.model_files import SCRATCH_LAYOUTS
+
 ROOT = pathlib.Path(__file__).parent.parent
 VOCABULARY = 30522
-SHAPES = {"tiny": (128, 2, 2), "base": (768, 12, 12), "large": (1024, 24, 16)}
-"""Hidden size, layers and heads of `scratch/SIZE`."""
 
 
 def main() -> None:
@@ -79,13 +79,12 @@ def own_rows(args: argparse.Namespace, directory: pathlib.Path, size: str) -> li
     }
     command = [sys.executable, str(ROOT / "run_finetune.py"), *(f"--{name}={value}" for name, value in options.items())]
     subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
-    found = json.loads((directory / size / "benchmark.json").read_text())
-    return found["rows"] if isinstance(found, dict) else found
+    return json.loads((directory / size / "benchmark.json").read_text())["rows"]
 
 
 def peer(args: argparse.Namespace, size: str, seq_length: int, precision: str) -> dict:
     """PyTorch's figures, in a process of its own."""
-    hidden, layers, heads = SHAPES[size]
+    layers, hidden, heads, _ = SCRATCH_LAYOUTS[size]
     options = {"hidden": hidden, "layers": layers, "heads": heads, "seq_length": seq_length, "dtype": precision}
     options |= {"vocab": VOCABULARY, "batch_size": args.batch_size, "steps": args.steps}
     options |= {"device": "cuda" if args.device == "gpu" else "cpu"}

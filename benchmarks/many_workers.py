@@ -20,6 +20,8 @@ import time
 import numpy as np
 from safetensors.numpy import load_file
 
+from tfbert.config import OutputConfig
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -43,7 +45,6 @@ def main() -> int:
     weights = [load_file(path / "model.safetensors") for path in (two, killed)]
     differing = [name for name, value in weights[0].items() if not np.array_equal(value, weights[1][name])]
     speeds = {name: results[name]["train_examples_per_second_steady"] for name in ("one", "two")}
-    save_steps = 500  # The default.
     seconds, step = results["one"]["checkpoint_seconds"], results["one"]["step_seconds_p50"]
     report = {
         "killed_at_step": lost_at,
@@ -54,7 +55,7 @@ def main() -> int:
         "two_over_one": round(speeds["two"] / speeds["one"], 3),
         "checkpoint_seconds": {name: found["checkpoint_seconds"] for name, found in results.items()},
         "checkpoint_bytes": results["one"]["checkpoint_bytes"],
-        "checkpoint_share_at_default_save_steps": round(seconds / (seconds + save_steps * step), 4),
+        "checkpoint_share_at_default_save_steps": round(seconds / (seconds + OutputConfig().save_steps * step), 4),
     }
     print(json.dumps(report))
     return 1 if differing else 0
