@@ -11,7 +11,7 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
-from tfbert.gelu import gelu
+from tfbert.ops import gelu
 from tfbert.runtime import keep_freed_memory
 
 flags.DEFINE_integer("turns", 9, "Turns of each side.")

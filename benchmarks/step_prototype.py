@@ -3,8 +3,8 @@
     python benchmarks/step_prototype.py --model=DIR --train_file=train.tsv
 
 The prototype pads batches to a multiple of 8, updates with tf_keras's AdamW on plain operations, drops out with
-`tf.nn.experimental.stateless_dropout` and derives GELU as TensorFlow does. Both train on the same length-grouped
-batches of real rows in float32; the peak rate of a matrix product is measured beside them.
+`tf.nn.experimental.stateless_dropout` and computes the model as transformers does. Both train on the same batches of
+real rows, grouped by length, in float32; the peak rate of a matrix product is measured beside them.
 """
 
 import pathlib
@@ -16,13 +16,13 @@ import tensorflow as tf
 import tf_keras as keras
 from absl import app, flags
 
-from tfbert import dropout, packed, runtime
+from tfbert import dropout, runtime
+from tfbert.classifier import forward
 from tfbert.config import DataConfig, ModelConfig, RuntimeConfig, TrainingConfig
 from tfbert.data.pipeline import EncodedExamples, make_dataset
 from tfbert.data.plan import plan_epoch
 from tfbert.data.sources import load_data
 from tfbert.finetuner import FineTuner
-from tfbert.gelu import use_own_gelu
 from tfbert.losses import build_loss
 from tfbert.model import build_model, load_tokenizer
 from tfbert.optimizer import NO_DECAY, build_optimizer
@@ -48,9 +48,7 @@ def make_side(directory, tokenizer, examples, *, is_prototype):
         max_seq_length=128,
         seed=0,
     )
-    if not is_prototype:
-        use_own_gelu(classifier)
-    model = FineTuner(classifier, max_grad_norm=1.0, forward=packed.forward)
+    model = FineTuner(classifier, max_grad_norm=1.0, forward=None if is_prototype else forward)
     optimizer = build_optimizer(training, 10_000)
     if is_prototype:
         optimizer = keras.optimizers.AdamW(optimizer._learning_rate, weight_decay=0.01, jit_compile=False)

@@ -37,7 +37,7 @@ FLOORS = [
     },
     {"flops", "step_clock", "data_clock", "step_marks"},
     {"step_split"},
-    {"dropout", "gelu", "optimizer", "losses", "model_files", "model", "packed", "recompute", "schedule"},
+    {"dropout", "ops", "optimizer", "losses", "model_files", "model", "recompute", "classifier", "schedule"},
     {"finetuner"},
     {"checkpoint", "evaluate", "micro_batches", "fine_tuned", "prediction_files", "prediction_texts"},
     {"callbacks"},

@@ -16,8 +16,8 @@ from tests.models import strategy_of, tiny_bert
 from tests.test_checkpoint import assert_same_bits, corpus, make_config, stop_at, weights  # noqa: F401
 from tests.test_finetuner import fused
 from tests.test_packed import BATCH, make_examples
-from tfbert import packed
 from tfbert.checkpoint import _training_variables
+from tfbert.classifier import forward
 from tfbert.config import Config, DataConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.finetune import finetune
@@ -61,7 +61,7 @@ def setting(replicas=1, batching="length_grouped", xla=False):
     ).resolved()
     with strategy.scope():
         model = FineTuner(
-            tiny_bert(dropout=0.1, num_hidden_layers=1), jit_compile=xla, forward=packed.forward, max_grad_norm=1.0
+            tiny_bert(dropout=0.1, num_hidden_layers=1), jit_compile=xla, forward=forward, max_grad_norm=1.0
         )
         model.compile(fused(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         model.create_variables()

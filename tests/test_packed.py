@@ -11,7 +11,7 @@ import tf_keras as keras
 from tests.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
 from tests.test_checkpoint import assert_same_bits, corpus, make_config, stop_at, weights  # noqa: F401
 from tests.test_finetuner import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
-from tfbert import packed
+from tfbert.classifier import forward
 from tfbert.data.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.data.pipeline import EncodedExamples, make_dataset
 from tfbert.data.plan import FILL, BatchPlan
@@ -104,8 +104,9 @@ def test_logits_loss_and_gradients_equal_those_of_one_example_a_row(policy, tole
     @tf.function(jit_compile=xla)
     def compute(inputs, labels, weights):
         with tf.GradientTape() as tape:
-            output = packed.forward(model, inputs, training=True)
-            logits = tf.cast(getattr(output, "logits", output), tf.float32)
+            # The model's own pass where rows are plain.
+            output = forward(model, inputs, True) if "example_ids" in inputs else model(inputs, training=True).logits
+            logits = tf.cast(output, tf.float32)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_sum(tf.where(weights > 0, weights * losses, 0.0))
         grads = tape.gradient(loss, model.trainable_variables)
@@ -131,9 +132,7 @@ def test_examples_of_a_row_see_nothing_of_each_other():
     inputs, _, _ = packed_batches(examples, plan)[0]
     changed = inputs["example_ids"] == 3
     ids = tf.where(changed, (inputs["input_ids"] + 17) % VOCAB, inputs["input_ids"])
-    before, after = (
-        packed.forward(model, inputs | {"input_ids": i}, False).numpy() for i in (inputs["input_ids"], ids)
-    )
+    before, after = (forward(model, inputs | {"input_ids": i}, False).numpy() for i in (inputs["input_ids"], ids))
     others = np.arange(BATCH) != 2
     np.testing.assert_array_equal(after[others], before[others])
     assert np.abs(after[2] - before[2]).max() > 1e-3
@@ -171,7 +170,7 @@ def test_updates_equal_those_of_one_example_a_row(replicas, micro_batches, polic
         gradient_accumulation_steps=micro_batches,
         max_grad_norm=CLIP,
         jit_compile=xla,
-        forward=packed.forward,
+        forward=forward,
     )
     dataset = strategy_of(replicas).distribute_datasets_from_function(
         lambda _: make_dataset(examples, lambda: iter([plan]), range(replicas), replicas, pad_id=0, shape=plan.shape)

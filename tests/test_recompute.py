@@ -1,5 +1,6 @@
 """Gradient checkpointing: the same gradients, dropout included, from less memory."""
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -13,19 +14,19 @@ import tf_keras as keras
 from tests.models import random_batch, strategy_of, tiny_bert
 from tests.test_finetuner import CLIP, batches, build, concatenated, weights
 from tests.test_packed import make_examples, plan_of
-from tfbert import packed
+from tfbert.classifier import forward
 from tfbert.data.pipeline import make_dataset
 from tfbert.dropout import KeyedDropout, noise_key
-from tfbert.recompute import recompute_layers
 
 ROOT = pathlib.Path(__file__).parent.parent
 SLOW = pytest.mark.slow
 
 
-def checkpointed(**options):
-    model = tiny_bert(dropout=0.3, **options)
-    recompute_layers(model)
-    return model
+PLAIN, RECOMPUTED = (functools.partial(forward, recompute=recompute) for recompute in (False, True))
+
+
+def make_model():
+    return tiny_bert(dropout=0.3, num_hidden_layers=3)
 
 
 def count_ops(function, name):
@@ -38,9 +39,10 @@ def count_ops(function, name):
 @pytest.mark.parametrize(
     "policy, xla, tolerance",
     [
-        ("float32", False, 0.0),
-        pytest.param("mixed_bfloat16", False, 0.0, marks=SLOW),
-        ("mixed_float16", False, 0.0),
+        # TensorFlow adds up a token's gradients in another order between the layers.
+        ("float32", False, 1e-6),
+        pytest.param("mixed_bfloat16", False, 1e-3, marks=SLOW),
+        ("mixed_float16", False, 1e-4),
         ("float32", True, 1e-5),
         pytest.param("mixed_bfloat16", True, 1e-3, marks=SLOW),
     ],
@@ -49,28 +51,29 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance):
     keras.mixed_precision.set_global_policy(policy)
     inputs, labels, _ = random_batch(6)
 
-    def compute(model):
+    def compute(forward):
+        model = make_model()
         dropout = KeyedDropout(model)
 
         @tf.function(jit_compile=xla)
         def step():
             with tf.GradientTape() as tape:
                 with dropout.keyed(noise_key(1, tf.constant(2, tf.int64), tf.constant(0), tf.constant(0))):
-                    logits = tf.cast(model(inputs, training=True).logits, tf.float32)
+                    logits = tf.cast(forward(model, inputs, True), tf.float32)
                 loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
             # The key's context is left here, as it is in FineTuner: recomputation must remember it.
             return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
 
         return step
 
-    plain, recomputed = compute(tiny_bert(dropout=0.3)), compute(checkpointed())
+    plain, recomputed = compute(PLAIN), compute(RECOMPUTED)
     (loss, grads), (loss_again, grads_again) = plain(), recomputed()
     assert float(loss) == pytest.approx(float(loss_again), rel=max(tolerance, 1e-7))
     size = float(tf.linalg.global_norm(grads))
     for one, other in zip(grads, grads_again, strict=True):
         np.testing.assert_allclose(other, one, atol=tolerance * size, rtol=0)
-    if not xla:  # Each of 2 layers computes its attention once more.
-        assert count_ops(recomputed, "Softmax") == 2 * count_ops(plain, "Softmax") == 4
+    if not xla:  # Each of 3 layers but the last computes its attention once more.
+        assert (count_ops(plain, "Softmax"), count_ops(recomputed, "Softmax")) == (3, 5)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +86,13 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance):
     ],
 )
 def test_updates_are_the_same_in_every_way_of_running(replicas, micro_batches, policy, xla):
-    def train(make):
+    def train(forward):
         options = {"gradient_accumulation_steps": micro_batches, "max_grad_norm": CLIP, "jit_compile": xla}
-        model = build(make, replicas=replicas, policy=policy, **options)
+        model = build(make_model, replicas=replicas, policy=policy, forward=forward, **options)
         model.fit(tf.data.Dataset.from_tensor_slices(concatenated(batches(steps=2))).batch(16), verbose=0)
         return weights(model)
 
-    for one, other in zip(train(lambda: tiny_bert(dropout=0.3)), train(checkpointed), strict=True):
+    for one, other in zip(train(PLAIN), train(RECOMPUTED), strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5 if policy == "float32" else 2e-3, rtol=0)
 
 
@@ -99,35 +102,35 @@ def test_packed_rows_are_recomputed_too(replicas):
     examples = make_examples()
     plan = plan_of(examples, 2 * replicas)
 
-    def train(make):
+    def train(forward):
         dataset = strategy_of(replicas).distribute_datasets_from_function(
             lambda _: make_dataset(
                 examples, lambda: iter([plan]), range(replicas), replicas, pad_id=0, shape=plan.shape
             )
         )
-        model = build(make, replicas=replicas, gradient_accumulation_steps=2, forward=packed.forward)
+        model = build(make_model, replicas=replicas, gradient_accumulation_steps=2, forward=forward)
         model.fit(dataset, steps_per_epoch=len(plan), verbose=0)
         return weights(model)
 
-    for one, other in zip(train(lambda: tiny_bert(dropout=0.3)), train(checkpointed), strict=True):
+    for one, other in zip(train(PLAIN), train(RECOMPUTED), strict=True):
         np.testing.assert_allclose(other, one, atol=1e-6, rtol=0)
 
 
 def test_what_is_not_trained_with_keys_is_left_as_it_was():
     inputs, _, _ = random_batch(3)
-    plain, recomputed = tiny_bert(dropout=0.3), checkpointed()
-    np.testing.assert_array_equal(recomputed(inputs).logits, plain(inputs).logits)
-    noise = [recomputed(inputs, training=True).logits.numpy() for _ in range(2)]
+    model = make_model()
+    np.testing.assert_array_equal(RECOMPUTED(model, inputs, False), PLAIN(model, inputs, False))
+    noise = [RECOMPUTED(model, inputs, True).numpy() for _ in range(2)]
     assert (noise[0] != noise[1]).any()
 
 
 MEMORY = """
-import pathlib, re, sys
+import functools, pathlib, re, sys
 import tensorflow as tf
 import tf_keras as keras
 from transformers import BertConfig, TFBertForSequenceClassification
 from tfbert.finetuner import FineTuner
-from tfbert.recompute import recompute_layers
+from tfbert.classifier import forward
 
 
 def peak():  # Not ru_maxrss: a process takes over that of the one that started it.
@@ -138,9 +141,8 @@ config = BertConfig(
 )
 model = TFBertForSequenceClassification(config)
 model.build_in_name_scope()
-if sys.argv[1] == "recompute":
-    recompute_layers(model)
-trained = FineTuner(model, jit_compile=sys.argv[2] == "xla")
+forward = functools.partial(forward, recompute=sys.argv[1] == "recompute")
+trained = FineTuner(model, jit_compile=sys.argv[2] == "xla", forward=forward)
 trained.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 inputs = {"input_ids": tf.ones([32, 128], tf.int32), "attention_mask": tf.ones([32, 128], tf.int32)}
 before = peak()

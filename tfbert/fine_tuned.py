@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
+from tfbert.classifier import forward
 from tfbert.config import Config
 from tfbert.errors import UsageError
 from tfbert.evaluate import Predictor
@@ -50,10 +51,9 @@ class FineTuned:
     num_texts: int | None
     max_seq_length: int
 
-    @tf.autograph.experimental.do_not_convert
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         """float32 `[rows, num_labels]` for a batch's inputs, for a `Predictor`."""
-        return tf.cast(self.classifier(inputs, training=training).logits, tf.float32)
+        return tf.cast(forward(self.classifier, inputs, training), tf.float32)
 
     def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
         """What runs it over data; it must have been loaded in the strategy's scope."""

@@ -1,7 +1,8 @@
 """How much arithmetic a BERT classifier's examples ask for, from its configuration and the real tokens alone.
 
-Only matrix products count, and only for real tokens: padding and recomputation are work that nobody asked for. This is
-the "model FLOPs" of Chowdhery et al. 2022 (PaLM), appendix B.
+Only matrix products count, and only for real tokens: padding and recomputation are work that nobody asked for. Of the
+last layer a classifier asks for each example's `[CLS]` alone: see `classifier.forward`. This is the "model FLOPs" of
+Chowdhery et al. 2022 (PaLM), appendix B.
 """
 
 from __future__ import annotations
@@ -51,11 +52,14 @@ def forward_flops(bert_config: Any, work: Work) -> float:
         work: The examples.
     """
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
-    per_token = 4 * hidden * hidden + 2 * hidden * inner  # Query, key, value and output; the two of the MLP.
+    keys_and_values = 2 * hidden * hidden
+    rest = 2 * hidden * hidden + 2 * hidden * inner  # Query and output; the two of the MLP.
     per_pair = 2 * hidden  # Scores, and the weighted sum of the values.
-    per_example = hidden * hidden + hidden * bert_config.num_labels  # Pooler and classifier.
-    layers = bert_config.num_hidden_layers
-    return 2.0 * (layers * (per_token * work.tokens + per_pair * work.squared_tokens) + per_example * work.examples)
+    layers = bert_config.num_hidden_layers - 1
+    whole = layers * ((keys_and_values + rest) * work.tokens + per_pair * work.squared_tokens)
+    last = (keys_and_values + per_pair) * work.tokens + rest * work.examples
+    head = (hidden * hidden + hidden * bert_config.num_labels) * work.examples  # Pooler and classifier.
+    return 2.0 * (whole + last + head)
 
 
 def training_flops(bert_config: Any, work: Work) -> float:

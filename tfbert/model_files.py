@@ -102,6 +102,12 @@ def load_config(directory: pathlib.Path) -> BertConfig:
             "The TensorFlow BERT has absolute positions only. Received: "
             f"position_embedding_type={values['position_embedding_type']!r} in {path}. Pass another model."
         )
+    for option in ("is_decoder", "add_cross_attention"):
+        if values.get(option):
+            raise UsageError(
+                "config.json must describe an encoder, whose tokens attend to all others. "
+                f"Received: {option}={values[option]!r} in {path}. Pass another model."
+            )
     return BertConfig.from_dict(values)
 
 

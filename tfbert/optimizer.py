@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import tensorflow as tf
@@ -140,14 +141,20 @@ class FusedAdamW(keras.optimizers.AdamW):
 
         @tf.function(jit_compile=True, autograph=False)
         def update(grads, rate, factor, step):
-            corrected = rate * tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
+            # XLA makes one pass of a variable's operations; TensorFlow's own Adam keeps them few, and tracing short.
+            adam = functools.partial(
+                tf.raw_ops.ResourceApplyAdam,
+                beta1_power=tf.pow(self.beta_1, step),
+                beta2_power=tf.pow(self.beta_2, step),
+                lr=rate,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                epsilon=self.epsilon,
+            )
             for p, m, v, decay, g in zip(params, momentums, velocities, decays, grads, strict=True):
-                g = g * factor
-                new_m = m + (g - m) * (1 - self.beta_1)
-                new_v = v + (tf.square(g) - v) * (1 - self.beta_2)
-                p.assign(p - p * (decay * rate) - new_m * corrected / (tf.sqrt(new_v) + self.epsilon))
-                m.assign(new_m)
-                v.assign(new_v)
+                if decay:
+                    p.assign(p - p * (decay * rate))
+                adam(var=p.handle, m=m.handle, v=v.handle, grad=g * factor)
 
         self._compiled[key] = update
         return update

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert import hub, output, packed
+from tfbert import hub, output
 from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
+from tfbert.classifier import forward
 from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.plan import micro_batch_size
@@ -22,7 +23,6 @@ from tfbert.data.tokenizer import BertTokenizer
 from tfbert.errors import RunError, UsageError
 from tfbert.fine_tuned import record_inputs
 from tfbert.finetuner import FineTuner
-from tfbert.gelu import use_own_gelu
 from tfbert.glue import decisive_metric
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
@@ -30,7 +30,6 @@ from tfbert.micro_batches import find_accumulation
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus
-from tfbert.recompute import recompute_layers
 from tfbert.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.strategy import is_chief
 
@@ -142,9 +141,6 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
         )
     is_pairs = data.train.text_pair is not None
     record_inputs(classifier.config, num_texts=2 if is_pairs else 1, max_seq_length=config.data.max_seq_length)
-    use_own_gelu(classifier)
-    if training.gradient_checkpointing:
-        recompute_layers(classifier)
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
     train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
     schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)
@@ -155,7 +151,7 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
             max_grad_norm=training.max_grad_norm,
             jit_compile=config.runtime.xla,
             seed=config.runtime.seed,
-            forward=packed.forward,
+            forward=functools.partial(forward, recompute=training.gradient_checkpointing),
         )
         optimizer = build_optimizer(training, schedule.total_steps)
         model.compile(optimizer=optimizer, loss=build_loss(data.task, training.label_smoothing))

@@ -3,7 +3,8 @@
     python -m venv peer && peer/bin/pip install torch transformers accelerate
     peer/bin/python benchmarks/peers/hf_trainer.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv
 
-Reads tab-separated files with a header whose first column is the label, as GLUE's SST-2. Prints one JSON line.
+Reads tab-separated files with a header whose first column is the label, as GLUE's SST-2. Prints a line when its first
+update is done, and one JSON line at its end.
 """
 
 import argparse
@@ -18,9 +19,18 @@ from transformers import (
     AutoTokenizer,
     DataCollatorWithPadding,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
+
+
+class SayFirst(TrainerCallback):
+    """Prints a line after the first update."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 1:
+            print("first update done", flush=True)
 
 
 def read(path, limit, columns):
@@ -80,6 +90,7 @@ def main():
         train_dataset=encode(args.train_file, args.max_train_examples),
         eval_dataset=encode(args.validation_file),
         data_collator=DataCollatorWithPadding(tokenizer),
+        callbacks=[SayFirst()],
         compute_metrics=lambda p: {"accuracy": float((p.predictions.argmax(-1) == p.label_ids).mean())},
     )
     ready = time.perf_counter() - started

@@ -1,0 +1,104 @@
+"""Whole training runs of this trainer and of its peers in turns: examples/s, accuracy, seconds to the first update.
+
+    python benchmarks/training_speed.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv \\
+        --torch_python=peer/bin/python [--plain_python=peer-tf/bin/python] [--mixed_precision]
+
+Each run is a process of its own: one epoch on the same rows with the same batch size, rate and decay. Examples/s are
+those of the whole training, tracing and compiling included, evaluation and loading not; `steady` leaves those out as
+well. Seconds to the first update count from the process's start. The peers are Hugging Face's PyTorch Trainer at its
+best settings (`peers/hf_trainer.py`) and, where asked for, the plain `model.fit` of transformers' TensorFlow model,
+padded to the maximum (`peers/plain_fit.py`). Prints one JSON line, with the ratio to each peer's best run.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def main() -> None:
+    """Turns of all sides, and their ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("model", "train_file", "validation_file", "torch_python"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--plain_python", default="", help="an environment with TensorFlow, tf-keras and transformers")
+    parser.add_argument("--plain_examples", type=int, default=960, help="rows for the plain fit, which is slow")
+    parser.add_argument("--max_train_examples", type=int, default=16_000)
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--mixed_precision", action="store_true", help="both sides in bfloat16")
+    args = parser.parse_args()
+    runs = {"tfbert": [], "hf_trainer": []}
+    for _ in range(args.turns):
+        runs["hf_trainer"].append(peer(args, args.torch_python, "hf_trainer", args.max_train_examples))
+        runs["tfbert"].append(own(args))
+    if args.plain_python:
+        runs["plain_fit"] = [peer(args, args.plain_python, "plain_fit", args.plain_examples)]
+    best = {name: max(run["examples_per_second"] for run in found) for name, found in runs.items()}
+    first = {name: min(run["seconds_to_first_update"] for run in found) for name, found in runs.items()}
+    report = {"examples": args.max_train_examples, "max_seq_length": args.max_seq_length, "runs": runs}
+    for name in runs.keys() - {"tfbert"}:
+        report[f"speed over {name}"] = round(best["tfbert"] / best[name], 3)
+        report[f"seconds to the first update over {name}"] = round(first["tfbert"] / first[name], 3)
+    print(json.dumps(report, indent=1))
+
+
+def peer(args: argparse.Namespace, python: str, script: str, examples: int) -> dict:
+    """A peer's run, as its script reports it."""
+    command = [python, ROOT / "benchmarks" / "peers" / f"{script}.py", *data_flags(args, examples)]
+    lines, seconds = timed([*command, *(["--bf16"] if args.mixed_precision else [])], "first update done")
+    return json.loads(lines[-1]) | {"seconds_to_first_update": seconds}
+
+
+def own(args: argparse.Namespace) -> dict:
+    """The command's run, as it reports it; like the peer's it is evaluated once it is over.
+
+    A start of its own, for two updates, gives the time to the first.
+    """
+    command = [sys.executable, ROOT / "run_finetune.py"]
+    data = [flag for flag in data_flags(args, args.max_train_examples) if "validation_file" not in flag]
+    train = [*command, *data, "--num_train_epochs=1", "--save_steps=0"]
+    train += ["--mixed_precision"] if args.mixed_precision else []
+    with tempfile.TemporaryDirectory() as scratch:
+        _, seconds = timed([*train, f"--output_dir={scratch}/two", "--max_steps=2", "--logging_steps=1"], "step 1/")
+        timed([*train, f"--output_dir={scratch}/run"], "")
+        timed([*command, "--mode=evaluate", f"--model={scratch}/run", f"--validation_file={args.validation_file}"], "")
+        results = json.loads(pathlib.Path(scratch, "run", "all_results.json").read_text())
+        scores = json.loads(pathlib.Path(scratch, "run", "eval_results.json").read_text())
+    return {
+        "examples_per_second": results["train_samples_per_second"],
+        "steady": results["train_examples_per_second_steady"],
+        "eval_accuracy": scores["eval_accuracy"],
+        "compile_seconds": results["compile_seconds"],
+        "data_wait_share": results["data_wait_share"],
+        "seconds_to_first_update": seconds,
+    }
+
+
+def data_flags(args: argparse.Namespace, examples: int) -> list[str]:
+    """What all sides are given."""
+    values = {name: getattr(args, name) for name in ("model", "train_file", "validation_file", "max_seq_length")}
+    return [f"--{name}={value}" for name, value in (values | {"max_train_examples": examples}).items()]
+
+
+def timed(command: list, sign: str) -> tuple[list[str], float | None]:
+    """A process's lines, and the seconds from its start to the first line that holds `sign`; it must succeed."""
+    started, lines, seconds = time.perf_counter(), [], None
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    for line in process.stdout:
+        if sign in line and seconds is None:
+            seconds = round(time.perf_counter() - started, 1)
+        lines.append(line.rstrip("\n"))
+    if process.wait():
+        sys.exit("\n".join([f"{' '.join(words)} failed:", *lines[-20:]]))
+    return lines, seconds
+
+
+if __name__ == "__main__":
+    main()

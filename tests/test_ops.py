@@ -1,0 +1,103 @@
+"""Operations with gradients written out: the plain ones' values and gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from scipy import special
+
+from tfbert.ops import dense, gelu, layer_norm
+
+POINTS = np.concatenate([np.linspace(-30, 30, 20_001), [0.0, -0.0, 1e-30, -1e-30]])
+
+
+def value_and_gradient(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return y.numpy(), tape.gradient(y, x).numpy()
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_equals_scipy(xla):
+    x = tf.constant(POINTS, tf.float32)
+    run = tf.function(lambda x: value_and_gradient_graph(gelu, x), jit_compile=xla)
+    value, gradient = run(x)
+    exact = np.asarray(x, np.float64)
+    below, density = special.ndtr(exact), np.exp(-0.5 * exact**2) / np.sqrt(2 * np.pi)
+    np.testing.assert_allclose(value, exact * below, rtol=2e-5, atol=1e-7)
+    np.testing.assert_allclose(gradient, below + exact * density, rtol=2e-5, atol=1e-6)
+
+
+def value_and_gradient_graph(function, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return y, tape.gradient(y, x)
+
+
+@pytest.mark.parametrize(
+    "dtype, subnormal, tolerance", [("float32", 1e-36, 1e-6), ("bfloat16", 1e-36, 2e-2), ("float16", 1e-6, 3e-3)]
+)
+def test_equals_tensorflows_own(dtype, subnormal, tolerance):
+    """Values are equal bits but for halves of numbers too small to halve; gradients are rounded in another order."""
+    x = tf.constant(POINTS, dtype)
+    value, gradient = value_and_gradient(gelu, x)
+    expected, expected_gradient = value_and_gradient(tf.nn.gelu, x)
+    assert value.dtype == expected.dtype and gradient.dtype == expected_gradient.dtype
+    np.testing.assert_allclose(value.astype(np.float64), expected.astype(np.float64), rtol=0, atol=subnormal)
+    finite = np.abs(x.numpy().astype(np.float64)) < 20
+    difference = gradient.astype(np.float64) - expected_gradient.astype(np.float64)
+    assert np.isfinite(gradient.astype(np.float64)).all()
+    assert np.abs(difference[finite]).max() <= tolerance
+
+
+def weighted_gradients(function, upstream, *tensors):
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        y = function(*tensors)
+        total = tf.reduce_sum(tf.cast(y, tf.float32) * upstream)
+    return y, tape.gradient(total, tensors)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("float16", 2e-3), ("bfloat16", 2e-2)])
+def test_layer_norm_equals_keras_layer(dtype, tolerance, xla):
+    rng = np.random.default_rng(0)
+    x = tf.cast(rng.normal(3, 2, (7, 24)).astype(np.float32), dtype)
+    upstream = tf.constant(rng.normal(size=(7, 24)).astype(np.float32))
+    layer = keras.layers.LayerNormalization(epsilon=1e-12, dtype=keras.mixed_precision.Policy("float32"))
+    layer.build([7, 24])
+    layer.set_weights([rng.normal(1, 0.3, 24), rng.normal(size=24)])
+
+    def own(x, gamma, beta):
+        return layer_norm(x, gamma, beta, 1e-12)
+
+    found, gradients = tf.function(
+        lambda: weighted_gradients(own, upstream, x, *map(tf.convert_to_tensor, layer.weights)), jit_compile=xla
+    )()
+    assert found.dtype == x.dtype and gradients[0].dtype == x.dtype and gradients[1].dtype == tf.float32
+    with tf.GradientTape() as tape:
+        tape.watch(whole := tf.cast(x, tf.float32))
+        expected = layer(whole)
+        total = tf.reduce_sum(expected * upstream)
+    exact = tape.gradient(total, [whole, *layer.trainable_weights])
+    for one, other in zip((found, *gradients), (expected, *exact), strict=True):
+        one, other = np.asarray(tf.cast(one, tf.float64)), np.asarray(other, np.float64)
+        np.testing.assert_allclose(one, other, atol=tolerance * np.abs(other).max(), rtol=0)
+
+
+def test_layer_norm_of_equal_values_is_its_bias():
+    found = layer_norm(tf.fill([2, 8], 5.0), tf.ones([8]), tf.range(8.0), 1e-12)
+    np.testing.assert_array_equal(found, [np.arange(8.0)] * 2)
+
+
+def test_dense_computes_in_the_precision_of_its_input():
+    rng = np.random.default_rng(0)
+    x, kernel, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 3), (3, 4), (4,)))
+    np.testing.assert_allclose(
+        dense(tf.constant(x), tf.Variable(kernel), tf.Variable(bias)), x @ kernel + bias, rtol=1e-5
+    )
+    half = dense(tf.constant(x, tf.float16), tf.Variable(kernel), tf.Variable(bias))
+    assert half.dtype == tf.float16
+    np.testing.assert_allclose(half, x @ kernel + bias, atol=1e-2)

@@ -1,0 +1,63 @@
+"""BERT's operations on tokens, with gradients written out where TensorFlow's take more passes over memory."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+
+def dense(x: tf.Tensor, kernel: tf.Variable, bias: tf.Variable) -> tf.Tensor:
+    """A dense layer in the precision of its input: `[rows, in]` -> `[rows, out]`."""
+    return tf.nn.bias_add(tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype))
+
+
+@tf.custom_gradient
+def gelu(x: tf.Tensor) -> tf.Tensor:
+    """x times the normal distribution's share below x (Hendrycks & Gimpel 2016), exact rather than by tanh.
+
+    `tf.nn.gelu`'s values. As TensorFlow derives it, the backward pass takes eleven element-wise operations over the
+    widest activation of a layer; written out it takes six.
+
+    Args:
+        x: Floating `[...]`.
+    """
+    scaled = x * tf.cast(-math.sqrt(0.5), x.dtype)
+    below = 0.5 * tf.math.erfc(scaled)
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        density = tf.exp(tf.cast(-0.5 * math.log(2 * math.pi), x.dtype) - tf.square(scaled))
+        return upstream * (below + x * density)
+
+    return x * below, gradient
+
+
+def layer_norm(x: tf.Tensor, gamma: tf.Variable, beta: tf.Variable, epsilon: float) -> tf.Tensor:
+    """Layer normalisation (Ba et al. 2016) over the last dimension, in float32 whatever the input's precision.
+
+    Args:
+        x: Floating `[rows, size]`.
+        gamma: `[size]`.
+        beta: `[size]`.
+        epsilon: Added to the variance.
+
+    Returns:
+        A tensor like `x`.
+    """
+
+    @tf.custom_gradient
+    def normalise(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + epsilon)
+        normal = centred * inverse
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            scaled = upstream * gamma
+            along = tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)
+            to_x = inverse * (scaled - tf.reduce_mean(scaled, axis=-1, keepdims=True) - normal * along)
+            return to_x, tf.reduce_sum(upstream * normal, axis=0), tf.reduce_sum(upstream, axis=0)
+
+        return normal * gamma + beta, gradient
+
+    parts = (tf.cast(tensor, tf.float32) for tensor in (x, gamma, beta))
+    return tf.cast(normalise(*parts), x.dtype)
