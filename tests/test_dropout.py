@@ -6,18 +6,22 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.models import random_batch, tiny_bert
-from tfbert.dropout import KeyedDropout, drop, noise_key, same_noise
+from tfbert.dropout import KeyedDropout, drop, noise_key, noise_stream, same_noise
 
 
 def key(seed=1, step=2, replica=0, micro_batch=0):
     return noise_key(seed, tf.constant(step, tf.int64), tf.constant(replica), tf.constant(micro_batch))
 
 
+def stream(**parts):
+    return noise_stream(key(**parts))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_kept_values_are_scaled_and_the_rate_is_kept(rate, dtype):
     inputs = tf.ones([200_001], dtype)
-    out = drop(inputs, rate, key())
+    out = drop(inputs, rate, stream())
     assert out.dtype == inputs.dtype and out.shape == inputs.shape
     values = out.numpy().astype(np.float64)
     kept = values != 0
@@ -28,24 +32,24 @@ def test_kept_values_are_scaled_and_the_rate_is_kept(rate, dtype):
 
 @pytest.mark.parametrize("rate", [1e-6, 1 - 1e-6])
 def test_extreme_rates_stay_finite_and_drop_something_or_keep_something(rate):
-    values = drop(tf.ones([1_000_000]), rate, key()).numpy()
+    values = drop(tf.ones([1_000_000]), rate, stream()).numpy()
     assert np.isfinite(values).all()
     assert 0 < (values != 0).sum() < len(values)
 
 
 @pytest.mark.parametrize("shape", [[], [1], [7], [3, 5], [2, 3, 4], [0, 4]])
 def test_any_shape(shape):
-    assert drop(tf.ones(shape), 0.5, key()).shape == shape
+    assert drop(tf.ones(shape), 0.5, stream()).shape == shape
 
 
 def test_dropped_places_hide_infinity_and_nan():
-    out = drop(tf.fill([100], np.inf), 0.5, key()).numpy()
+    out = drop(tf.fill([100], np.inf), 0.5, stream()).numpy()
     assert set(out) == {0.0, np.inf}
 
 
 def test_neighbours_are_independent():
     """Two elements share a 32-bit word: its halves must not be correlated."""
-    kept = (drop(tf.ones([100_000]), 0.5, key()).numpy() != 0).reshape(-1, 2)
+    kept = (drop(tf.ones([100_000]), 0.5, stream()).numpy() != 0).reshape(-1, 2)
     assert abs(np.corrcoef(kept.T)[0, 1]) < 0.03
 
 
@@ -53,14 +57,24 @@ def test_the_gradient_is_the_mask():
     inputs = tf.random.stateless_normal([50], [0, 0])
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        out = drop(inputs, 0.25, key())
+        out = drop(inputs, 0.25, stream())
     np.testing.assert_allclose(tape.gradient(out, inputs), np.where(out != 0, 1 / 0.75, 0), rtol=1e-6)
 
 
 def test_xla_draws_the_same_bits():
     inputs = tf.ones([1001])
-    compiled = tf.function(lambda inputs, key: drop(inputs, 0.3, key), jit_compile=True)
-    np.testing.assert_array_equal(compiled(inputs, key()), drop(inputs, 0.3, key()))
+    compiled = tf.function(lambda inputs, key: drop(inputs, 0.3, noise_stream(key), 7), jit_compile=True)
+    np.testing.assert_array_equal(compiled(inputs, key()), drop(inputs, 0.3, stream(), 7))
+
+
+def test_parts_of_a_stream_and_streams_are_independent():
+    inputs = tf.ones([100_000])
+    draws = [drop(inputs, 0.5, stream(step=step), number) for step in (1, 2) for number in (0, 1, 2)]
+    kept = np.stack([draw.numpy() != 0 for draw in draws])
+    assert np.abs(np.corrcoef(kept) - np.eye(6)).max() < 0.03
+    # A part is not another one that begins some blocks of four words, eight halves, later.
+    for shift in range(8, 65, 8):
+        assert abs(np.corrcoef(kept[0][shift:], kept[1][:-shift])[0, 1]) < 0.03
 
 
 def test_a_key_depends_on_each_of_its_parts():

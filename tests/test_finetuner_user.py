@@ -548,3 +548,24 @@ def test_labels_are_needed():
     trained.compile("sgd", logits_loss())
     with pytest.raises(ValueError, match="label"):
         trained.fit(data()[0], verbose=0)
+
+
+class Branching(keras.layers.Layer):
+    """Branches and loops in Python over tensors, which AutoGraph makes operations of."""
+
+    def call(self, inputs):
+        total = tf.reduce_sum(inputs, axis=-1, keepdims=True)
+        if tf.reduce_mean(total) > 0:
+            total = total * 2.0
+        for _ in tf.range(2):
+            total = total + 1.0
+        return inputs + total
+
+
+def test_a_users_layer_may_branch_on_tensors():
+    inputs = keras.Input([4])
+    model = FineTuner(keras.Model(inputs, keras.layers.Dense(2)(Branching()(inputs))), gradient_accumulation_steps=2)
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(np.ones([8, 4], np.float32), np.zeros([8], np.int32), epochs=3, verbose=0)
+    losses = history.history["loss"]
+    assert losses[0] > losses[1] > losses[2]

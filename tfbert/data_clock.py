@@ -36,7 +36,9 @@ class DataClock:
             model: Compiled with one step an execution, and not to run eagerly.
         """
         step = model.make_train_function().python_function
-        model.train_function = tf.function(lambda batches: step(_Timed(batches, self._seconds)), reduce_retracing=True)
+        model.train_function = tf.function(
+            lambda batches: step(_Timed(batches, self._seconds)), reduce_retracing=True, autograph=False
+        )
 
 
 class _Timed:

@@ -18,19 +18,23 @@ from tf_keras.src.backend import RandomGenerator  # Keras exports no other base 
 _BITS = 16
 
 
+_PHILOX = 1
+"""TensorFlow's number for the algorithm."""
+
+
 class _Noise:
-    """The key of the forward pass being traced; None outside `Dropout.keyed`."""
+    """What the forward pass being traced draws from: a key and its stream; None outside `KeyedDropout.keyed`."""
 
     def __init__(self):
-        self.key: tf.Tensor | None = None
+        self.source: tuple[tf.Tensor, tf.Tensor] | None = None
 
     @contextlib.contextmanager
-    def set_to(self, key: tf.Tensor | None) -> Iterator[None]:
-        before, self.key = self.key, key
+    def set_to(self, source: tuple[tf.Tensor, tf.Tensor]) -> Iterator[None]:
+        before, self.source = self.source, source
         try:
             yield
         finally:
-            self.key = before
+            self.source = before
 
 
 class _KeyedGenerator(RandomGenerator):
@@ -43,7 +47,7 @@ class _KeyedGenerator(RandomGenerator):
         self._original = original
 
     def make_seed_for_stateless_op(self) -> tf.Tensor:
-        return _fold_in(self._noise.key, self._layer_index)
+        return _fold_in(self._noise.source[0], self._layer_index)
 
     def random_normal(self, *args, **kwargs):
         return self._delegate("random_normal", *args, **kwargs)
@@ -55,14 +59,14 @@ class _KeyedGenerator(RandomGenerator):
         return self._delegate("truncated_normal", *args, **kwargs)
 
     def dropout(self, inputs: tf.Tensor, rate: float, noise_shape=None) -> tf.Tensor:
-        if self._noise.key is None:
+        if self._noise.source is None:
             return self._original.dropout(inputs, rate, noise_shape)
         if noise_shape is None and isinstance(rate, float) and 0 < rate < 1:
-            return drop(inputs, rate, self.make_seed_for_stateless_op())
+            return drop(inputs, rate, self._noise.source[1], self._layer_index)
         return super().dropout(inputs, rate, noise_shape)
 
     def _delegate(self, method: str, *args, **kwargs):
-        source = self._original if self._noise.key is None else super()
+        source = self._original if self._noise.source is None else super()
         return getattr(source, method)(*args, **kwargs)
 
 
@@ -85,7 +89,7 @@ class KeyedDropout:
 
     def keyed(self, key: tf.Tensor) -> contextlib.AbstractContextManager[None]:
         """While active, what is traced draws its noise from `key`, an int32 `[2]` tensor of the graph being traced."""
-        return self._noise.set_to(key)
+        return self._noise.set_to((key, noise_stream(key)))
 
 
 def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
@@ -96,8 +100,8 @@ def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractCon
     """
     for part in layer._flatten_layers():
         generator = getattr(part, "_random_generator", None)
-        if isinstance(generator, _KeyedGenerator) and generator._noise.key is not None:
-            return functools.partial(generator._noise.set_to, generator._noise.key)
+        if isinstance(generator, _KeyedGenerator) and generator._noise.source is not None:
+            return functools.partial(generator._noise.set_to, generator._noise.source)
     return None
 
 
@@ -122,7 +126,12 @@ def _fold_in(key: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(key, data, alg="philox")
 
 
-def drop(inputs: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
+def noise_stream(key: tf.Tensor) -> tf.Tensor:
+    """Where a key's random numbers begin: a Philox key and a counter of 128 bits, uint64 `[3]`."""
+    return tf.random.stateless_uniform([3], key, minval=None, maxval=None, dtype=tf.uint64, alg="philox")
+
+
+def drop(inputs: tf.Tensor, rate: float, stream: tf.Tensor, number: int = 0) -> tf.Tensor:
     """Dropout (Srivastava et al. 2014) from 16 random bits an element, half the random numbers of `tf.nn.dropout`.
 
     The rate is honoured to 1/65536, and the values kept are scaled by the exact inverse of the rate used, so the
@@ -131,7 +140,8 @@ def drop(inputs: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     Args:
         inputs: Floating `[...]`.
         rate: Share of elements dropped, between 0 and 1.
-        seed: int32 `[2]`.
+        stream: As `noise_stream` returns it.
+        number: Which of the stream's parts, of 2^66 words each, the bits come from: a layer's own.
 
     Returns:
         A tensor like `inputs`.
@@ -139,8 +149,13 @@ def drop(inputs: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     levels = 1 << _BITS
     dropped = min(max(round(rate * levels), 1), levels - 1)
     size = tf.size(inputs)
-    words = tf.random.stateless_uniform(
-        [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
+    # Not `tf.random.stateless_uniform`, which makes a stream of a seed by a dozen operations for every layer.
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[(size + 1) // 2],
+        key=stream[:1],
+        counter=stream[1:] + tf.constant([0, number], tf.uint64),
+        alg=_PHILOX,
+        dtype=tf.uint32,
     )
     halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
     keep = tf.reshape(halves >= tf.constant(dropped, tf.uint16), tf.shape(inputs))

@@ -169,7 +169,8 @@ class FineTuner(keras.Model):
         self.train_function = None
 
     def _trace_anew(self) -> None:
-        self._local_gradients = tf.function(self._accumulate, jit_compile=True) if self._xla else self._accumulate
+        compiled = tf.function(self._accumulate, jit_compile=True, autograph=False) if self._xla else None
+        self._local_gradients = compiled or self._accumulate
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""

@@ -58,8 +58,8 @@ def accumulate(
         loss `[]`; the predictions `[rows, ...]`.
     """
 
-    # Called from two places below: as a tf.function it is traced once.
-    @tf.function
+    # Called from two places below: as a tf.function it is traced once. A user's model within is converted by Keras.
+    @tf.function(autograph=False)
     def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             scaled, loss, predictions = loss_fn(*part, index)
