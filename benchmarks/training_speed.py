@@ -67,9 +67,10 @@ def own(args: argparse.Namespace) -> dict:
     with tempfile.TemporaryDirectory() as scratch:
         _, seconds = timed([*train, f"--output_dir={scratch}/two", "--max_steps=2", "--logging_steps=1"], "step 1/")
         timed([*train, f"--output_dir={scratch}/run"], "")
-        timed([*command, "--mode=evaluate", f"--model={scratch}/run", f"--validation_file={args.validation_file}"], "")
+        evaluate = ["--mode=evaluate", f"--model={scratch}/run", f"--output_dir={scratch}/evaluated"]
+        timed([*command, *evaluate, f"--validation_file={args.validation_file}"], "")
         results = json.loads(pathlib.Path(scratch, "run", "all_results.json").read_text())
-        scores = json.loads(pathlib.Path(scratch, "run", "eval_results.json").read_text())
+        scores = json.loads(pathlib.Path(scratch, "evaluated", "eval_results.json").read_text())
     return {
         "examples_per_second": results["train_samples_per_second"],
         "steady": results["train_examples_per_second_steady"],

@@ -31,7 +31,8 @@ class FineTuner(keras.Model):
             is compiled anew: pad to few lengths.
         seed: Decides the dropout noise, together with step, replica and layer.
         forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
-            the model. What it returns has one row a label.
+            the model. What it returns has one row a label. It is traced as it is, without AutoGraph, which takes
+            seconds and which nothing in BERT needs; the loss too.
 
     Attributes:
         model: The wrapped model; save this one.
@@ -77,6 +78,7 @@ class FineTuner(keras.Model):
         self.marks_steps = False
         self._xla = jit_compile
         self._forward = forward
+        self._autograph = forward is None
         self._dropout = None
         # Not tracked, as compiled metrics are not: a running mean is no weight to be saved and loaded.
         object.__setattr__(self, "_loss_metric", keras.metrics.Mean(name="loss"))
@@ -169,8 +171,9 @@ class FineTuner(keras.Model):
         self.train_function = None
 
     def _trace_anew(self) -> None:
-        compiled = tf.function(self._accumulate, jit_compile=True, autograph=False) if self._xla else None
-        self._local_gradients = compiled or self._accumulate
+        self._local_gradients = self._accumulate
+        if self._xla:
+            self._local_gradients = tf.function(self._accumulate, jit_compile=True, autograph=self._autograph)
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""
@@ -256,7 +259,13 @@ class FineTuner(keras.Model):
             return scaled(self.optimizer, loss), loss, predictions
 
         return gradients.accumulate(
-            loss_fn, self._trained, inputs, labels, weights, num_micro_batches=self.gradient_accumulation_steps
+            loss_fn,
+            self._trained,
+            inputs,
+            labels,
+            weights,
+            num_micro_batches=self.gradient_accumulation_steps,
+            autograph=self._autograph,
         )
 
     def _weighted_loss(self, labels: Any, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

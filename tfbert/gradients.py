@@ -8,6 +8,7 @@ of a mean, so that the usual first loss scale does not overflow.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,7 @@ def accumulate(
     weights: tf.Tensor,
     *,
     num_micro_batches: int,
+    autograph: bool = True,
 ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
     """Sums the gradients of a replica's rows, one micro-batch after the other, in float32.
 
@@ -52,14 +54,15 @@ def accumulate(
         labels: Structure of tensors `[rows, ...]`.
         weights: float32 `[rows]`.
         num_micro_batches: How many equal parts to compute one at a time.
+        autograph: Whether `loss_fn` may branch on tensors in Python.
 
     Returns:
         Dense float32 gradients of the scaled loss, one a variable (zeros where the loss does not depend on it); the
         loss `[]`; the predictions `[rows, ...]`.
     """
 
-    # Called from two places below: as a tf.function it is traced once. A user's model within is converted by Keras.
-    @tf.function(autograph=False)
+    # Called from two places below: as a tf.function it is traced once.
+    @functools.partial(tf.function, autograph=autograph)
     def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             scaled, loss, predictions = loss_fn(*part, index)
