@@ -1,0 +1,37 @@
+"""The peer of `steps_in_turns.py`: PyTorch's bare training step on batches of the widths it is told, in float32.
+
+Reads lines of widths, `13,9,27`; makes an update on 32 random texts of each; prints the seconds of the line.
+"""
+
+import argparse
+import sys
+import time
+
+import torch
+from transformers import AutoModelForSequenceClassification
+
+BATCH = 32
+
+
+def main() -> None:
+    """Answers until its input ends."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    args = parser.parse_args()
+    model = AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=2).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        for width in map(int, line.split(",")):
+            ids = torch.randint(1, model.config.vocab_size, (BATCH, width))
+            labels = torch.randint(0, 2, (BATCH,))
+            model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        print(time.perf_counter() - start, flush=True)
+
+
+if __name__ == "__main__":
+    main()
