@@ -49,7 +49,7 @@ def main():
     if args.bf16:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = TFBertForSequenceClassification.from_pretrained(args.model, num_labels=2, from_pt=True)
+    model = TFBertForSequenceClassification.from_pretrained(args.model, num_labels=2)
 
     def encode(path, limit=0):
         texts, labels = read(path, limit)
