@@ -3,11 +3,25 @@
 import functools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tf_keras as keras
 from transformers import BertConfig, TFBertForSequenceClassification
 
 VOCAB = 60
+
+POLICIES = pytest.mark.parametrize(
+    "policy, tolerance, xla",
+    [
+        ("float32", 2e-6, False),
+        ("float32", 2e-6, True),
+        ("mixed_bfloat16", 3e-2, False),
+        ("mixed_float16", 4e-3, False),
+        pytest.param("mixed_bfloat16", 3e-2, True, marks=pytest.mark.slow),
+        pytest.param("mixed_float16", 4e-3, True, marks=pytest.mark.slow),
+    ],
+)
+"""Every precision with what its rounding allows, compiled or not."""
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.models import VOCAB, NumpyAdamW, random_batch, reference_steps, tiny_bert
+from tests.models import POLICIES, VOCAB, NumpyAdamW, random_batch, reference_steps, tiny_bert
 from tests.test_finetuner import (
     CLIP,
     DECAY,
@@ -46,16 +46,7 @@ def assert_computes_the_models_own(model, inputs, labels, tolerance, xla=False):
         np.testing.assert_allclose(one, other, atol=5 * tolerance * size, rtol=0, err_msg=variable.name)
 
 
-@pytest.mark.parametrize(
-    "policy, tolerance, xla",
-    [
-        ("float32", 2e-6, False),
-        ("float32", 2e-6, True),
-        ("mixed_bfloat16", 3e-2, False),
-        ("mixed_float16", 4e-3, False),
-        pytest.param("mixed_float16", 4e-3, True, marks=pytest.mark.slow),
-    ],
-)
+@POLICIES
 def test_logits_and_gradients_are_the_models_own(policy, tolerance, xla):
     keras.mixed_precision.set_global_policy(policy)
     inputs, labels, _ = random_batch(6)

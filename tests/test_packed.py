@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
+from tests.models import POLICIES, VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
 from tests.test_checkpoint import assert_same_bits, corpus, make_config, stop_at, weights  # noqa: F401
 from tests.test_finetuner import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
 from tfbert.classifier import forward
@@ -85,17 +85,7 @@ def test_batches_equal_numpy(replicas, accumulation):
         np.testing.assert_array_equal(weights_, np.where(is_real, examples.weights[rows.reshape(-1)], 0))
 
 
-@pytest.mark.parametrize(
-    "policy, tolerance, xla",
-    [
-        ("float32", 2e-6, False),
-        ("float32", 2e-6, True),
-        ("mixed_bfloat16", 3e-2, False),
-        ("mixed_float16", 4e-3, False),
-        pytest.param("mixed_bfloat16", 3e-2, True, marks=pytest.mark.slow),
-        pytest.param("mixed_float16", 4e-3, True, marks=pytest.mark.slow),
-    ],
-)
+@POLICIES
 def test_logits_loss_and_gradients_equal_those_of_one_example_a_row(policy, tolerance, xla):
     keras.mixed_precision.set_global_policy(policy)
     model, examples = tiny_bert(), make_examples()

@@ -36,18 +36,25 @@ def count_ops(function, name):
     return sum(node.op == name for node in nodes)
 
 
+@pytest.fixture
+def sums_in_written_order():
+    """TensorFlow's optimiser of graphs adds up the gradients of two layers as one sum where it can, so rounds it so."""
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": True})
+
+
 @pytest.mark.parametrize(
     "policy, xla, tolerance",
     [
-        # TensorFlow adds up a token's gradients in another order between the layers.
-        ("float32", False, 1e-6),
-        pytest.param("mixed_bfloat16", False, 1e-3, marks=SLOW),
-        ("mixed_float16", False, 1e-4),
+        ("float32", False, 0.0),
+        pytest.param("mixed_bfloat16", False, 0.0, marks=SLOW),
+        ("mixed_float16", False, 0.0),
         ("float32", True, 1e-5),
         pytest.param("mixed_bfloat16", True, 1e-3, marks=SLOW),
     ],
 )
-def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance):
+def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance, sums_in_written_order):
     keras.mixed_precision.set_global_policy(policy)
     inputs, labels, _ = random_batch(6)
 
@@ -144,10 +151,15 @@ model.build_in_name_scope()
 forward = functools.partial(forward, recompute=sys.argv[1] == "recompute")
 trained = FineTuner(model, jit_compile=sys.argv[2] == "xla", forward=forward)
 trained.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-inputs = {"input_ids": tf.ones([32, 128], tf.int32), "attention_mask": tf.ones([32, 128], tf.int32)}
-before = peak()
-trained.fit(tf.data.Dataset.from_tensors((inputs, tf.ones([32], tf.int32))).repeat(2), verbose=0)
-print(peak() - before)
+
+
+def peak_after(rows):
+    inputs = {"input_ids": tf.ones([rows, 128], tf.int32), "attention_mask": tf.ones([rows, 128], tf.int32)}
+    trained.fit(tf.data.Dataset.from_tensors((inputs, tf.ones([rows], tf.int32))).repeat(2), verbose=0)
+    return peak()
+
+
+print(-peak_after(1) + peak_after(64))
 """
 
 
@@ -155,7 +167,10 @@ print(peak() - before)
 @pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs Linux")
 @pytest.mark.parametrize("compiled", ["plain", "xla"])
 def test_the_peak_of_a_process_is_lower(compiled):
-    """Eight layers' parts against their inputs: what a step adds to the process's memory, in kB."""
+    """Eight layers' parts against their inputs: what 63 rows more add to the process's memory, in kB.
+
+    One row's step holds what tracing and compiling take, which for XLA is more than a small step's data.
+    """
 
     def peak(kind):
         done = subprocess.run(

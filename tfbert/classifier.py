@@ -1,7 +1,7 @@
 """The forward pass of a BERT classifier over plain or packed rows: what transformers computes, with less work.
 
 Of the last layer a classifier reads each example's `[CLS]` alone, so queries, MLP and normalisation of its other tokens
-are not computed: a sixth of the products of a 6-layer model. The rest is the model's own arithmetic on its own weights,
+are not computed: 14% of the products of a 6-layer encoder. The rest is the model's own arithmetic on its own weights,
 with tokens in one dimension and few operations. Dropout, embeddings, pooler and head are the model's layers.
 """
 

@@ -18,10 +18,6 @@ from tf_keras.src.backend import RandomGenerator  # Keras exports no other base 
 _BITS = 16
 
 
-_PHILOX = 1
-"""TensorFlow's number for the algorithm."""
-
-
 class _Noise:
     """What the forward pass being traced draws from: a key and its stream; None outside `KeyedDropout.keyed`."""
 
@@ -154,7 +150,7 @@ def drop(inputs: tf.Tensor, rate: float, stream: tf.Tensor, number: int = 0) -> 
         shape=[(size + 1) // 2],
         key=stream[:1],
         counter=stream[1:] + tf.constant([0, number], tf.uint64),
-        alg=_PHILOX,
+        alg=tf.random.Algorithm.PHILOX.value,
         dtype=tf.uint32,
     )
     halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]

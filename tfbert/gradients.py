@@ -8,7 +8,6 @@ of a mean, so that the usual first loss scale does not overflow.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -62,7 +61,7 @@ def accumulate(
     """
 
     # Called from two places below: as a tf.function it is traced once.
-    @functools.partial(tf.function, autograph=autograph)
+    @tf.function(autograph=autograph)
     def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             scaled, loss, predictions = loss_fn(*part, index)

@@ -7,13 +7,11 @@ Reads tab-separated files with a header whose first column is the label, as GLUE
 update is done, and one JSON line at its end.
 """
 
-import argparse
 import json
-import pathlib
 import time
 
-import numpy as np
 import torch
+from common import arguments, read
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -33,38 +31,20 @@ class SayFirst(TrainerCallback):
             print("first update done", flush=True)
 
 
-def read(path, limit, columns):
-    """Rows of a TSV file; the same random subset as tfbert's `--max_train_examples`."""
-    lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")[1:]
-    rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()]
-    if limit:
-        rng = np.random.Generator(np.random.PCG64(0))
-        rows = [rows[i] for i in np.sort(rng.permutation(len(rows))[:limit])]
-    label, text = columns
-    return [row[text] for row in rows], [int(row[label]) for row in rows]
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--train_file", required=True)
-    parser.add_argument("--validation_file", required=True)
-    parser.add_argument("--max_train_examples", type=int, default=0)
-    parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--bf16", action="store_true")
-    parser.add_argument("--seed", type=int, default=42)
-    args = parser.parse_args()
+    """Trains for one epoch."""
+    args = arguments(__doc__)
     started = time.perf_counter()
     set_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     model = AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=2)
 
     def encode(path, limit=0):
-        texts, labels = read(path, limit, (0, 1))
+        texts, labels = read(path, limit)
         encoded = tokenizer(texts, truncation=True, max_length=args.max_seq_length)
         return [
             {"input_ids": ids, "attention_mask": mask, "labels": label}
-            for ids, mask, label in zip(encoded["input_ids"], encoded["attention_mask"], labels, strict=True)
+            for ids, mask, label in zip(encoded["input_ids"], encoded["attention_mask"], labels.tolist(), strict=True)
         ]
 
     trainer = Trainer(

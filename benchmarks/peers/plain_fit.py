@@ -9,42 +9,23 @@ matrices only, a linear rate, clipping by global norm. Reads tab-separated files
 its first update was done, and one JSON line.
 """
 
-import argparse
 import json
 import os
-import pathlib
 import time
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
-import numpy as np
 import tensorflow as tf
 import tf_keras as keras
+from common import arguments, read
 from transformers import AutoTokenizer, TFBertForSequenceClassification
 
 BATCH = 32
 
 
-def read(path, limit):
-    """Texts and labels of a TSV file; the same random subset as tfbert's `--max_train_examples`."""
-    lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")[1:]
-    rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()]
-    if limit:
-        rng = np.random.Generator(np.random.PCG64(0))
-        rows = [rows[i] for i in np.sort(rng.permutation(len(rows))[:limit])]
-    return [text for _, text in rows], np.array([int(label) for label, _ in rows])
-
-
 def main():
     """Trains for one epoch."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("model", "train_file", "validation_file"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--max_train_examples", type=int, default=0)
-    parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--bf16", action="store_true")
-    parser.add_argument("--seed", type=int, default=42)
-    args = parser.parse_args()
+    args = arguments(__doc__)
     keras.utils.set_random_seed(args.seed)
     if args.bf16:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -75,7 +56,7 @@ def main():
     logits = model.predict(tf.data.Dataset.from_tensor_slices(features).batch(BATCH), verbose=0).logits
     found = {
         "examples_per_second": round(len(train) * BATCH / seconds, 2),
-        "eval_accuracy": float(np.mean(logits.argmax(-1) == labels)),
+        "eval_accuracy": float((logits.argmax(-1) == labels).mean()),
         "tensorflow": tf.__version__,
         "bf16": args.bf16,
         "seed": args.seed,

@@ -1,0 +1,33 @@
+"""What the training peers share: their arguments, and the rows that tfbert takes of the same file."""
+
+import argparse
+import pathlib
+
+import numpy as np
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """What a training peer is told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("model", "train_file", "validation_file"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--max_train_examples", type=int, default=0)
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--seed", type=int, default=42)
+    return parser.parse_args()
+
+
+def read(path: str, limit: int = 0) -> tuple[list[str], np.ndarray]:
+    """Texts and labels of a tab-separated file with a header, the label first, as GLUE's SST-2.
+
+    Args:
+        path: The file.
+        limit: The same random subset as tfbert's `--max_train_examples`; 0 for all rows.
+    """
+    lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")[1:]
+    rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()]
+    if limit:
+        chosen = np.random.Generator(np.random.PCG64(0)).permutation(len(rows))[:limit]
+        rows = [rows[i] for i in np.sort(chosen)]
+    return [text for _, text in rows], np.array([int(label) for label, _ in rows])
