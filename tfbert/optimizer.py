@@ -94,31 +94,36 @@ class FusedAdamW(keras.optimizers.AdamW):
                     f"FusedAdamW computes plain AdamW. Received: {option}={kwargs[option]}. Use tf_keras's AdamW."
                 )
         super().__init__(jit_compile=False, **kwargs)
-        self._factor = None
+        self._given = None
         self._compiled = {}
 
-    def apply_scaled(self, grads: list[tf.Tensor], variables: list[tf.Variable], factor: tf.Tensor) -> None:
-        """Applies `gradient x factor`, equal on all replicas already; call it in a replica context."""
+    @property
+    def is_fused(self) -> bool:
+        """Not where several replicas update without meeting (GPUs with NCCL): there it is tf_keras's AdamW."""
+        return not (tf.distribute.has_strategy() and tf.__internal__.distribute.strategy_supports_no_merge_call())
+
+    def apply_scaled(
+        self, grads: list[tf.Tensor], variables: list[tf.Variable], factor: tf.Tensor, is_finite: tf.Tensor
+    ) -> None:
+        """Applies `gradient x factor`, or only counts the update where it is not finite.
+
+        Call it in a replica context where `is_fused`, with values that are equal on all replicas.
+        """
         # Kept aside because Keras passes on nothing but pairs; all replicas meet in one update, so one slot is enough.
-        self._factor = factor
+        self._given = factor, is_finite
         try:
             self.apply_gradients(zip(grads, variables, strict=True), skip_gradients_aggregation=True)
         finally:
-            self._factor = None
-
-    def _is_fused(self) -> bool:
-        # Where several replicas update without meeting (GPUs with NCCL), each variable is updated on its own.
-        return not (tf.distribute.has_strategy() and tf.__internal__.distribute.strategy_supports_no_merge_call())
+            self._given = None
 
     def _apply_weight_decay(self, variables) -> None:
-        if not self._is_fused():
+        if not self.is_fused:
             super()._apply_weight_decay(variables)
 
     def _distributed_apply_gradients_fn(self, distribution, grads_and_vars, **kwargs):
-        factor = tf.ones([]) if self._factor is None else self._factor
-        if not self._is_fused():
-            scaled = [(g * factor, v) for g, v in grads_and_vars]
-            return super()._distributed_apply_gradients_fn(distribution, scaled, **kwargs)
+        if not self.is_fused:
+            return super()._distributed_apply_gradients_fn(distribution, grads_and_vars, **kwargs)
+        factor, is_finite = self._given or (tf.ones([]), tf.constant(True))
         grads, variables = zip(*grads_and_vars, strict=True)
         index = [self._index_dict[self._var_key(v)] for v in variables]
         decays = [float(self.weight_decay) * self._use_weight_decay(v) for v in variables]
@@ -130,31 +135,33 @@ class FusedAdamW(keras.optimizers.AdamW):
             params, momentums, velocities, share = ([item[replica] for item in group] for group in local)
             with tf.device(params[0].device):
                 update = self._compiled_update(params, momentums, velocities, decays)
-                update(share, rate, factor, step)
+                update(share, rate, factor, step, is_finite)
         return self.iterations.assign_add(1)
 
     def _compiled_update(self, params, momentums, velocities, decays):
-        """The update of one replica's variables as an XLA function of (gradients, rate, factor, step)."""
+        """The update of one replica's variables as an XLA function of (gradients, rate, factor, step, is_finite)."""
         key = tuple(id(p) for p in params)
         if key in self._compiled:
             return self._compiled[key]
 
         @tf.function(jit_compile=True, autograph=False)
-        def update(grads, rate, factor, step):
+        def update(grads, rate, factor, step, is_finite):
             # XLA makes one pass of a variable's operations; TensorFlow's own Adam keeps them few, and tracing short.
+            # With rate 0, betas 1 and gradients 0 it changes nothing: a branch would take ten operations a variable.
+            rate = tf.where(is_finite, rate, 0.0)
             adam = functools.partial(
                 tf.raw_ops.ResourceApplyAdam,
                 beta1_power=tf.pow(self.beta_1, step),
                 beta2_power=tf.pow(self.beta_2, step),
                 lr=rate,
-                beta1=self.beta_1,
-                beta2=self.beta_2,
-                epsilon=self.epsilon,
+                beta1=tf.where(is_finite, self.beta_1, 1.0),
+                beta2=tf.where(is_finite, self.beta_2, 1.0),
+                epsilon=tf.constant(self.epsilon),
             )
             for p, m, v, decay, g in zip(params, momentums, velocities, decays, grads, strict=True):
                 if decay:
                     p.assign(p - p * (decay * rate))
-                adam(var=p.handle, m=m.handle, v=v.handle, grad=g * factor)
+                adam(var=p.handle, m=m.handle, v=v.handle, grad=tf.where(is_finite, g * factor, 0.0))
 
         self._compiled[key] = update
         return update
@@ -199,11 +206,11 @@ def apply_if_finite(
         return
     with tf.init_scope():
         optimizer.build(variables)
+    if isinstance(optimizer, FusedAdamW) and optimizer.is_fused:
+        optimizer.apply_scaled(grads, variables, factor, is_finite)
+        return
 
     def apply(grads, factor):
-        if isinstance(optimizer, FusedAdamW):
-            optimizer.apply_scaled(grads, variables, factor)
-            return
         clipped = [g * factor for g in grads]
         optimizer.apply_gradients(zip(clipped, variables, strict=True), skip_gradients_aggregation=True)
 
