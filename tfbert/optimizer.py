@@ -147,7 +147,7 @@ class FusedAdamW(keras.optimizers.AdamW):
         @tf.function(jit_compile=True, autograph=False)
         def update(grads, rate, factor, step, is_finite):
             # XLA makes one pass of a variable's operations; TensorFlow's own Adam keeps them few, and tracing short.
-            # With rate 0, betas 1 and gradients 0 it changes nothing: a branch would take ten operations a variable.
+            # With rate 0, betas 1 and gradients 0 it changes no value; a branch would be slow to trace.
             rate = tf.where(is_finite, rate, 0.0)
             adam = functools.partial(
                 tf.raw_ops.ResourceApplyAdam,
