@@ -3,16 +3,18 @@
     python benchmarks/training_speed.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv \\
         --torch_python=peer/bin/python [--plain_python=peer-tf/bin/python] [--mixed_precision]
 
-Each run is a process of its own: one epoch on the same rows with the same batch size, rate and decay. Examples/s are
-those of the whole training, tracing and compiling included, evaluation and loading not; `steady` leaves those out as
-well. Seconds to the first update count from the process's start. The peers are Hugging Face's PyTorch Trainer at its
-best settings (`peers/hf_trainer.py`) and, where asked for, the plain `model.fit` of transformers' TensorFlow model,
-padded to the maximum (`peers/plain_fit.py`). Prints one JSON line, with the ratio to each peer's best run.
+Each run is a process of its own: one epoch on the same rows with the same batch size, rate and decay, each turn with
+a seed of its own. Examples/s are those of the whole training, tracing and compiling included, evaluation and loading
+not; `steady` leaves those out as well. Seconds to the first update count from the process's start. The peers are
+Hugging Face's PyTorch Trainer at its best settings (`peers/hf_trainer.py`) and, where asked for, the plain
+`model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`). Prints one JSON document,
+with the ratio to each peer's best run and every side's mean accuracy.
 """
 
 import argparse
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,37 +33,41 @@ def main() -> None:
     parser.add_argument("--max_train_examples", type=int, default=16_000)
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=42, help="of the first turn; the next has the next")
     parser.add_argument("--mixed_precision", action="store_true", help="both sides in bfloat16")
     args = parser.parse_args()
     runs = {"tfbert": [], "hf_trainer": []}
-    for _ in range(args.turns):
-        runs["hf_trainer"].append(peer(args, args.torch_python, "hf_trainer", args.max_train_examples))
-        runs["tfbert"].append(own(args))
+    for turn in range(args.turns):
+        seed = args.seed + turn
+        runs["hf_trainer"].append(peer(args, args.torch_python, "hf_trainer", args.max_train_examples, seed))
+        runs["tfbert"].append(own(args, seed))
     if args.plain_python:
-        runs["plain_fit"] = [peer(args, args.plain_python, "plain_fit", args.plain_examples)]
+        runs["plain_fit"] = [peer(args, args.plain_python, "plain_fit", args.plain_examples, args.seed)]
     best = {name: max(run["examples_per_second"] for run in found) for name, found in runs.items()}
     first = {name: min(run["seconds_to_first_update"] for run in found) for name, found in runs.items()}
     report = {"examples": args.max_train_examples, "max_seq_length": args.max_seq_length, "runs": runs}
+    accuracies = {name: [run["eval_accuracy"] for run in found] for name, found in runs.items()}
+    report["mean accuracy"] = {name: round(statistics.fmean(found), 4) for name, found in accuracies.items()}
     for name in runs.keys() - {"tfbert"}:
         report[f"speed over {name}"] = round(best["tfbert"] / best[name], 3)
         report[f"seconds to the first update over {name}"] = round(first["tfbert"] / first[name], 3)
     print(json.dumps(report, indent=1))
 
 
-def peer(args: argparse.Namespace, python: str, script: str, examples: int) -> dict:
+def peer(args: argparse.Namespace, python: str, script: str, examples: int, seed: int) -> dict:
     """A peer's run, as its script reports it."""
-    command = [python, ROOT / "benchmarks" / "peers" / f"{script}.py", *data_flags(args, examples)]
+    command = [python, ROOT / "benchmarks" / "peers" / f"{script}.py", *data_flags(args, examples, seed)]
     lines, seconds = timed([*command, *(["--bf16"] if args.mixed_precision else [])], "first update done")
     return json.loads(lines[-1]) | {"seconds_to_first_update": seconds}
 
 
-def own(args: argparse.Namespace) -> dict:
+def own(args: argparse.Namespace, seed: int) -> dict:
     """The command's run, as it reports it; like the peer's it is evaluated once it is over.
 
     A start of its own, for two updates, gives the time to the first.
     """
     command = [sys.executable, ROOT / "run_finetune.py"]
-    data = [flag for flag in data_flags(args, args.max_train_examples) if "validation_file" not in flag]
+    data = [flag for flag in data_flags(args, args.max_train_examples, seed) if "validation_file" not in flag]
     train = [*command, *data, "--num_train_epochs=1", "--save_steps=0"]
     train += ["--mixed_precision"] if args.mixed_precision else []
     with tempfile.TemporaryDirectory() as scratch:
@@ -81,10 +87,11 @@ def own(args: argparse.Namespace) -> dict:
     }
 
 
-def data_flags(args: argparse.Namespace, examples: int) -> list[str]:
+def data_flags(args: argparse.Namespace, examples: int, seed: int) -> list[str]:
     """What all sides are given."""
     values = {name: getattr(args, name) for name in ("model", "train_file", "validation_file", "max_seq_length")}
-    return [f"--{name}={value}" for name, value in (values | {"max_train_examples": examples}).items()]
+    values |= {"max_train_examples": examples, "seed": seed}
+    return [f"--{name}={value}" for name, value in values.items()]
 
 
 def timed(command: list, sign: str) -> tuple[list[str], float | None]:

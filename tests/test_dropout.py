@@ -144,11 +144,14 @@ def test_the_same_noise_can_be_drawn_again_later():
     dropout, layer = KeyedDropout(model), model.layers[-1]
     assert same_noise(layer) is None, "noise that is not keyed cannot be drawn again"
     with dropout.keyed(key()):
-        first, again = model(tf.ones([1, 100]), training=True), same_noise(layer)
+        again, first = same_noise(layer), model(tf.ones([1, 100]), training=True)
     with dropout.keyed(key(step=9)):
         other = model(tf.ones([1, 100]), training=True)
         with again():
             inner = model(tf.ones([1, 100]), training=True)
+    with dropout.keyed(key(step=9)), again():
+        pass
+    with dropout.keyed(key(step=9)):
         after = model(tf.ones([1, 100]), training=True)
     with again():
         outer = model(tf.ones([1, 100]), training=True)
@@ -156,6 +159,51 @@ def test_the_same_noise_can_be_drawn_again_later():
     np.testing.assert_array_equal(outer, first)
     np.testing.assert_array_equal(after, other)
     assert (first != other).numpy().any()
+
+
+@pytest.mark.parametrize("make", [lambda: keras.layers.Dropout(0.5), lambda: keras.layers.GaussianNoise(1.0)])
+def test_each_call_of_a_layer_draws_noise_of_its_own(make):
+    """ALBERT calls one layer 12 times; RoBERTa's head applies its dropout twice."""
+    layer, inputs = make(), keras.Input([1000])
+    model = keras.Model(inputs, [layer(inputs), layer(inputs)])
+    dropout = KeyedDropout(model)
+    passes = []
+    for _ in range(2):
+        with dropout.keyed(key()):
+            passes.append([out.numpy() for out in model(tf.ones([1, 1000]), training=True)])
+    (one, other), again = passes
+    assert np.mean(one == other) < 0.6 and abs(np.corrcoef(one[0], other[0])[0, 1]) < 0.15
+    np.testing.assert_array_equal(again, [one, other])
+
+
+def test_a_layer_that_is_shared_is_recomputed_with_the_noise_of_its_call():
+    layer = keras.layers.Dropout(0.5)
+    model = keras.Sequential([keras.layers.Input([100]), layer])
+    dropout, ones = KeyedDropout(model), tf.ones([1, 100])
+    with dropout.keyed(key()):
+        plain = [layer(ones, training=True) for _ in range(3)]
+    with dropout.keyed(key()):
+        contexts, found = [], []
+        for _ in range(3):
+            contexts.append(same_noise(layer))
+            with contexts[-1]():
+                found.append(layer(ones, training=True))
+    for context, expected in zip(contexts, plain, strict=True):
+        with context():
+            np.testing.assert_array_equal(layer(ones, training=True), expected)
+    np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize("mode", ["horizontal", "horizontal_and_vertical"])
+def test_a_layer_that_draws_seeds_works_keyed_and_not(mode):
+    model = keras.Sequential([keras.layers.Input([8, 8, 1]), keras.layers.RandomFlip(mode)])
+    dropout, image = KeyedDropout(model), tf.reshape(tf.range(64.0), [1, 8, 8, 1])
+    seen = set()
+    for step in range(40):
+        with dropout.keyed(key(step=step)):
+            seen.add(model(image, training=True).numpy().tobytes())
+    assert len(seen) == (2 if mode == "horizontal" else 4), "one draw decides over both directions"
+    assert model(image, training=True).shape == image.shape
 
 
 def test_without_a_key_the_layers_are_keras_own():

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.models import strategy_of
-from tfbert.gradients import accumulate, all_reduce_sum, clip_coefficient, pad_rows
+from tfbert.gradients import accumulate, all_reduce_sum, clip_coefficient, nothing_if_empty, pad_rows
 
 
 def linear_loss(kernel, bias):
@@ -45,7 +45,7 @@ def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, i
     error = x.astype(np.float64) @ kernel.numpy() + 0.25 - y
     np.testing.assert_allclose(grads[0], 8 * 2 * (weights * error) @ x, rtol=1e-5)
     np.testing.assert_allclose(grads[1], 8 * 2 * (weights * error).sum(), rtol=1e-5)
-    np.testing.assert_array_equal(grads[2], np.zeros((1, 2)))
+    assert grads[2] is None, "the loss does not depend on it"
     np.testing.assert_allclose(loss, (weights * error**2).sum(), rtol=1e-5)
     np.testing.assert_allclose(predictions, error + y, rtol=1e-5, atol=1e-6)
 
@@ -96,19 +96,31 @@ def test_float16_gradients_are_summed_without_rounding_to_float16():
 
 
 @pytest.mark.parametrize("rows, multiple, expected", [(5, 4, 8), (4, 4, 4), (0, 3, 3), (0, 1, 1), (7, 1, 7), (1, 4, 4)])
-def test_pad_rows_fills_with_zeros(rows, multiple, expected):
-    structure = {"a": tf.ones([rows, 2, 3]), "b": (tf.fill([rows], 7), tf.fill([rows], True))}
-    padded = pad_rows(structure, multiple)
+def test_pad_rows_repeats_the_last_row_at_weight_0(rows, multiple, expected):
+    numbers = tf.range(6.0 * rows) + 1
+    structure = {"a": tf.reshape(numbers, [rows, 2, 3]), "b": (tf.range(rows) + 7, tf.fill([rows], True))}
+    padded, weights = pad_rows(structure, tf.fill([rows], 0.5), multiple)
     for before, after in zip(tf.nest.flatten(structure), tf.nest.flatten(padded), strict=True):
         assert after.shape[0] == expected and after.dtype == before.dtype
         np.testing.assert_array_equal(after[:rows], before)
-        assert not after[rows:].numpy().any()
+        for row in after[rows:].numpy():
+            np.testing.assert_array_equal(row, before[-1] if rows else np.zeros(before.shape[1:]))
+    np.testing.assert_array_equal(weights, [0.5] * rows + [0.0] * (expected - rows))
+
+
+def test_gradients_of_rows_that_do_not_count_are_0():
+    bad = [tf.constant([np.nan, 1.0]), None, tf.constant(np.inf)]
+    for g in nothing_if_empty(bad, tf.zeros([3]))[::2]:
+        np.testing.assert_array_equal(g, np.zeros(g.shape))
+    for g, kept in zip(bad, nothing_if_empty(bad, tf.constant([0.0, 0.1])), strict=True):
+        assert (kept is None) == (g is None)
+        np.testing.assert_array_equal(kept, g)
 
 
 def test_pad_rows_keeps_what_is_known_of_the_shape():
     @tf.function(input_signature=[tf.TensorSpec([None, 3, None])])
     def pad(tensor):
-        padded = pad_rows(tensor, 2)
+        padded, _ = pad_rows(tensor, tf.ones([3]), 2)
         assert padded.shape.as_list() == [None, 3, None]
         return padded
 
@@ -116,14 +128,14 @@ def test_pad_rows_keeps_what_is_known_of_the_shape():
 
 
 def test_pad_rows_takes_tensors_of_different_rows():
-    short, long = pad_rows((tf.ones([3]), tf.ones([5, 2])), 4)
-    np.testing.assert_array_equal(short, [1, 1, 1, 0])
-    np.testing.assert_array_equal(long[:, 0], [1] * 5 + [0] * 3)
+    (short, long), _ = pad_rows((tf.range(3), tf.range(5)), tf.ones([3]), 4)
+    np.testing.assert_array_equal(short, [0, 1, 2, 2])
+    np.testing.assert_array_equal(long, [0, 1, 2, 3, 4, 4, 4, 4])
 
 
 def test_pad_rows_takes_texts():
-    padded = pad_rows(tf.constant(["a", "b", "c"]), 2)
-    assert padded.numpy().tolist() == [b"a", b"b", b"c", b""]
+    padded, _ = pad_rows(tf.constant(["a", "b", "c"]), tf.ones([3]), 2)
+    assert padded.numpy().tolist() == [b"a", b"b", b"c", b"c"]
 
 
 @pytest.mark.parametrize(

@@ -196,8 +196,10 @@ def test_fused_adamw_follows_a_schedule_and_a_changed_rate():
         lambda: keras.optimizers.Adam(0.1),
         lambda: keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1, momentum=0.9), initial_scale=8.0),
         lambda: keras.mixed_precision.LossScaleOptimizer(fused(), initial_scale=8.0),
+        lambda: keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(0.1), dynamic=False, initial_scale=8.0),
+        lambda: keras.mixed_precision.LossScaleOptimizer(fused(), dynamic=False, initial_scale=8.0),
     ],
-    ids=["fused", "sgd", "adam", "scaled sgd", "scaled fused"],
+    ids=["fused", "sgd", "adam", "scaled sgd", "scaled fused", "fixed adam", "fixed fused"],
 )
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("bad", [np.inf, np.nan])

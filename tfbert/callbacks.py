@@ -62,6 +62,7 @@ class Progress(StepCallback):
         self._run_log, self.steps, self._data = run_log, steps, data
         self._data_seconds, self._warm = 0.0, (0.0, 0.0)
         self._loss_sum, self._finite, self._skipped = 0.0, 0, 0
+        self._logs_before: dict[str, tf.Tensor] = {}
 
     @property
     def data_wait_share(self) -> float:
@@ -76,6 +77,14 @@ class Progress(StepCallback):
         self._loss_sum, self._finite = float(counters.loss_sum.numpy()), int(counters.finite_steps.numpy())
         self._skipped = int(counters.skipped_steps.numpy())
         self.steps.start()
+
+    def on_train_batch_end(self, batch: int, logs=None) -> None:
+        # A GPU computes while Python goes on. Waiting for the update before this one makes each reading of the clock
+        # one of the device's updates, and leaves it never without work.
+        for value in self._logs_before.values():
+            value.numpy()
+        self._logs_before = dict(logs or {})
+        super().on_train_batch_end(batch, logs)
 
     def on_step(self, step: int) -> None:
         is_due = self.schedule.is_due(step, self.schedule.logging_steps)

@@ -1,4 +1,4 @@
-"""Dropout noise as a pure function of (seed, step, replica, micro-batch, layer).
+"""Dropout noise as a pure function of (seed, step, replica, micro-batch, layer, the layer's draws before).
 
 Keras draws dropout from generators with hidden state, so a resumed run draws other noise than the run it continues, and
 a recomputed forward pass (gradient checkpointing) other noise than the first one. Here each layer's noise comes from
@@ -7,6 +7,7 @@ a stateless Philox stream (Salmon et al. 2011) keyed by what the noise belongs t
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -16,21 +17,33 @@ import tf_keras as keras
 from tf_keras.src.backend import RandomGenerator  # Keras exports no other base that its random layers accept.
 
 _BITS = 16
+_DRAW_BITS = 32
 
 
 class _Noise:
-    """What the forward pass being traced draws from: a key and its stream; None outside `KeyedDropout.keyed`."""
+    """What the forward pass being traced draws from: a key and its stream; None outside `KeyedDropout.keyed`.
+
+    A layer may draw several times in a pass, as one that is called twice: each of its draws has a number.
+    """
 
     def __init__(self):
         self.source: tuple[tf.Tensor, tf.Tensor] | None = None
+        self.draws: collections.Counter[int] = collections.Counter()
 
     @contextlib.contextmanager
-    def set_to(self, source: tuple[tf.Tensor, tf.Tensor]) -> Iterator[None]:
-        before, self.source = self.source, source
+    def set_to(self, source: tuple[tf.Tensor, tf.Tensor], draws: collections.Counter[int]) -> Iterator[None]:
+        before = self.source, self.draws
+        self.source, self.draws = source, draws.copy()
         try:
             yield
         finally:
-            self.source = before
+            # What comes after a part that is recomputed goes on counting where that ended.
+            self.source, self.draws = before[0], before[1] | self.draws
+
+    def next_draw(self, layer_index: int) -> int:
+        """How often this layer has drawn before."""
+        self.draws[layer_index] += 1
+        return self.draws[layer_index] - 1
 
 
 class _KeyedGenerator(RandomGenerator):
@@ -43,7 +56,11 @@ class _KeyedGenerator(RandomGenerator):
         self._original = original
 
     def make_seed_for_stateless_op(self) -> tf.Tensor:
-        return _fold_in(self._noise.source[0], self._layer_index)
+        if self._noise.source is None:
+            return self._original.make_seed_for_stateless_op()
+        draw = self._noise.next_draw(self._layer_index)
+        key = _fold_in(self._noise.source[0], self._layer_index)
+        return _fold_in(key, draw) if draw else key
 
     def random_normal(self, *args, **kwargs):
         return self._delegate("random_normal", *args, **kwargs)
@@ -58,7 +75,8 @@ class _KeyedGenerator(RandomGenerator):
         if self._noise.source is None:
             return self._original.dropout(inputs, rate, noise_shape)
         if noise_shape is None and isinstance(rate, float) and 0 < rate < 1:
-            return drop(inputs, rate, self._noise.source[1], self._layer_index)
+            draw = self._noise.next_draw(self._layer_index)
+            return drop(inputs, rate, self._noise.source[1], self._layer_index + (draw << _DRAW_BITS))
         return super().dropout(inputs, rate, noise_shape)
 
     def _delegate(self, method: str, *args, **kwargs):
@@ -85,7 +103,7 @@ class KeyedDropout:
 
     def keyed(self, key: tf.Tensor) -> contextlib.AbstractContextManager[None]:
         """While active, what is traced draws its noise from `key`, an int32 `[2]` tensor of the graph being traced."""
-        return self._noise.set_to((key, noise_stream(key)))
+        return self._noise.set_to((key, noise_stream(key)), collections.Counter())
 
 
 def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
@@ -97,7 +115,7 @@ def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractCon
     for part in layer._flatten_layers():
         generator = getattr(part, "_random_generator", None)
         if isinstance(generator, _KeyedGenerator) and generator._noise.source is not None:
-            return functools.partial(generator._noise.set_to, generator._noise.source)
+            return functools.partial(generator._noise.set_to, generator._noise.source, generator._noise.draws.copy())
     return None
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert import gradients
+from tfbert import gradients, refusals
 from tfbert.dropout import KeyedDropout, noise_key
+from tfbert.masks import mask_of, with_mask
 from tfbert.optimizer import apply_if_finite, scaled, unscaled
 from tfbert.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
+
+log = logging.getLogger("tfbert")
 
 
 class FineTuner(keras.Model):
@@ -20,7 +24,8 @@ class FineTuner(keras.Model):
     A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
     micro-batches, sums their gradients in float32, sums those over all replicas, divides by the number of rows of the
     global batch whose weight is above 0, clips by global norm and applies. The update is therefore the same for any
-    number of replicas, workers and micro-batches, also when shares are uneven or empty. A step whose gradients are not
+    number of replicas, workers and micro-batches, also when shares are uneven or empty; what fills them up are rows of
+    weight 0, which only a layer that looks across rows notices (BatchNormalization). A step whose gradients are not
     finite changes nothing but the step count, on all replicas.
 
     Args:
@@ -60,10 +65,7 @@ class FineTuner(keras.Model):
         forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
         name: str = "fine_tuner",
     ):
-        if not isinstance(model, keras.Model):
-            raise _keras3_error("model", model) or ValueError(
-                f"FineTuner wraps a tf_keras.Model. Received: model={model!r}. Build it with `import tf_keras`."
-            )
+        refusals.check_model(model)
         if gradient_accumulation_steps < 1 or max_grad_norm < 0:
             raise ValueError(
                 "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
@@ -80,6 +82,7 @@ class FineTuner(keras.Model):
         self._forward = forward
         self._autograph = forward is None
         self._dropout = None
+        self._unreached = []
         # Not tracked, as compiled metrics are not: a running mean is no weight to be saved and loaded.
         object.__setattr__(self, "_loss_metric", keras.metrics.Mean(name="loss"))
 
@@ -104,28 +107,11 @@ class FineTuner(keras.Model):
         """As `tf_keras.Model.compile`, for one loss.
 
         Raises:
-            ValueError: for a Keras 3 object, several losses, or `jit_compile` (an argument of the constructor).
+            ValueError: for a Keras 3 object, several losses, a loss that is no mean, `loss_weights`, or `jit_compile`
+                (an argument of the constructor).
         """
-        given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "weighted_metrics": None} | kwargs
-        for argument, value in given.items():
-            for item in tf.nest.flatten(value):
-                if error := _keras3_error(argument, item):
-                    raise error
-        if jit_compile:
-            raise ValueError(
-                "XLA compiles the local part of a step only. Received: compile(jit_compile=True). "
-                "Pass FineTuner(jit_compile=True)."
-            )
-        if loss is None or isinstance(loss, (list, tuple, dict)):
-            raise ValueError(
-                f"FineTuner trains one output with one loss. Received: loss={loss!r}. Pass one Keras loss."
-            )
-        if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
-            name = type(optimizer).__name__
-            raise ValueError(
-                f"FineTuner works with tf_keras's current optimizers. Received: optimizer={name} (legacy). "
-                f"Take keras.optimizers.{name}."
-            )
+        given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "jit_compile": jit_compile}
+        refusals.check_compile(given | kwargs)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
         self._dropout = None  # What is trainable may have changed, and the optimizer has.
         self._loss_object = keras.losses.get(loss)
@@ -145,7 +131,7 @@ class FineTuner(keras.Model):
                 f"FineTuner trains one output with one loss. Received: a model with {len(output)} outputs. "
                 "Wrap a model that returns one of them."
             )
-        return tf.cast(output, tf.float32) if output.dtype.is_floating else output
+        return with_mask(tf.cast(output, tf.float32), mask_of(output)) if output.dtype.is_floating else output
 
     def make_train_function(self, force: bool = False):
         """As Keras does, with all variables there before the step is traced: else TensorFlow traces it twice."""
@@ -160,6 +146,7 @@ class FineTuner(keras.Model):
         self._trained = self.model.trainable_variables
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
+        refusals.check_layers(self.model)
         self._trace_anew()
         with tf.init_scope():
             self.optimizer.build(self._trained)
@@ -177,6 +164,7 @@ class FineTuner(keras.Model):
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""
+        refusals.check_data(data)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         num_rows = _num_rows(labels)
         weights = _row_weights(sample_weight, num_rows)
@@ -188,8 +176,9 @@ class FineTuner(keras.Model):
             (total_rows,) = gradients.all_reduce_sum([rows])
         total_rows = tf.maximum(total_rows, 1.0)
         self._mark(ROWS, [total_rows])
-        grads, loss, predictions = self._own_gradients(inputs, labels, weights, total_rows)
-        predictions = tf.nest.map_structure(lambda p: p[:num_rows], predictions)
+        grads, loss, outputs = self._own_gradients(inputs, labels, weights, total_rows)
+        predictions, *mask = (output[:num_rows] for output in outputs)
+        grads, trained = self._reached(grads)
         self._mark(GRADIENTS, [loss, *grads])
 
         with tf.name_scope(ALL_REDUCE):
@@ -200,13 +189,13 @@ class FineTuner(keras.Model):
             norm = tf.linalg.global_norm(grads)
             is_finite = tf.math.is_finite(norm)
             clip = gradients.clip_coefficient(norm, self.max_grad_norm)
-            apply_if_finite(self.optimizer, grads, self._trained, clip, is_finite)
+            apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
         self._mark(UPDATED, [tf.identity(self.optimizer.iterations)])
 
         self.progress.update(total_loss, norm, is_finite)
         # A mean weighted by rows is the mean over all examples, whatever the shares.
         self._loss_metric.update_state(tf.math.divide_no_nan(loss * total_rows, rows), sample_weight=rows)
-        self.compiled_metrics.update_state(labels, predictions, sample_weight)
+        self.compiled_metrics.update_state(labels, with_mask(predictions, *mask), sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def try_step(self, data: Any) -> tf.Tensor:
@@ -221,12 +210,24 @@ class FineTuner(keras.Model):
         num_rows = _num_rows(labels)
         weights = _row_weights(sample_weight, num_rows)
         grads, _, _ = self._own_gradients(inputs, labels, weights, tf.cast(num_rows, tf.float32))
-        return tf.linalg.global_norm(grads)
+        return tf.linalg.global_norm(self._reached(grads)[0])
+
+    def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[tf.Variable]]:
+        """Gradients and their variables, without variables that the loss does not depend on: they stay, undecayed."""
+        pairs = [(g, v) for g, v in zip(grads, self._trained, strict=True) if g is not None]
+        if not pairs:
+            raise ValueError("The loss must depend on a trainable variable. Received: a loss that depends on none.")
+        names = [v.name for g, v in zip(grads, self._trained, strict=True) if g is None]
+        if names != self._unreached:  # Each replica asks.
+            log.warning("not trained, since the loss does not depend on them: %s", ", ".join(names))
+            self._unreached = names
+        found, trained = zip(*pairs, strict=True)
+        return list(found), list(trained)
 
     def _own_gradients(self, inputs, labels, weights, total_rows):
-        padded = gradients.pad_rows((inputs, labels, weights), self.gradient_accumulation_steps)
+        data, weights = gradients.pad_rows((inputs, labels), weights, self.gradient_accumulation_steps)
         replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
-        return self._local_gradients(*padded, total_rows, self.optimizer.iterations, replica)
+        return self._local_gradients(*data, weights, total_rows, self.optimizer.iterations, replica)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Loss and compiled metrics of a batch, averaged over rows whose weight is above 0."""
@@ -254,11 +255,12 @@ class FineTuner(keras.Model):
             if self.losses:
                 # Keras adds regularisation once a batch; as a share of each row it survives any split.
                 rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
-                loss += tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses]) * rows
+                loss += tf.math.multiply_no_nan(tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses]), rows)
             loss /= total_rows
-            return scaled(self.optimizer, loss), loss, predictions
+            mask = mask_of(predictions)
+            return scaled(self.optimizer, loss), loss, (predictions,) if mask is None else (predictions, mask)
 
-        return gradients.accumulate(
+        grads, loss, outputs = gradients.accumulate(
             loss_fn,
             self._trained,
             inputs,
@@ -267,6 +269,10 @@ class FineTuner(keras.Model):
             num_micro_batches=self.gradient_accumulation_steps,
             autograph=self._autograph,
         )
+        # Keras gives one replica a batch of its own; several share it, and the last batch may leave some without rows.
+        if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
+            grads = gradients.nothing_if_empty(grads, weights)
+        return grads, loss, outputs
 
     def _weighted_loss(self, labels: Any, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Sum of weight x per-example loss: float32 `[]`. A loss of several values a row counts as their mean."""
@@ -277,6 +283,7 @@ class FineTuner(keras.Model):
             labels = tf.cast(labels, predictions.dtype)
         values = loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
         values = tf.cast(values, tf.float32)
+        refusals.check_loss_values(values, weights, loss=loss, mask=mask_of(predictions))
         weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * (values.shape.rank - weights.shape.rank)], 0))
         # Not multiplied: an infinite loss in a row that only fills the batch must not turn the sum into NaN.
         values = tf.where(weights > 0, values * weights, 0.0)
@@ -330,14 +337,3 @@ def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Ten
 def _is_counted(weights: tf.Tensor) -> tf.Tensor:
     """bool `[rows]`: whether any weight of the row is above 0."""
     return tf.reduce_any(weights > 0, axis=list(range(1, weights.shape.rank)))
-
-
-def _keras3_error(argument: str, value: Any) -> ValueError | None:
-    module = getattr(value, "__module__", None) or ""
-    if module.split(".")[0] != "keras":
-        return None
-    name = getattr(value, "__name__", type(value).__name__)
-    return ValueError(
-        f"FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={name} of Keras 3. "
-        "Write `import tf_keras as keras` and take it from there."
-    )

@@ -18,10 +18,19 @@ LossFn = Callable[[Any, Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, 
 losses of all micro-batches and replicas add up to the step's."""
 
 
-def pad_rows(structure: Any, multiple: int) -> Any:
-    """Fills every tensor `[rows, ...]` with zeros up to a multiple of rows, and to at least `multiple`.
+def pad_rows(data: Any, weights: tf.Tensor, multiple: int) -> tuple[Any, tf.Tensor]:
+    """Adds rows of weight 0 up to a multiple, and to at least `multiple`.
 
-    Tensors may differ in their rows, as packed inputs and their labels do.
+    They repeat a tensor's last row: rows of zeros may be what a model has no answer for, as the mean of a text in which
+    every token is padding. Only where there is no row they are zeros; see `nothing_if_empty`.
+
+    Args:
+        data: Structure of tensors `[rows, ...]`, which may differ in their rows, as packed inputs and labels do.
+        weights: `[rows, ...]`.
+        multiple: Of what the rows become a multiple.
+
+    Returns:
+        Both, padded.
     """
 
     def pad(tensor: tf.Tensor) -> tf.Tensor:
@@ -31,7 +40,18 @@ def pad_rows(structure: Any, multiple: int) -> Any:
         padded = tf.pad(tensor, paddings)
         return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
 
-    return tf.nest.map_structure(pad, structure)
+    def repeat_last(tensor: tf.Tensor) -> tf.Tensor:
+        padded = pad(tensor)
+        last = tf.maximum(tf.shape(tensor)[0] - 1, 0)
+        return tf.gather(padded, tf.minimum(tf.range(tf.shape(padded)[0]), last))
+
+    return tf.nest.map_structure(repeat_last, data), pad(weights)
+
+
+def nothing_if_empty(grads: list[tf.Tensor | None], weights: tf.Tensor) -> list[tf.Tensor | None]:
+    """Gradients of rows of which some count, or exact zeros: rows that only fill a share may have any, also NaN."""
+    counts = tf.reduce_any(weights > 0)
+    return [g if g is None else tf.where(counts, g, tf.zeros([], g.dtype)) for g in grads]
 
 
 def accumulate(
@@ -43,7 +63,7 @@ def accumulate(
     *,
     num_micro_batches: int,
     autograph: bool = True,
-) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+) -> tuple[list[tf.Tensor | None], tf.Tensor, Any]:
     """Sums the gradients of a replica's rows, one micro-batch after the other, in float32.
 
     Args:
@@ -56,17 +76,18 @@ def accumulate(
         autograph: Whether `loss_fn` may branch on tensors in Python.
 
     Returns:
-        Dense float32 gradients of the scaled loss, one a variable (zeros where the loss does not depend on it); the
+        Dense float32 gradients of the scaled loss, one a variable (None where the loss does not depend on it); the
         loss `[]`; the predictions `[rows, ...]`.
     """
 
     # Called from two places below: as a tf.function it is traced once.
     @tf.function(autograph=autograph)
-    def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+    def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor | None], tf.Tensor, Any]:
         with tf.GradientTape() as tape:
             scaled, loss, predictions = loss_fn(*part, index)
-        grads = tape.gradient(scaled, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in grads], loss, predictions
+        grads = tape.gradient(scaled, variables)
+        dense = [g if g is None else tf.cast(tf.convert_to_tensor(g), tf.float32) for g in grads]
+        return dense, loss, predictions
 
     everything = (inputs, labels, weights)
     if num_micro_batches == 1:
@@ -89,15 +110,17 @@ def accumulate(
     def body(index, sums, loss_so_far, outputs):
         grads, loss, predictions = gradients_of(part(index), index)
         outputs = tf.nest.map_structure(lambda array, p: array.write(index, p), outputs, predictions)
-        return index + 1, [s + g for s, g in zip(sums, grads, strict=True)], loss_so_far + loss, outputs
+        found = [g for g in grads if g is not None]
+        return index + 1, [s + g for s, g in zip(sums, found, strict=True)], loss_so_far + loss, outputs
 
     # The second micro-batch must not begin before the first is done, or both are in memory at once.
-    with tf.control_dependencies([loss, *grads]):
+    found = [g for g in grads if g is not None]
+    with tf.control_dependencies([loss, *found]):
         second = tf.identity(tf.constant(1))
-    _, grads, loss, outputs = tf.while_loop(
+    _, found, loss, outputs = tf.while_loop(
         lambda index, *_: index < num_micro_batches,
         body,
-        (second, grads, loss, outputs),
+        (second, found, loss, outputs),
         parallel_iterations=1,
         maximum_iterations=num_micro_batches - 1,
     )
@@ -106,7 +129,8 @@ def accumulate(
         stacked = array.stack()
         return tf.reshape(stacked, tf.concat([[-1], tf.shape(stacked)[2:]], axis=0))
 
-    return grads, loss, tf.nest.map_structure(join, outputs)
+    sums = iter(found)
+    return [g if g is None else next(sums) for g in grads], loss, tf.nest.map_structure(join, outputs)
 
 
 def all_reduce_sum(tensors: list[tf.Tensor]) -> list[tf.Tensor]:

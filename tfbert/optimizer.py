@@ -193,17 +193,21 @@ def apply_if_finite(
     Call it in a replica context with values that are equal on all replicas.
 
     Args:
-        optimizer: Any tf_keras optimizer; a `LossScaleOptimizer` also adapts its scale.
+        optimizer: Any tf_keras optimizer; a dynamic `LossScaleOptimizer` also adapts its scale.
         grads: float32, summed over replicas, unscaled.
         variables: What to update.
         factor: float32 `[]`, for clipping.
         is_finite: bool `[]`.
     """
-    if _scales(optimizer):
-        # It looks for non-finite gradients itself, skips on all replicas together and adapts its scale.
+    if _scales(optimizer) and optimizer.dynamic:
+        # It looks for non-finite gradients itself, skips on all replicas together and adapts its scale. A norm may
+        # overflow where no gradient does: NaN makes it skip then as well.
+        factor = tf.where(is_finite, factor, math.nan)
         clipped = [g * factor for g in grads]
         optimizer.apply_gradients(zip(clipped, variables, strict=True), skip_gradients_aggregation=True)
         return
+    if _scales(optimizer):  # A fixed scale: it would look at nothing.
+        optimizer = optimizer.inner_optimizer
     with tf.init_scope():
         optimizer.build(variables)
     if isinstance(optimizer, FusedAdamW) and optimizer.is_fused:

@@ -57,9 +57,8 @@ class Stretch:
 class StepClock:
     """Reads the clock after each update.
 
-    No reading waits for the device. On a CPU an update is done when its call returns; on a GPU host and device meet in
-    the middle of each, where it is decided whether its gradients are finite, so that a reading is early by no more than
-    the optimizer's part, and sums over many updates are right.
+    On a CPU an update is done when its call returns. On a GPU whoever reads waits for the update before (see
+    `callbacks.Progress`): a reading is early by one update, and the time between two of them is that of an update.
 
     Args:
         planned: What each update holds, from the first one made here; read as far as updates are made.

@@ -1,0 +1,112 @@
+"""What `FineTuner` does not take of Keras, each with a line that says what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+_MEANS = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZE, keras.losses.Reduction.NONE)
+
+
+def check_model(model: Any) -> None:
+    """Raises ValueError for what is no tf_keras model."""
+    if not isinstance(model, keras.Model):
+        raise _keras3_error("model", model) or ValueError(
+            f"FineTuner wraps a tf_keras.Model. Received: model={model!r}. Build it with `import tf_keras`."
+        )
+
+
+def check_compile(given: dict[str, Any]) -> None:
+    """Raises ValueError for arguments of `compile` that would be ignored or mean something else.
+
+    Args:
+        given: All of them, by name.
+    """
+    for argument, value in given.items():
+        for item in tf.nest.flatten(value):
+            if error := _keras3_error(argument, item):
+                raise error
+    optimizer, loss = given["optimizer"], given["loss"]
+    if given["jit_compile"]:
+        raise ValueError(
+            "XLA compiles the local part of a step only. Received: compile(jit_compile=True). "
+            "Pass FineTuner(jit_compile=True)."
+        )
+    if loss is None or isinstance(loss, (list, tuple, dict)):
+        raise ValueError(f"FineTuner trains one output with one loss. Received: loss={loss!r}. Pass one Keras loss.")
+    if isinstance(loss, keras.losses.Loss) and loss.reduction not in _MEANS:
+        raise ValueError(
+            "FineTuner takes the mean over the rows of the global batch. "
+            f"Received: a loss with reduction={loss.reduction!r}. Drop it, and scale the learning rate instead."
+        )
+    if given.get("loss_weights") is not None:
+        raise ValueError(
+            "FineTuner trains one output, whose loss weighs 1. "
+            f"Received: loss_weights={given['loss_weights']!r}. Drop it, or weight examples with sample_weight."
+        )
+    if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        name = type(optimizer).__name__
+        raise ValueError(
+            f"FineTuner works with tf_keras's current optimizers. Received: optimizer={name} (legacy). "
+            f"Take keras.optimizers.{name}."
+        )
+
+
+def check_layers(model: keras.Model) -> None:
+    """Raises ValueError for layers that talk to other replicas in the middle of a micro-batch."""
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
+            raise ValueError(
+                "A replica computes its micro-batches alone. "
+                f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
+                "Make it synchronized=False."
+            )
+
+
+def check_data(data: Any) -> None:
+    """Raises ValueError for a batch that cannot be cut into micro-batches."""
+    for tensor in tf.nest.flatten(data):
+        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"FineTuner cuts batches of dense tensors. Received: a {type(tensor).__name__}. "
+                "Make it dense in the data set: tensor.to_tensor(), or tf.sparse.to_dense(tensor)."
+            )
+
+
+def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask: tf.Tensor | None) -> None:
+    """Raises ValueError for a loss that no mean over the rows of the global batch can be made of.
+
+    Args:
+        values: What the loss returned for a micro-batch.
+        weights: `[rows]`, or `[rows, positions]`.
+        loss: The loss.
+        mask: Keras's, of the predictions; None for none.
+    """
+    if values.shape.rank == 0:
+        raise ValueError(
+            "A loss must return one value a row, so that the mean is that of the global batch however it is split. "
+            f"Received: {getattr(loss, '__name__', type(loss).__name__)}, which returns one number. "
+            "Leave out its mean over the rows, as with tf.reduce_mean(..., axis=-1)."
+        )
+    if mask is not None and values.shape.rank > weights.shape.rank:
+        # Keras takes the mean over the positions that a replica's rows leave unmasked: another mean for each split.
+        raise ValueError(
+            "A row's loss is the mean over its positions, and which of them count must be told. "
+            "Received: masked positions without a sample_weight for each. "
+            "Pass sample_weight of shape [rows, positions], 0 where there is padding."
+        )
+
+
+def _keras3_error(argument: str, value: Any) -> ValueError | None:
+    module = getattr(value, "__module__", None) or ""
+    if module.split(".")[0] != "keras":
+        return None
+    name = getattr(value, "__name__", type(value).__name__)
+    return ValueError(
+        f"FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={name} of Keras 3. "
+        "Write `import tf_keras as keras` and take it from there."
+    )
