@@ -7,8 +7,9 @@ Each run is a process of its own: one epoch on the same rows with the same batch
 a seed of its own. Examples/s are those of the whole training, tracing and compiling included, evaluation and loading
 not; `steady` leaves those out as well. Seconds to the first update count from the process's start. The peers are
 Hugging Face's PyTorch Trainer at its best settings (`peers/hf_trainer.py`) and, where asked for, the plain
-`model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`). Prints one JSON document,
-with the ratio to each peer's best run and every side's mean accuracy.
+`model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`), which is slow: that one is
+compared with a run of ours on the same fewer rows. Prints one JSON document, with the ratio to each peer's best run and
+every side's mean accuracy.
 """
 
 import argparse
@@ -40,18 +41,26 @@ def main() -> None:
     for turn in range(args.turns):
         seed = args.seed + turn
         runs["hf_trainer"].append(peer(args, args.torch_python, "hf_trainer", args.max_train_examples, seed))
-        runs["tfbert"].append(own(args, seed))
+        runs["tfbert"].append(own(args, args.max_train_examples, seed))
+    report = {"max_seq_length": args.max_seq_length} | compared(args.max_train_examples, runs)
     if args.plain_python:
-        runs["plain_fit"] = [peer(args, args.plain_python, "plain_fit", args.plain_examples, args.seed)]
+        plain = peer(args, args.plain_python, "plain_fit", args.plain_examples, args.seed)
+        runs = {"tfbert": [own(args, args.plain_examples, args.seed)], "plain_fit": [plain]}
+        report["plain_fit"] = compared(args.plain_examples, runs)
+    print(json.dumps(report, indent=1))
+
+
+def compared(examples: int, runs: dict[str, list[dict]]) -> dict:
+    """Our runs and a peer's, all on the same number of rows."""
     best = {name: max(run["examples_per_second"] for run in found) for name, found in runs.items()}
     first = {name: min(run["seconds_to_first_update"] for run in found) for name, found in runs.items()}
-    report = {"examples": args.max_train_examples, "max_seq_length": args.max_seq_length, "runs": runs}
     accuracies = {name: [run["eval_accuracy"] for run in found] for name, found in runs.items()}
+    report = {"examples": examples, "runs": runs}
     report["mean accuracy"] = {name: round(statistics.fmean(found), 4) for name, found in accuracies.items()}
     for name in runs.keys() - {"tfbert"}:
         report[f"speed over {name}"] = round(best["tfbert"] / best[name], 3)
         report[f"seconds to the first update over {name}"] = round(first["tfbert"] / first[name], 3)
-    print(json.dumps(report, indent=1))
+    return report
 
 
 def peer(args: argparse.Namespace, python: str, script: str, examples: int, seed: int) -> dict:
@@ -61,13 +70,13 @@ def peer(args: argparse.Namespace, python: str, script: str, examples: int, seed
     return json.loads(lines[-1]) | {"seconds_to_first_update": seconds}
 
 
-def own(args: argparse.Namespace, seed: int) -> dict:
+def own(args: argparse.Namespace, examples: int, seed: int) -> dict:
     """The command's run, as it reports it; like the peer's it is evaluated once it is over.
 
     A start of its own, for two updates, gives the time to the first.
     """
     command = [sys.executable, ROOT / "run_finetune.py"]
-    data = [flag for flag in data_flags(args, args.max_train_examples, seed) if "validation_file" not in flag]
+    data = [flag for flag in data_flags(args, examples, seed) if "validation_file" not in flag]
     train = [*command, *data, "--num_train_epochs=1", "--save_steps=0"]
     train += ["--mixed_precision"] if args.mixed_precision else []
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,6 +1,6 @@
 """The peer: Hugging Face's PyTorch Trainer at its best settings, on the same rows, in its own virtual environment.
 
-    python -m venv peer && peer/bin/pip install torch transformers accelerate
+    python -m venv peer && peer/bin/pip install torch "transformers>=5" accelerate
     peer/bin/python benchmarks/peers/hf_trainer.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv
 
 Reads tab-separated files with a header whose first column is the label, as GLUE's SST-2. Prints a line when its first

@@ -1,12 +1,14 @@
 """The peer: transformers' TensorFlow model in a plain `model.fit`, padded to the maximum, in its own environment.
 
-    python -m venv peer-tf && peer-tf/bin/pip install tensorflow tf-keras "transformers<5" safetensors
+    python -m venv peer-tf && peer-tf/bin/pip install "tensorflow>=2.21,<2.22" "tf-keras>=2.21,<2.22" \\
+        "transformers>=4.53,<4.55" "safetensors>=0.4.3"
     TF_USE_LEGACY_KERAS=1 peer-tf/bin/python benchmarks/peers/plain_fit.py --model=DIR --train_file=train.tsv \\
         --validation_file=dev.tsv
 
 What transformers' own TensorFlow examples do: every text padded to `--max_seq_length`, tf_keras's AdamW with decay on
 matrices only, a linear rate, clipping by global norm. Reads tab-separated files as `hf_trainer.py` does. Prints when
-its first update was done, and one JSON line.
+its first update was done, and one JSON line. The versions are tfbert's own: transformers 4.55 to 4.57 cannot load
+PyTorch-format safetensors into a TensorFlow model, and 5 has no TensorFlow.
 """
 
 import json

@@ -3,7 +3,8 @@
     peer/bin/python benchmarks/peers/torch_step.py --hidden=768 --layers=12 --heads=12 --seq_length=128 --dtype=float16
 
 Fused AdamW, clipping, autocast with loss scaling for float16, fused attention, TF32 as TensorFlow has it, dropout on;
-as it is and with `torch.compile`. Batches lie on the device already. Prints one JSON line: examples/s of each.
+as it is and with `torch.compile`. Batches lie on the device already. Prints a JSON line with examples/s after each of
+the two: the last line holds both.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import statistics
 import time
 
 import torch
+import transformers
 from transformers import BertConfig, BertForSequenceClassification
 
 
@@ -27,14 +29,15 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
-    found = {"torch": torch.__version__, "device": args.device, "dtype": args.dtype, "examples_per_second": {}}
+    found = {"torch": torch.__version__, "transformers": transformers.__version__, "device": args.device}
+    found |= {"dtype": args.dtype, "examples_per_second": {}}
     for compiles in (False, True):
         name = "compiled" if compiles else "eager"
         try:
             found["examples_per_second"][name] = round(speed(args, compiles), 1)
         except Exception as error:  # Out of memory, or no compiler: the other figure still counts.
-            found[f"{name} failed"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    print(json.dumps(found))
+            found[f"{name} failed"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(json.dumps(found), flush=True)
 
 
 def speed(args: argparse.Namespace, compiles: bool) -> float:
