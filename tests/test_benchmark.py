@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 
 from tests.test_checkpoint import corpus  # noqa: F401 (a fixture)
+from tests.test_launch import is_running, wait_until
+from tests.test_report import make_run
 from tfbert.benchmark import measured as numbers_of
 from tfbert.benchmark import pages
-from tfbert.benchmark.grid import build_rows
+from tfbert.benchmark import row as row_process
+from tfbert.benchmark.grid import build_rows, replicas_of, settle_inference
 from tfbert.benchmark.runner import _prepare, run_benchmark
 from tfbert.benchmark_config import BenchmarkConfig
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -49,7 +52,7 @@ def test_rows_are_every_combination_the_last_axis_fastest(tmp_path):
         assert run.training.global_batch_size == row.settings["batch_size"]
         assert run.runtime.mixed_precision == (row.settings["precision"] != "float32")
         assert run.training.max_steps == 60 and run.output.logging_steps == 10
-    assert [row.config.runtime.per_device_eval_batch_size for row in rows if row.measured == "inference"] == [8, 16] * 2
+    assert [row.rows_at_a_time for row in rows if row.measured == "inference"] == [8, 16] * 2
     assert [row.number for row in rows] == list(range(1, 13))
 
 
@@ -83,12 +86,32 @@ def test_replicas_and_workers_choose_the_strategy(tmp_path):
         ({"benchmark": {"benchmark_passes": ("inference",), "price_per_hour": 1.0}}, "concerns training rows"),
         ({"training": {"max_steps": 5}}, "accuracy and cost only"),
         ({"runtime": {"strategy": "multi_worker"}}, "starts its own workers"),
+        (
+            {"benchmark": {"benchmark_passes": ("inference",)}, "data": {"train_file": __file__}},
+            "inference needs examples",
+        ),
+        ({"benchmark": {"benchmark_accuracy": True}, "data": {"train_file": __file__}}, "accuracy needs examples"),
+        ({"benchmark": {"benchmark_accuracy": True, "benchmark_steps": 20}}, "Received: benchmark_steps=20 beside it"),
+        ({"benchmark": {"benchmark_passes": ("inference",), "benchmark_steps": 20}}, "concerns training rows"),
+        ({"benchmark": {"benchmark_steps": 20, "benchmark_warmup_steps": 21}}, "must be at most benchmark_steps"),
     ],
 )
 def test_options_that_do_not_fit(parts, match):
-    classes = {"benchmark": BenchmarkConfig, "training": TrainingConfig, "runtime": RuntimeConfig}
+    classes = {"benchmark": BenchmarkConfig, "training": TrainingConfig, "runtime": RuntimeConfig, "data": DataConfig}
     with pytest.raises(UsageError, match=match):
         Config(mode="benchmark", **{name: classes[name](**values) for name, values in parts.items()})
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"benchmark": BenchmarkConfig(benchmark_steps=20, benchmark_warmup_steps=20)},
+        {"benchmark": BenchmarkConfig(benchmark_accuracy=True, benchmark_warmup_steps=60)},
+        {"data": DataConfig(train_file=__file__)},
+    ],
+)
+def test_options_that_fit(parts):
+    Config(mode="benchmark", **parts)
 
 
 def test_benchmark_options_are_refused_in_training():
@@ -140,6 +163,156 @@ def test_a_directory_with_something_else_is_refused(tmp_path):
     config = dataclasses.replace(grid(), output=OutputConfig(output_dir=str(tmp_path)))
     with pytest.raises(UsageError, match="must be new, or hold the same benchmark"):
         _prepare(tmp_path, config)
+
+
+def test_the_number_of_replicas_is_settled_where_gpus_are_counted(tmp_path):
+    runtime = RuntimeConfig(strategy="mirrored", per_device_eval_batch_size=16)
+    benchmark = BenchmarkConfig(benchmark_passes=("inference",))
+    (row,) = build_rows(Config(mode="benchmark", runtime=runtime, benchmark=benchmark), tmp_path)
+    assert pages.setting_text(row.settings).startswith("inference, all devices, float32, batch 16 a replica,")
+    for num_gpus, replicas in ((4, 4), (0, 1)):
+        assert replicas_of(row.config.runtime, num_gpus) == replicas
+        run = settle_inference(row.config, row.rows_at_a_time, replicas)
+        assert (run.runtime.per_device_eval_batch_size, run.training.global_batch_size) == (16, replicas)
+    run = settle_inference(row.config, 64, 4)
+    assert (run.runtime.per_device_eval_batch_size, run.training.global_batch_size) == (16, 4)
+    with pytest.raises(UsageError, match="benchmark_batch_sizes=30 with 4 replicas"):
+        settle_inference(row.config, 30, 4)
+    # What is known beforehand is shown beforehand.
+    for known in ({"device": "cpu"}, {"num_replicas": 2}):
+        config = Config(mode="benchmark", runtime=dataclasses.replace(runtime, **known), benchmark=benchmark)
+        replicas = known.get("num_replicas", 1)
+        settings = build_rows(config, tmp_path)[0].settings
+        assert (settings["replicas"], settings["batch_size"]) == (replicas, 16 * replicas)
+    assert replicas_of(RuntimeConfig(), num_gpus=4) == 1
+    rows = build_rows(grid(benchmark_workers=(2,), benchmark_passes=("inference",)), tmp_path)
+    assert "all devices of 2 workers" in pages.setting_text(rows[0].settings)
+
+
+@pytest.mark.parametrize("tf_config", [False, True])
+def test_a_row_counts_its_gpus(tmp_path, monkeypatch, tf_config):
+    found = []
+    monkeypatch.setattr("tfbert.finetune.finetune", found.append)
+    monkeypatch.setattr(row_process, "_num_gpus", lambda config: 2)
+    monkeypatch.setattr(row_process, "measure_peak", lambda config: 1e12)
+    axis = {"benchmark_workers": (2,)} if tf_config else {}
+    runtime = RuntimeConfig() if tf_config else RuntimeConfig(strategy="mirrored")
+    benchmark = BenchmarkConfig(benchmark_passes=("training", "inference"), benchmark_batch_sizes=(64,), **axis)
+    training, inference = build_rows(Config(mode="benchmark", runtime=runtime, benchmark=benchmark), tmp_path)
+    if tf_config:
+        cluster = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    replicas = 4 if tf_config else 2
+    for row, expected in ((training, (32, 64)), (inference, (64 // replicas, replicas))):
+        (tmp_path / "run.json").write_text(row.config.to_json())
+        extra = [] if row.rows_at_a_time is None else [str(row.rows_at_a_time)]
+        assert row_process.main([str(tmp_path / "run.json"), str(tmp_path / "row.json"), *extra]) == 0
+        run = found.pop()
+        assert (run.runtime.per_device_eval_batch_size, run.training.global_batch_size) == expected
+
+
+def finished(directory, row, replicas=1, **training):
+    """The files that the process of a row leaves, without the run."""
+    numbers = {"train_examples_per_second_with_warmup": 40.0, "train_tokens_per_second_steady": 900.0}
+    numbers |= {"step_seconds_p50": 0.1, "step_seconds_p95": 0.2, "compile_seconds": 3.0, "data_wait_share": 0.25}
+    numbers |= {"peak_memory_bytes": 2**30, "train_model_gflops_per_second": 100.0}
+    run = make_run(directory / row.directory, replicas=replicas, precision="mixed_bfloat16", **numbers)
+    config = json.loads(row.config.to_json())
+    config["training"] |= training
+    if row.measured == "inference":
+        config["runtime"]["per_device_eval_batch_size"] = 8
+        speeds = {"eval_samples_per_second": 50.0, "eval_tokens_per_second": 400.0, "eval_batch_seconds_p50": 0.01}
+        speeds |= {"eval_batch_seconds_p95": 0.02, "eval_model_gflops_per_second": 7.0, "eval_data_wait_share": 0.125}
+        records = [{"step": step, "kind": "eval", "eval_runtime": 9.0 / step} | speeds for step in (1, 2)]
+        (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (run / "run_config.json").write_text(json.dumps(config))
+    facts = json.loads((run / "report.json").read_text()) | {"devices": "OneDeviceStrategy, 1 replica on GPU (H100)"}
+    (run / "report.json").write_text(json.dumps(facts))
+    (run / "row.json").write_text(json.dumps({"peak_flops": 1e12, "num_workers": row.num_workers}))
+    return run
+
+
+def test_numbers_are_those_of_what_the_run_settled(tmp_path):
+    config = Config(
+        mode="benchmark",
+        training=TrainingConfig(gradient_accumulation_steps="auto"),
+        runtime=RuntimeConfig(mixed_precision=True, strategy="mirrored"),
+        benchmark=BenchmarkConfig(benchmark_passes=("training", "inference")),
+    )
+    training, inference = build_rows(config, tmp_path)
+    assert "batch 32 in auto micro-batches, 128 tokens" in pages.setting_text(training.settings)
+    run = finished(tmp_path, training, gradient_accumulation_steps=4)
+    row = numbers_of.measured(training, config, run)
+    assert (row["micro_batches"], row["precision"], row["replicas"]) == (4, "bfloat16", 1)
+    assert "1 replica, bfloat16, batch 32 in 4 micro-batches, 128 tokens" in pages.setting_text(row)
+    assert row["examples_per_second_with_warmup"] == 40.0, "evaluation and saving left out"
+
+    other = numbers_of.measured(inference, config, finished(tmp_path, inference, replicas=4))
+    assert (other["batch_size"], other["replicas"], other["micro_batches"]) == (32, 4, 1)
+    assert other["data_wait_share"] == 0.125
+    rows = numbers_of.compared([row, other])
+    assert "Devices: OneDeviceStrategy, 1 replica on GPU (H100)." in pages.page(config, rows, {})
+    assert "1 replica on GPU" in pages.markdown(config, rows)
+    assert "devices" not in pages.cells(rows)[0]
+
+
+def test_a_grid_without_a_row_that_is_done_fails(tmp_path, monkeypatch):
+    def fails(command, log):
+        log.write_text("error: The rule. Received: x.\n")
+        return 2
+
+    monkeypatch.setattr("tfbert.benchmark.runner._run", fails)
+    config = dataclasses.replace(grid(benchmark_xla=("off", "on")), output=OutputConfig(output_dir=str(tmp_path)))
+    with pytest.raises(RunError, match="Received: 2 that failed, the first one: exit status 2: error: The rule. Rec"):
+        run_benchmark(config)
+    rows = json.loads((tmp_path / "benchmark.json").read_text())["rows"]
+    assert [row["status"] for row in rows] == ["failed", "failed"]
+    assert "The rule" in (tmp_path / "benchmark.md").read_text() and (tmp_path / "benchmark.html").exists()
+
+
+# What runs a grid, but for the grid: a row that says who it is and never ends.
+GRID = """
+import pathlib, sys
+from tfbert.benchmark.runner import _run
+row = "import os, time; print(os.getpid(), flush=True); time.sleep(100)"
+_run([sys.executable, "-c", row], pathlib.Path("row.log"))
+"""
+WORKERS_GRID = GRID.replace(
+    '[sys.executable, "-c"',
+    """[
+    sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", sys.executable, "-c"
+""",
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+@pytest.mark.parametrize("script, count", [(GRID, 1), (WORKERS_GRID, 2)], ids=["row", "workers"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_no_row_outlives_its_grid(tmp_path, script, count, number):
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    log = tmp_path / "row.log"
+    try:
+        assert wait_until(lambda: log.exists() and log.read_text().count("\n") == count, 30)
+        pids = [int(line.split()[-1]) for line in log.read_text().splitlines()]
+        assert all(map(is_running, pids))
+        process.send_signal(number)
+        assert process.wait(30) != 0
+        assert wait_until(lambda: not any(map(is_running, pids)))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path):
+    row = "import os, signal, time; os.kill(os.getppid(), signal.SIGHUP); time.sleep(0.5)"
+    script = f"""
+import pathlib, signal, sys
+from tfbert.benchmark.runner import _run
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+sys.exit(_run([sys.executable, "-c", {row!r}], pathlib.Path("row.log")))
+"""
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ, timeout=60).returncode == 0
 
 
 def tiny_grid(corpus, **benchmark):  # noqa: F811

@@ -113,7 +113,7 @@ def test_progress_of_a_resumed_run_starts_from_its_counters():
     assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 1.0)]
 
 
-def evaluation(monkeypatch, scores, metric="accuracy", patience=0, **options):
+def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validation", **options):
     """An Evaluate whose evaluations give these scores, and what it did."""
     log, model, saved = Log(), a_model(), []
     scores = iter(scores)
@@ -125,8 +125,8 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, **options):
         schedule(total=24, **options),
         log,
         types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0)),
-        predictor=types.SimpleNamespace(logits=lambda examples: np.zeros((1, 2)), batch_seconds=[]),
-        sets={"validation": types.SimpleNamespace(labels=None)},
+        predictor=types.SimpleNamespace(logits=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None),
+        sets={name: types.SimpleNamespace(labels=None)},
         task="classification",
         metric=metric,
         patience=patience,
@@ -162,8 +162,35 @@ def test_the_last_update_is_always_evaluated(monkeypatch):
     assert [step for step, _, _ in log.records] == [10, 20, 24]
 
 
-def test_names_of_evaluation_sets():
-    assert [eval_prefix(n) for n in ("validation", "validation_matched")] == ["eval", "eval_matched"]
+def test_names_of_evaluation_sets(monkeypatch):
+    names = ("validation", "validation_matched", "test")
+    assert [eval_prefix(n) for n in names] == ["eval", "eval_matched", "eval"]
+    for name, decisive in (("test", "eval_accuracy"), ("validation_matched", "eval_matched_accuracy")):
+        part, _, _ = evaluation(monkeypatch, [0.5, 0.6, 0.7], eval_steps=10, name=name)
+        assert (part.decisive, part.best) == (decisive, {decisive: 0.7})
+
+
+def test_speeds_of_an_evaluation_count_every_batch():
+    lengths = np.array([3, 5, 4])
+    examples = types.SimpleNamespace(tokens=types.SimpleNamespace(lengths=lengths))
+    # Of ten batches, only the last ones are remembered each.
+    predictor = types.SimpleNamespace(seconds=10.0, waiting_seconds=2.5, batch_seconds=[1.0, 2.0, 3.0])
+    part = Evaluate(
+        schedule(),
+        Log(),
+        None,
+        predictor=predictor,
+        sets={"validation": examples},
+        task="classification",
+        metric="accuracy",
+        patience=0,
+        checkpoints=None,
+    )
+    config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
+    part.set_model(types.SimpleNamespace(model=types.SimpleNamespace(config=config)))
+    speeds = part._speeds(12.0)
+    assert (speeds["eval_samples_per_second"], speeds["eval_tokens_per_second"]) == (0.3, 1.2)
+    assert (speeds["eval_data_wait_share"], speeds["eval_batch_seconds_p50"]) == (0.25, 2.0)
 
 
 def test_a_run_that_stays_non_finite_ends():

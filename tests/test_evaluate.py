@@ -1,10 +1,15 @@
 """Predictions in order under any strategy, whole or streamed."""
 
+import itertools
+import time
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.models import VOCAB, strategy_of, tiny_bert
+from tfbert import evaluate
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.tokenizer import TokenIds
 from tfbert.evaluate import Predictor, padded_inputs
@@ -102,6 +107,31 @@ def test_a_row_that_fills_the_batch_attends_to_something():
     assert set(inputs["input_ids"][0, length:]) == {9} and set(inputs["input_ids"][1]) == {9}
     assert inputs["attention_mask"].sum(axis=1).tolist() == [length, 1]
     assert {array.dtype for array in inputs.values()} == {np.dtype(np.int32)}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_time_is_that_of_all_batches_and_waiting_is_told_apart(replicas, monkeypatch):
+    monkeypatch.setattr(evaluate, "_BATCHES_TIMED", 3)
+    _, predictor = predictor_of(replicas, rows=2)
+    tokens, batches = token_ids(16 * replicas), 8
+    predictor.logits(tokens)  # Traces.
+    ticks = itertools.count()
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "time", types.SimpleNamespace(perf_counter=lambda: next(ticks)))
+        predictor.reset_clock()
+        assert (predictor.seconds, predictor.waiting_seconds, list(predictor.batch_seconds)) == (0.0, 0.0, [])
+        predictor.logits(tokens)
+    assert predictor.seconds == batches and list(predictor.batch_seconds) == [1, 1, 1]
+
+    def slow_inputs(*arguments):
+        time.sleep(0.05)
+        return padded_inputs(*arguments)
+
+    monkeypatch.setattr(evaluate, "padded_inputs", slow_inputs)
+    predictor.reset_clock()
+    predictor.logits(tokens)
+    slept = 0.05 * batches * replicas
+    assert 0.5 * slept < predictor.waiting_seconds < predictor.seconds
 
 
 def test_predictions_do_not_trace_each_width_anew():

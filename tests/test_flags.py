@@ -92,7 +92,7 @@ GIVEN = {
     "benchmark_batch_sizes": ("8,32", (8, 32)),
     "benchmark_seq_lengths": ("64,128", (64, 128)),
     "benchmark_batching": ("padded,length_grouped", ("padded", "length_grouped")),
-    "benchmark_steps": ("7", 7),
+    "benchmark_steps": ("70", 70),
     "benchmark_warmup_steps": ("3", 3),
     "benchmark_accuracy": ("true", True),
     "price_per_hour": ("2.5", 2.5),

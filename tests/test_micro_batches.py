@@ -16,9 +16,10 @@ from tests.models import strategy_of, tiny_bert
 from tests.test_checkpoint import assert_same_bits, corpus, make_config, stop_at, weights  # noqa: F401
 from tests.test_finetuner import fused
 from tests.test_packed import BATCH, make_examples
+from tfbert import prepare
 from tfbert.checkpoint import _training_variables
 from tfbert.classifier import forward
-from tfbert.config import Config, DataConfig, RuntimeConfig, TrainingConfig
+from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.finetune import finetune
 from tfbert.finetuner import FineTuner
@@ -134,6 +135,56 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
 
 def auto(config, steps="auto"):
     return config.accumulating(steps)
+
+
+def test_the_peak_of_memory_is_not_that_of_a_try(corpus, monkeypatch):  # noqa: F811
+    done = []
+    monkeypatch.setattr(prepare, "find_accumulation", lambda *args, **kwargs: done.append("found") or 2)
+    monkeypatch.setattr(prepare, "reset_peak_memory", lambda: done.append("reset"))
+    strategy = strategy_of(1)
+    run = prepare.prepare(auto(make_config(corpus, "auto")).resolved(), strategy)
+    assert done == ["found", "reset"] and run.config.training.gradient_accumulation_steps == 2
+
+
+SMALL_GPU = """
+import json, sys
+import tensorflow as tf
+from tfbert.config import Config
+from tfbert.finetune import finetune
+
+gpu = tf.config.list_physical_devices("GPU")[0]
+tf.config.set_visible_devices(gpu, "GPU")
+tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=1024)])
+# A device with a limit cannot grow too.
+tf.config.experimental.set_memory_growth = lambda *args: None
+print(json.dumps(finetune(Config.from_json(open(sys.argv[1]).read()))))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="needs a GPU")
+def test_a_gpu_that_is_too_small_gets_smaller_micro_batches(tmp_path):
+    """A real lack of memory: 256 texts of 128 tokens would take some 5 GB."""
+    config = Config(
+        model=ModelConfig(model_name_or_path="scratch/mini"),
+        data=DataConfig(max_seq_length=128, batching="padded", max_eval_examples=64),
+        training=TrainingConfig(global_batch_size=256, gradient_accumulation_steps="auto", max_steps=3),
+        output=OutputConfig(output_dir=str(tmp_path / "out")),
+    )
+    (tmp_path / "config.json").write_text(config.to_json())
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_GPU, str(tmp_path / "config.json")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert results["global_step"] == 3 and np.isfinite(results["train_loss"])
+    written = json.loads((tmp_path / "out" / "run_config.json").read_text())
+    assert written["training"]["gradient_accumulation_steps"] > 1
+    assert 0 < results["peak_memory_bytes"] <= 2**30
 
 
 @SLOW

@@ -198,6 +198,28 @@ def test_markdown_keeps_names_as_they_are(tmp_path):
     assert "&lt;i&gt;\\_x\\_" in lines[3]
 
 
+def test_the_score_is_what_the_run_decided_by(tmp_path):
+    run = make_run(tmp_path / "mnli", eval_matched_accuracy=0.7, eval_matthews_correlation=0.3)
+    assert read_run(run).score == ("accuracy", 0.9), "an earlier version's does not say"
+    facts = json.loads((run / "report.json").read_text())
+    for decisive, value in (("matched_accuracy", 0.7), ("matthews_correlation", 0.3)):
+        (run / "report.json").write_text(json.dumps(facts | {"decisive_metric": f"eval_{decisive}"}))
+        assert read_run(run).score == (decisive, value)
+        name = decisive.replace("_", " ")
+        assert [name, f"{value:.4f}"] in [list(pair) for pair in pages._headline(read_run(run))]
+        assert name in comparison_markdown([read_run(run)] * 2)
+    (run / "report.json").write_text(json.dumps(facts | {"decisive_metric": None}))
+    assert read_run(run).score == ("accuracy", 0.9), "nothing was evaluated in this start"
+
+
+def test_wide_tables_fit_on_paper(tmp_path):
+    runs = [read_run(make_run(tmp_path / name)) for name in ("one", "two")]
+    style, _, body = pages.run_page(runs[0]).partition("</style>")
+    assert "A4 portrait" in style and "A4 landscape" in comparison_page(runs)
+    assert re.findall(r"([^{}]*){[^{}]*nowrap", style) == ["\ntd.n "], "names of columns may break"
+    assert '<th class="n">eval_<wbr>accuracy</th>' in body
+
+
 def test_smoothing_is_a_running_mean():
     values = np.random.default_rng(0).random(30)
     expected = [values[max(0, i - 4) : i + 1].mean() for i in range(30)]
@@ -269,6 +291,7 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(corpus, monkeypatch, ca
 
     results = finetune(make_config(corpus, "out"))
     facts = json.loads((corpus / "out" / "report.json").read_text())
+    assert facts["decisive_metric"] == "eval_accuracy"
     confusion = np.array(facts["evaluation"]["confusion"])
     assert np.trace(confusion) / confusion.sum() == pytest.approx(results["eval_accuracy"])
     assert confusion.sum(axis=1).tolist() == [6, 6]

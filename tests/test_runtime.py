@@ -36,7 +36,7 @@ def test_set_up_sets_policy_and_seeds():
 
 
 def test_a_gpu_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     with pytest.raises(UsageError, match="device=gpu needs a GPU.*pass --device=cpu"):
         runtime.set_up(RuntimeConfig(device="gpu"))
 
@@ -51,3 +51,11 @@ def test_cpus_without_bfloat16(monkeypatch, flags, emulates):
     assert runtime.emulates_bfloat16() == emulates
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: ["GPU:0"])
     assert not runtime.emulates_bfloat16()
+
+
+def test_the_peak_of_each_gpu_is_reset(monkeypatch):
+    reset = []
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: ["first", "second"])
+    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset.append)
+    runtime.reset_peak_memory()
+    assert reset == ["GPU:0", "GPU:1"]

@@ -150,6 +150,7 @@ class Evaluate(StepCallback):
         best: All metrics of the best evaluation.
         best_step: When it was.
         best_weights: The model's weights then, float32 by PyTorch name.
+        decisive: Name of the number that decides: `eval_accuracy`, or `eval_matched_accuracy` of MNLI's first set.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class Evaluate(StepCallback):
         super().__init__(schedule)
         self._run_log, self._progress, self._predictor, self._sets = run_log, progress, predictor, sets
         self._task, self._metric, self._patience = task, metric, patience
+        self.decisive = f"{eval_prefix(next(iter(sets)))}_{metric}"
         self._checkpoints = checkpoints
         self.without_better = 0
         self.best: dict[str, float] = {}
@@ -199,14 +201,13 @@ class Evaluate(StepCallback):
 
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
-        self._predictor.batch_seconds.clear()
+        self._predictor.reset_clock()
         start = time.perf_counter()
         logits = {name: self._predictor.logits(examples) for name, examples in self._sets.items()}
         for name, examples in self._sets.items():
             found |= measure(self._task, logits[name], examples.labels, eval_prefix(name))
         speeds = self._speeds(time.perf_counter() - start)
-        decisive = f"{eval_prefix(next(iter(self._sets)))}_{self._metric}"
-        improved = is_better(self._metric, found[decisive], self.best.get(decisive))
+        improved = is_better(self._metric, found[self.decisive], self.best.get(self.decisive))
         numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
@@ -220,23 +221,24 @@ class Evaluate(StepCallback):
         self.without_better += 1
         if self._patience and self.without_better >= self._patience:
             self._run_log.say(
-                f"stopped early: {decisive} has not improved on {self.best[decisive]:.4f} (step {self.best_step}) in "
-                f"{self.without_better} evaluations"
+                f"stopped early: {self.decisive} has not improved on {self.best[self.decisive]:.4f} "
+                f"(step {self.best_step}) in {self.without_better} evaluations"
             )
             self.model.stop_training = True
 
     def _speeds(self, seconds: float) -> dict[str, float]:
         """How fast an evaluation of all sets was that took `seconds`, metrics included."""
         work = sum((Work.of(examples.tokens.lengths) for examples in self._sets.values()), Work())
-        batches = np.array(self._predictor.batch_seconds)
+        predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
         flops = forward_flops(self.model.model.config, work)
         return {
             "eval_runtime": round(seconds, 3),
-            "eval_samples_per_second": round(work.examples / batches.sum(), 2),
-            "eval_tokens_per_second": round(work.tokens / batches.sum(), 1),
-            "eval_model_gflops_per_second": round(flops / batches.sum() / 1e9, 2),
+            "eval_samples_per_second": round(work.examples / predictor.seconds, 2),
+            "eval_tokens_per_second": round(work.tokens / predictor.seconds, 1),
+            "eval_model_gflops_per_second": round(flops / predictor.seconds / 1e9, 2),
             "eval_batch_seconds_p50": round(float(np.percentile(batches, 50)), 5),
             "eval_batch_seconds_p95": round(float(np.percentile(batches, 95)), 5),
+            "eval_data_wait_share": round(predictor.waiting_seconds / predictor.seconds, 5),
         }
 
 
@@ -331,8 +333,11 @@ class Save(StepCallback):
 
 
 def eval_prefix(name: str) -> str:
-    """`validation` -> `eval`, `validation_matched` -> `eval_matched`."""
-    return "eval" + name.removeprefix("validation")
+    """`validation` -> `eval`, `validation_matched` -> `eval_matched`, `test` -> `eval`.
+
+    A data set without a validation split is evaluated on `test` in its place.
+    """
+    return "eval" + ("" if name == "test" else name.removeprefix("validation"))
 
 
 def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:

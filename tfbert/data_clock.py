@@ -48,11 +48,22 @@ class _Timed:
         self._batches, self._seconds = batches, seconds
 
     def __next__(self) -> Any:
-        before = tf.timestamp(name=ASKED)
-        with tf.control_dependencies([before]):
-            batch = next(self._batches)
-        arrived = [t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]
-        with tf.control_dependencies(arrived):
-            after = tf.timestamp(name=ARRIVED)
-        self._seconds.assign_add(after - before)
+        batch, seconds = timed_next(self._batches, asked=ASKED, arrived=ARRIVED)
+        self._seconds.assign_add(seconds)
         return batch
+
+
+def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = None) -> tuple[Any, tf.Tensor]:
+    """The next batch of an iterator, and the seconds until it was there: float64. Inside a `tf.function`.
+
+    Args:
+        batches: A strategy's iterator.
+        asked: Name of the operation that reads the time before.
+        arrived: Of the one after.
+    """
+    before = tf.timestamp(name=asked)
+    with tf.control_dependencies([before]):
+        batch = next(batches)
+    with tf.control_dependencies([t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]):
+        after = tf.timestamp(name=arrived)
+    return batch, after - before

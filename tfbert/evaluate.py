@@ -15,6 +15,7 @@ from tfbert.data.autotune import device_iterators_without_autotune, without_auto
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.plan import FILL, BatchPlan, exact_widths, plan_in_order_of_length
 from tfbert.data.tokenizer import TokenIds
+from tfbert.data_clock import timed_next
 from tfbert.metrics import compute_metrics
 
 _INPUTS = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
@@ -31,7 +32,9 @@ class Predictor:
         rows_per_replica: Rows that a replica predicts at a time.
 
     Attributes:
-        batch_seconds: How long each of the last batches took, waiting for its data included.
+        seconds: How long all batches took since `reset_clock`, waiting for their data included.
+        waiting_seconds: What of it was waiting for their data, measured as `DataClock` does.
+        batch_seconds: How long each of the last of them took.
     """
 
     def __init__(
@@ -40,15 +43,22 @@ class Predictor:
         self._strategy = strategy
         self._pad_id = pad_id
         self.batch_seconds: collections.deque[float] = collections.deque(maxlen=_BATCHES_TIMED)
+        self.reset_clock()
         self._rows = rows_per_replica * strategy.num_replicas_in_sync
 
         # Takes the iterator, whose shapes are unknown, and not a batch: each width would be traced anew.
         @tf.function
         def predict(batches):
-            logits = strategy.run(lambda inputs: model(inputs, training=False), args=(next(batches),))
-            return strategy.gather(logits, axis=0)
+            inputs, waited = timed_next(batches)
+            logits = strategy.run(lambda inputs: model(inputs, training=False), args=(inputs,))
+            return strategy.gather(logits, axis=0), waited
 
         self._predict = predict
+
+    def reset_clock(self) -> None:
+        """Forgets how long batches took."""
+        self.seconds = self.waiting_seconds = 0.0
+        self.batch_seconds.clear()
 
     def logits(self, examples: EncodedExamples | TokenIds) -> np.ndarray:
         """float32 `[num_examples, num_labels]`, in the order of the examples, whatever order they ran in."""
@@ -97,8 +107,10 @@ class Predictor:
 
     def _next(self, batches) -> np.ndarray:
         start = time.perf_counter()
-        predicted = self._predict(batches).numpy()
+        predicted, waited = (tensor.numpy() for tensor in self._predict(batches))
         self.batch_seconds.append(time.perf_counter() - start)
+        self.seconds += self.batch_seconds[-1]
+        self.waiting_seconds += float(waited)
         return predicted
 
     def _dataset(self, work: queue.SimpleQueue):

@@ -150,6 +150,7 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
         output.write_json(run.directory / output.RESULTS, results)
         facts = {"devices": devices, "precision": policy, "parameters": run.classifier.num_parameters()}
         facts |= {"profile": profile.facts() if profile else None}
+        facts |= {"decisive_metric": evaluation.decisive if evaluation else None}
         report_at_end(run.directory, facts, run.data, logits)
     for line in summary(results, run.directory):
         run.say(line)

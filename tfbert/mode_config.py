@@ -226,13 +226,38 @@ def _benchmark(config: Config) -> list[str]:
             "A benchmark starts its own workers. "
             "Received: strategy='multi_worker'. Pass --benchmark_workers, or another strategy."
         )
-    if "training" not in config.benchmark.benchmark_passes:
+    benchmark = config.benchmark
+    changed = {f.name for f in dataclasses.fields(benchmark) if getattr(benchmark, f.name) != f.default}
+    if "training" not in benchmark.benchmark_passes:
         out += [
             f"{name} concerns training rows. Received: {name} without benchmark_passes=training. Drop --{name}."
-            for name in ("benchmark_accuracy", "price_per_hour")
-            if getattr(config.benchmark, name)
+            for name in ("benchmark_accuracy", "price_per_hour", "benchmark_steps", "benchmark_warmup_steps")
+            if name in changed
         ]
-    trains_whole_run = config.benchmark.benchmark_accuracy or config.benchmark.price_per_hour
+    if benchmark.benchmark_accuracy and "benchmark_steps" in changed:
+        out.append(
+            "With benchmark_accuracy, rows train as long as the run says. Received: benchmark_steps="
+            f"{benchmark.benchmark_steps} beside it. Drop --benchmark_steps, or pass --max_steps instead."
+        )
+    is_measured_in_steps = "training" in benchmark.benchmark_passes and not benchmark.benchmark_accuracy
+    # Else others would be measured than asked for: at most half of a run's updates count as its warm-up.
+    if is_measured_in_steps and benchmark.benchmark_warmup_steps > benchmark.benchmark_steps:
+        out.append(
+            "benchmark_warmup_steps must be at most benchmark_steps. Received: benchmark_warmup_steps="
+            f"{benchmark.benchmark_warmup_steps} with benchmark_steps={benchmark.benchmark_steps}. "
+            "Lower --benchmark_warmup_steps, or raise --benchmark_steps."
+        )
+    if config.data.uses_files and not config.data.validation_file:
+        out += [
+            f"{what} needs examples to evaluate on. Received: {received} with validation_file=''. "
+            "Pass --validation_file."
+            for is_asked, what, received in (
+                ("inference" in benchmark.benchmark_passes, "Measuring inference", "benchmark_passes=inference"),
+                (benchmark.benchmark_accuracy, "Measuring accuracy", "benchmark_accuracy=True"),
+            )
+            if is_asked
+        ]
+    trains_whole_run = benchmark.benchmark_accuracy or benchmark.price_per_hour
     for name in ("max_steps", "num_train_epochs") if not trains_whole_run else ():
         if getattr(config.training, name):
             out.append(

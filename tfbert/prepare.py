@@ -30,6 +30,7 @@ from tfbert.micro_batches import find_accumulation
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus
+from tfbert.runtime import reset_peak_memory
 from tfbert.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.strategy import is_chief
 
@@ -175,6 +176,7 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
             model, strategy, consensus, config, train, batches_of, pad_id=tokenizer.pad_id, log=say(chief)
         )
         config = config.accumulating(found)
+        reset_peak_memory()  # The peak so far is that of a try that failed.
     return Run(
         config=config,
         strategy=strategy,

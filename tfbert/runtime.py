@@ -27,7 +27,7 @@ def set_up(config: RuntimeConfig) -> str:
         UsageError: for a GPU that was asked for and is not there.
     """
     keep_freed_memory()
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if config.device == "gpu" and not gpus:
         raise UsageError(
             "device=gpu needs a GPU that TensorFlow can use. Received: none visible. Check nvidia-smi and "
@@ -72,6 +72,12 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(ctypes.util.find_library("c"))
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def reset_peak_memory() -> None:
+    """`peak_memory_bytes` of GPUs counts from here on; that of a process cannot be taken back."""
+    for i in range(len(tf.config.list_logical_devices("GPU"))):
+        tf.config.experimental.reset_memory_stats(f"GPU:{i}")
 
 
 def peak_memory_bytes() -> int:

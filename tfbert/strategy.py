@@ -41,7 +41,7 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 30
         UsageError: for GPUs that are not there, or a TF_CONFIG that is missing or malformed.
         RunError: for workers that did not come, or a port that is taken.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")  # None with --device=cpu, which hides them.
     if config.strategy == "multi_worker":
         return _multi_worker_strategy(config, gpus, cluster_timeout_seconds)
     _refuse_lone_workers(config)
@@ -63,11 +63,15 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """The devices in a few words, for the start banner."""
-    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    """The devices in a few words, for the start banner and the report."""
     replicas = strategy.num_replicas_in_sync
+    gpus = tf.config.get_visible_devices("GPU")[:replicas]
+    kind = "GPU" if gpus else "CPU"
     name = type(strategy).__name__.replace("CollectiveAllReduce", "MultiWorkerMirrored")
     text = f"{name}, {replicas} replica{'s' * (replicas > 1)} on {kind}"
+    models = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
+    if any(models):
+        text += f" ({', '.join(dict.fromkeys(filter(None, models)))})"
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         resolver = strategy.cluster_resolver
         workers = sum(resolver.cluster_spec().num_tasks(job) for job in resolver.cluster_spec().jobs) or 1

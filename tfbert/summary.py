@@ -65,8 +65,10 @@ def train_results(
 ) -> dict[str, float]:
     """The training part of `all_results.json`, under Hugging Face's names where it has one.
 
-    Speeds are those of the updates of this start. `steady` ones leave out evaluation, checkpoints, the warm-up and
-    updates that compiled. What there is no number for, as a steady speed in a run of one update, is left out.
+    Speeds are those of the updates of this start. Hugging Face's `train_samples_per_second` is over the whole of `fit`,
+    `train_examples_per_second_with_warmup` over all updates, evaluation and checkpoints left out; `steady` ones leave
+    out the warm-up and updates that compiled too. What there is no number for, as a steady speed in a run of one
+    update, is left out.
 
     Args:
         model: Trained.
@@ -86,6 +88,7 @@ def train_results(
         "train_runtime": round(seconds, 2),
         "train_samples_per_second": round(steps.total.work.examples / seconds, 2),
         "train_steps_per_second": round(steps.total.steps / seconds, 3),
+        "train_examples_per_second_with_warmup": round(steps.total.examples_per_second, 2),
         "train_examples_per_second_steady": round(steady.examples_per_second, 2),
         "train_tokens_per_second_steady": round(steady.tokens_per_second, 1),
         "train_model_gflops_per_second": round(flops / steady.seconds / 1e9, 2) if steady.steps else math.nan,

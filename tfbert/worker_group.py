@@ -217,7 +217,7 @@ class WorkerGroup:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),
+                preexec_fn=dies_with(os.getpid()),
             )
         except OSError as error:
             raise UsageError(
@@ -297,8 +297,12 @@ def _in_words(status: int) -> str:
     return f"was killed by {signal.Signals(-status).name}"
 
 
-def _dies_with(parent: int) -> Callable[[], None] | None:
-    """What a child runs before the command: the kernel shall kill it when we die, however that happens."""
+def dies_with(parent: int) -> Callable[[], None] | None:
+    """What a child runs before the command (`preexec_fn`): the kernel shall kill it when we die, however that happens.
+
+    Args:
+        parent: Our process id; the thread that starts the child must not end before it.
+    """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl  # loaded here: between fork and exec, as little as possible

@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 from tfbert.benchmark_config import BenchmarkConfig
-from tfbert.config import MAX_COMPILED_SHAPES, Config, OutputConfig
+from tfbert.config import MAX_COMPILED_SHAPES, Config, OutputConfig, RuntimeConfig
 from tfbert.errors import UsageError
 
 
@@ -23,6 +23,8 @@ class Row:
         config: The run; None for a combination that is no run.
         reason: Why it is none.
         num_workers: Processes to start.
+        rows_at_a_time: What all replicas of an inference row predict together; 0: `per_device_eval_batch_size` each.
+            None for a training row.
     """
 
     number: int
@@ -31,6 +33,7 @@ class Row:
     config: Config | None
     reason: str = ""
     num_workers: int = 1
+    rows_at_a_time: int | None = None
 
     @property
     def directory(self) -> str:
@@ -65,20 +68,49 @@ def build_rows(config: Config, directory: pathlib.Path) -> list[Row]:
     return rows
 
 
+def replicas_of(runtime: RuntimeConfig, num_gpus: int) -> int:
+    """Replicas of a process that has so many GPUs."""
+    return 1 if runtime.strategy == "one_device" else runtime.num_replicas or num_gpus or 1
+
+
+def settle_inference(config: Config, rows_at_a_time: int, num_replicas: int) -> Config:
+    """An inference row's run, when the number of its replicas is known: only the row's process can count the GPUs.
+
+    Args:
+        config: The row's.
+        rows_at_a_time: As in `Row`.
+        num_replicas: Over all workers.
+
+    Raises:
+        UsageError: for rows that do not divide among the replicas.
+    """
+    if rows_at_a_time % num_replicas:
+        raise UsageError(
+            "The rows predicted at a time must divide among the replicas. Received: "
+            f"benchmark_batch_sizes={rows_at_a_time} with {num_replicas} replicas. Pass multiples of {num_replicas}."
+        )
+    each = rows_at_a_time // num_replicas or config.runtime.per_device_eval_batch_size
+    runtime = dataclasses.replace(config.runtime, per_device_eval_batch_size=each)
+    # Updates are not what is measured: as small as they can be.
+    training = dataclasses.replace(config.training, global_batch_size=num_replicas)
+    return dataclasses.replace(config, runtime=runtime, training=training)
+
+
 def _precision(config: Config) -> str:
     runtime = config.runtime
     return "float32" if not runtime.mixed_precision else runtime.mixed_precision_dtype
 
 
 def _row(config: Config, directory: pathlib.Path, number: int, point: dict[str, Any]) -> Row:
-    is_training = point["measured"] == "training"
-    replicas = point["replicas"] or config.runtime.num_replicas or 1
+    is_training, runtime = point["measured"] == "training", _runtime(config, point)
+    is_known = runtime.strategy == "one_device" or runtime.num_replicas or runtime.device == "cpu"
+    replicas = replicas_of(runtime, num_gpus=0) if is_known else "all"
     if is_training:
         batch = point["batch_size"] or config.training.global_batch_size
-        accumulation = point["accumulation"] or config.training.gradient_accumulation_steps
+    elif point["batch_size"] or is_known:
+        batch = point["batch_size"] or runtime.per_device_eval_batch_size * replicas * point["workers"]
     else:
-        batch = point["batch_size"] or config.runtime.per_device_eval_batch_size * replicas * point["workers"]
-        accumulation = 1
+        batch = f"{runtime.per_device_eval_batch_size} a replica"
     settings = {
         "pass": point["measured"],
         "workers": point["workers"],
@@ -86,26 +118,32 @@ def _row(config: Config, directory: pathlib.Path, number: int, point: dict[str, 
         "precision": point["precision"],
         "xla": point["xla"],
         "batch_size": batch,
-        "micro_batches": accumulation,
+        "micro_batches": point["accumulation"] or config.training.gradient_accumulation_steps if is_training else 1,
         "seq_length": point["seq_length"],
         "batching": point["batching"],
     }
-    row = Row(number=number, measured=point["measured"], settings=settings, config=None, num_workers=point["workers"])
+    row = Row(
+        number=number,
+        measured=point["measured"],
+        settings=settings,
+        config=None,
+        num_workers=point["workers"],
+        rows_at_a_time=None if is_training else point["batch_size"],
+    )
     try:
-        run = _run_config(config, directory / row.directory, point, settings)
+        run = _run_config(config, directory / row.directory, point, runtime, settings)
     except UsageError as error:
         return dataclasses.replace(row, reason=str(error).splitlines()[0])
     return dataclasses.replace(row, config=run)
 
 
-def _run_config(config: Config, directory: pathlib.Path, point: dict[str, Any], settings: dict[str, Any]) -> Config:
-    benchmark, is_training = config.benchmark, point["measured"] == "training"
+def _runtime(config: Config, point: dict[str, Any]) -> RuntimeConfig:
     strategy, num_replicas = config.runtime.strategy, config.runtime.num_replicas
     if point["workers"] > 1:
-        strategy, num_replicas = "multi_worker", 0
+        strategy = "multi_worker"
     elif point["replicas"]:
         strategy, num_replicas = ("one_device", 0) if point["replicas"] == 1 else ("mirrored", point["replicas"])
-    runtime = dataclasses.replace(
+    return dataclasses.replace(
         config.runtime,
         strategy=strategy,
         num_replicas=num_replicas,
@@ -114,30 +152,27 @@ def _run_config(config: Config, directory: pathlib.Path, point: dict[str, Any], 
         xla=point["xla"],
         max_compiled_shapes=config.runtime.max_compiled_shapes if point["xla"] else MAX_COMPILED_SHAPES,
     )
+
+
+def _run_config(
+    config: Config, directory: pathlib.Path, point: dict[str, Any], runtime: RuntimeConfig, settings: dict[str, Any]
+) -> Config:
+    benchmark, is_training = config.benchmark, point["measured"] == "training"
     data = dataclasses.replace(config.data, max_seq_length=point["seq_length"])
     steps = benchmark.benchmark_warmup_steps + benchmark.benchmark_steps
     output = OutputConfig(output_dir=str(directory), save_steps=0, resume="never", overwrite_output_dir=True)
     output = dataclasses.replace(output, logging_steps=benchmark.benchmark_warmup_steps)
-    training = config.training
+    training = dataclasses.replace(config.training, gradient_accumulation_steps=settings["micro_batches"])
     if is_training:
-        training = dataclasses.replace(
-            training,
-            global_batch_size=settings["batch_size"],
-            gradient_accumulation_steps=settings["micro_batches"],
-        )
+        training = dataclasses.replace(training, global_batch_size=settings["batch_size"])
         data = dataclasses.replace(data, batching=point["batching"])
         if not benchmark.benchmark_accuracy:
             # As many epochs as the updates need; nothing is evaluated but what cannot be left out.
             training = dataclasses.replace(training, max_steps=steps, num_train_epochs=1e9, metric_for_best_model="")
             data = dataclasses.replace(data, validation_file="", test_file="", max_eval_examples=1)
     else:
-        # The first evaluation traces, the second one is measured.
-        parts = settings["replicas"] * point["workers"]
-        if settings["batch_size"] % parts:
-            raise UsageError(f"{settings['batch_size']} rows do not divide among {parts} replicas.")
-        runtime = dataclasses.replace(runtime, per_device_eval_batch_size=settings["batch_size"] // parts)
-        training = dataclasses.replace(training, max_steps=2, num_train_epochs=1e9, global_batch_size=parts)
-        training = dataclasses.replace(training, gradient_accumulation_steps=1)
+        # The first evaluation traces, the second one is measured. `settle_inference` does the rest.
+        training = dataclasses.replace(training, max_steps=2, num_train_epochs=1e9)
         output = dataclasses.replace(output, eval_steps=1)
     return dataclasses.replace(
         config, mode="train", data=data, training=training, runtime=runtime, output=output, benchmark=BenchmarkConfig()

@@ -23,7 +23,7 @@ COLUMNS = {
     "seq_length": "longest input in tokens",
     "batching": "",
     "status": "done or failed",
-    "examples_per_second_with_warmup": "all of it: tracing, compilation and warm-up included",
+    "examples_per_second_with_warmup": "of all updates, or of the first evaluation: tracing and compilation included",
     "examples_per_second": "after the warm-up",
     "tokens_per_second": "real tokens, after the warm-up",
     "step_ms_p50": "median of an update, or of a batch of inference",
@@ -36,6 +36,7 @@ COLUMNS = {
     "efficiency": "speed-up over the ratio of replicas",
     "score": "evaluation, where asked for",
     "cost": "of the whole run at the given price",
+    "devices": "what the row ran on",
     "reason": "of a failure",
 }
 """Every column and what it means."""
@@ -65,8 +66,22 @@ def measured(row: Row, benchmark_config: Config, directory: pathlib.Path) -> dic
     if row.measured == "training" and benchmark.price_per_hour:
         hours = whole_run_seconds(run, numbers, benchmark_config) / 3600
         numbers["cost"] = round(hours * benchmark.price_per_hour, 4)
-    settings = row.settings | {"replicas": run.results.get("num_replicas", 1) // extra["num_workers"]}
+    settings = row.settings | _settled(row, run, extra["num_workers"])
     return settings | {"row": row.number, "status": "done", "peak_flops": extra["peak_flops"]} | numbers
+
+
+def _settled(row: Row, run: RunFiles, num_workers: int) -> dict[str, Any]:
+    """The settings that the run settled for itself."""
+    replicas = run.results.get("num_replicas", 1)
+    settings = {
+        "replicas": replicas // num_workers,
+        "precision": run.precision.removeprefix("mixed_"),
+        "micro_batches": run.option("training", "gradient_accumulation_steps"),
+        "devices": run.facts.get("devices", ""),
+    }
+    if row.measured == "inference":
+        settings["batch_size"] = run.option("runtime", "per_device_eval_batch_size") * replicas
+    return settings
 
 
 def whole_run_seconds(run: RunFiles, numbers: dict[str, Any], benchmark_config: Config) -> float:
@@ -81,7 +96,7 @@ def whole_run_seconds(run: RunFiles, numbers: dict[str, Any], benchmark_config: 
 def _training(run: RunFiles) -> dict[str, Any]:
     results = run.results
     return {
-        "examples_per_second_with_warmup": results["train_samples_per_second"],
+        "examples_per_second_with_warmup": results["train_examples_per_second_with_warmup"],
         "examples_per_second": results["train_examples_per_second_steady"],
         "tokens_per_second": results["train_tokens_per_second_steady"],
         "step_ms_p50": round(1000 * results["step_seconds_p50"], 3),
@@ -102,6 +117,7 @@ def _inference(run: RunFiles) -> dict[str, Any]:
         "step_ms_p50": round(1000 * second["eval_batch_seconds_p50"], 3),
         "step_ms_p95": round(1000 * second["eval_batch_seconds_p95"], 3),
         "compile_seconds": round(max(0.0, first["eval_runtime"] - second["eval_runtime"]), 2),
+        "data_wait_share": second["eval_data_wait_share"],
         "peak_memory_bytes": run.results["peak_memory_bytes"],
         "gflops": second["eval_model_gflops_per_second"],
     }

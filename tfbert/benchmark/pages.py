@@ -48,6 +48,7 @@ def cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
         names.remove("status")
     # Settings that all rows share say nothing here; the page's heading names them.
     names = [n for n in names if n not in _SETTINGS or len({str(row.get(n)) for row in rows}) > 1 or n == "pass"]
+    names = [name for name in names if name != "devices"]  # Too long for a cell; the heading names them.
     return [_TITLES.get(name, name) for name in names], [[_cell(name, row.get(name)) for name in names] for row in rows]
 
 
@@ -63,11 +64,14 @@ def _cell(name: str, value: Any) -> str:
 
 def setting_text(settings: dict[str, Any]) -> str:
     """A row's settings in a line."""
-    replicas = settings["workers"] * settings["replicas"]
+    workers, replicas, micro_batches = settings["workers"], settings["replicas"], settings["micro_batches"]
+    if replicas == "all":
+        replicas = "all devices" + f" of {workers} workers" * (workers > 1)
+    else:
+        replicas = f"{workers * replicas} replica{'s' * (workers * replicas > 1)}"
     return (
-        f"{settings['pass']}, {replicas} replica{'s' * (replicas > 1)}, {settings['precision']}"
-        f"{', XLA' * settings['xla']}, batch {settings['batch_size']}"
-        f"{' in ' + str(settings['micro_batches']) if settings['micro_batches'] > 1 else ''}, "
+        f"{settings['pass']}, {replicas}, {settings['precision']}{', XLA' * settings['xla']}, "
+        f"batch {settings['batch_size']}{f' in {micro_batches} micro-batches' * (micro_batches != 1)}, "
         f"{settings['seq_length']} tokens{', ' + settings['batching'] if settings['batching'] else ''}"
     )
 
@@ -105,6 +109,11 @@ def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str,
     )
 
 
+def devices_of(rows: list[dict[str, Any]]) -> list[str]:
+    """What the rows ran on, each once; known of rows that are done."""
+    return list(dict.fromkeys(row["devices"] for row in rows if row.get("devices")))
+
+
 def plots_of(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     """File name -> (title, SVG), for each pass that has rows that are done."""
     out = {}
@@ -127,11 +136,14 @@ def plots_of(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
 
 def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
     facts = environment()
-    shared = {name: rows[0].get(name) for name in _SETTINGS if len({str(row.get(name)) for row in rows}) == 1}
+    devices = devices_of(rows)
+    alike = [name for name in _SETTINGS if len({str(row.get(name)) for row in rows}) == 1]
+    shared = ", ".join(f"{name.replace('_', ' ')} {show(rows[0].get(name))}" for name in alike)
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [
         f"Benchmark of {config.model.model_name_or_path} on {config.data.source}.",
-        "All rows: " + ", ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in shared.items()) + ".",
+        *([f"All rows: {shared}."] if shared else []),
+        *([f"Devices: {'; '.join(devices)}."] if devices else []),
         f"{facts['machine']}; {versions}.",
         f"Command: {facts['command']}",
     ]

@@ -1,6 +1,8 @@
 """One row's process: the ordinary run of `finetune`, then the machine's peak matrix rate in the run's precision.
 
-python -m tfbert.benchmark.row RUN_CONFIG.json RESULT.json
+python -m tfbert.benchmark.row RUN_CONFIG.json RESULT.json [ROWS_AT_A_TIME]
+
+The third argument is that of an inference row: see `grid.Row`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import pathlib
 import sys
 import time
 
+from tfbert.benchmark.grid import replicas_of, settle_inference
 from tfbert.cluster import cluster_from_tf_config
 from tfbert.config import Config
 from tfbert.errors import Preempted, RunError, UsageError
@@ -23,12 +26,17 @@ _SECONDS = 1.0
 
 def main(argv: list[str]) -> int:
     """Runs a row; returns the exit status of the command."""
-    config_file, result_file = map(pathlib.Path, argv)
+    config_file, result_file = map(pathlib.Path, argv[:2])
+    text = os.environ.get("TF_CONFIG")
+    num_workers = cluster_from_tf_config(text).size if text else 1
     quieten_libraries()
     with stderr_held_back():
         from tfbert.finetune import finetune
     try:
         config = Config.from_json(config_file.read_text(encoding="utf-8"))
+        if len(argv) > 2:
+            num_replicas = num_workers * replicas_of(config.runtime, _num_gpus(config))
+            config = settle_inference(config, int(argv[2]), num_replicas)
         finetune(config)
     except UsageError as error:
         return _fail(error, 2)
@@ -36,9 +44,8 @@ def main(argv: list[str]) -> int:
         return _fail(error, 1)
     except Preempted as error:
         return _fail(error, 75)
-    text = os.environ.get("TF_CONFIG")
     if not text or json.loads(text)["task"]["index"] == 0:
-        write_json(result_file, {"peak_flops": measure_peak(config), "num_workers": _num_workers(text)})
+        write_json(result_file, {"peak_flops": measure_peak(config), "num_workers": num_workers})
     return 0
 
 
@@ -65,8 +72,10 @@ def measure_peak(config: Config) -> float:
     return best
 
 
-def _num_workers(text: str | None) -> int:
-    return cluster_from_tf_config(text).size if text else 1
+def _num_gpus(config: Config) -> int:
+    import tensorflow as tf
+
+    return 0 if config.runtime.device == "cpu" else len(tf.config.get_visible_devices("GPU"))
 
 
 def _fail(error: Exception, status: int) -> int:

@@ -21,9 +21,10 @@ from tfbert.benchmark import pages
 from tfbert.benchmark.grid import Row, build_rows
 from tfbert.benchmark.measured import COLUMNS, compared, failed, failure_reason, measured
 from tfbert.config import Config
-from tfbert.errors import Preempted, UsageError
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import RUN_CONFIG, write_json, write_text
 from tfbert.report.facts import environment
+from tfbert.worker_group import dies_with
 
 log = logging.getLogger("tfbert")
 
@@ -44,6 +45,7 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
 
     Raises:
         UsageError: for an output directory that holds something else.
+        RunError: where every row failed; the tables say why.
         Preempted: when asked to stop; rows that are done are kept.
     """
     name = f"benchmark-{datetime.datetime.now():%Y%m%d-%H%M%S}"
@@ -62,6 +64,11 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
         _write(directory, config, compared(done))
         log.info("row %d of %d: %s", row.number, len(rows), pages.row_text(numbers))
     log.info("saved to %s", directory)
+    if all(numbers["status"] == "failed" for numbers in done):
+        raise RunError(
+            f"A benchmark needs a row that runs. Received: {len(done)} that failed, the first one: "
+            f"{done[0]['reason'].rstrip('.')}. See {directory / 'rows'} for its output; the same command tries again."
+        )
     return compared(done)
 
 
@@ -108,6 +115,8 @@ def _measure(row: Row, config: Config, directory: pathlib.Path) -> dict[str, Any
     config_file = directory / "rows" / f"{row.number:03}.json"
     write_text(config_file, row.config.to_json())
     command = [sys.executable, "-m", "tfbert.benchmark.row", str(config_file), str(run_directory / "row.json")]
+    if row.rows_at_a_time is not None:
+        command.append(str(row.rows_at_a_time))
     if row.num_workers > 1:
         launcher = [sys.executable, "-m", "tfbert.launch", f"--num_workers={row.num_workers}", "--"]
         command = launcher + command
@@ -131,8 +140,15 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
     # The package may not be installed: the child finds it where this process did.
     path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     environ = os.environ | {"PYTHONPATH": path}
-    with log_file.open("wb") as file, _terminate_as_interrupt():
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environ, start_new_session=True)
+    with log_file.open("wb") as file, _ends_as_interrupts():
+        child = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            start_new_session=True,
+            preexec_fn=dies_with(os.getpid()),
+        )
         try:
             return child.wait()
         except KeyboardInterrupt:
@@ -155,21 +171,24 @@ def _end(child: subprocess.Popen) -> None:
 
 
 @contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does."""
+def _ends_as_interrupts() -> Iterator[None]:
+    """SIGTERM and SIGHUP do what Ctrl-C does; what is ignored, as SIGHUP under nohup, stays ignored."""
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _write(directory: pathlib.Path, config: Config, rows: list[dict[str, Any]]) -> None:
-    write_json(directory / "benchmark.json", environment() | {"columns": COLUMNS, "rows": rows})
+    facts = environment() | {"devices": pages.devices_of(rows)}
+    write_json(directory / "benchmark.json", facts | {"columns": COLUMNS, "rows": rows})
     file = io.StringIO()
     writer = csv.DictWriter(file, list(COLUMNS), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -25,7 +25,7 @@ def report_at_end(
 
     Args:
         directory: The run's output directory, with its other files.
-        facts: What only the run knows: `devices`, `precision`, `parameters`, `profile`.
+        facts: What only the run knows: `devices`, `precision`, `parameters`, `profile`, `decisive_metric`.
         data: What it trained and evaluated on.
         logits: The kept weights' predictions on the first evaluation set; None without one.
 

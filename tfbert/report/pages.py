@@ -13,6 +13,9 @@ from tfbert.report.run_files import RunFiles, read_run
 REPORT = "report.html"
 _LARGEST_MATRIX = 30
 """Classes beyond which a confusion matrix is too large to read."""
+_EVALUATION_SPEEDS = ("eval_runtime", "eval_samples_per_second", "eval_tokens_per_second")
+_EVALUATION_SPEEDS += ("eval_model_gflops_per_second", "eval_batch_seconds_p50", "eval_batch_seconds_p95")
+_EVALUATION_SPEEDS += ("eval_data_wait_share",)
 
 
 def write_report(directory: str | pathlib.Path) -> pathlib.Path:
@@ -67,6 +70,8 @@ def _environment():
     )
     # Only `plots` makes what passes here unescaped, and matplotlib escapes the texts in it.
     environment.filters |= {"svg": markupsafe.Markup, "shown": show, "share": share, "memory": memory, "time": duration}
+    # A long name may go on in another line after an underscore.
+    environment.filters["broken"] = lambda name: markupsafe.escape(name).replace("_", markupsafe.Markup("_<wbr>"))
     return environment
 
 
@@ -152,12 +157,18 @@ def _plots(run: RunFiles) -> list[tuple[str, str]]:
 
 
 def _evaluations(run: RunFiles) -> dict[str, Any]:
-    """The evaluation table: column names, rows, and the step whose weights were kept."""
+    """The evaluations as two tables, metrics and speeds, since together they are too wide for paper; and the step whose
+    weights were kept. A table is its column names and its rows."""
     records = [r for r in run.records if r["kind"] == "eval"]
     hidden = {"step", "kind", "time", "epoch"}
     names = list(dict.fromkeys(name for record in records for name in record if name not in hidden))
-    rows = [(r["step"], r.get("epoch"), [r.get(name) for name in names]) for r in records]
-    return {"names": names, "rows": rows, "best_step": run.results.get("best_step")}
+    groups = [name for name in names if name not in _EVALUATION_SPEEDS], [n for n in names if n in _EVALUATION_SPEEDS]
+    tables = [
+        (group, [(r["step"], r.get("epoch"), [r.get(name) for name in group]) for r in records])
+        for group in groups
+        if group
+    ]
+    return {"tables": tables, "best_step": run.results.get("best_step")}
 
 
 def _split(run: RunFiles) -> dict[str, Any] | None:

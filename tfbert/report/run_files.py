@@ -63,8 +63,10 @@ class RunFiles:
 
     @property
     def score(self) -> tuple[str, float] | None:
-        """Name and value of the evaluation metric that decides: the one asked for, accuracy or pearson."""
-        for name in (self.option("training", "metric_for_best_model"), "accuracy", "pearson"):
+        """Name and value of the evaluation metric that decided; in runs of earlier versions, which do not say, the one
+        asked for, accuracy or pearson."""
+        decisive = (self.facts.get("decisive_metric") or "").removeprefix("eval_")
+        for name in (decisive, self.option("training", "metric_for_best_model"), "accuracy", "pearson"):
             value = self.results.get(f"eval_{name}")
             if name and _is_number(value):
                 return name, value

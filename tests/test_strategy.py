@@ -1,0 +1,42 @@
+"""Which devices a strategy takes, and what it calls them; GPUs are pretended."""
+
+import pytest
+import tensorflow as tf
+
+from tfbert.config import RuntimeConfig
+from tfbert.strategy import build_strategy, describe
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A machine with three GPUs, none of them hidden; `hide()` hides them."""
+    visible = ["first", "second", "third"]
+    models = {"first": "NVIDIA H100 80GB HBM3", "second": "NVIDIA H100 80GB HBM3", "third": "NVIDIA T4"}
+    cpus = tf.config.list_physical_devices("CPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(models) if kind == "GPU" else cpus)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: visible if kind == "GPU" else cpus)
+    details = lambda gpu: {"device_name": models[gpu]} if models[gpu] else {}  # noqa: E731
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", details)
+    return visible, models
+
+
+def test_hidden_gpus_are_not_used(gpus):
+    gpus[0].clear()
+    for config, text in (
+        (RuntimeConfig(device="cpu"), "OneDeviceStrategy, 1 replica on CPU"),
+        (RuntimeConfig(device="cpu", strategy="mirrored"), "MirroredStrategy, 1 replica on CPU"),
+    ):
+        strategy = build_strategy(config)
+        assert [tf.DeviceSpec.from_string(name).device_type for name in strategy.extended.worker_devices] == ["CPU"]
+        assert describe(strategy) == text
+
+
+def test_gpus_are_named(gpus):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    assert describe(strategy) == "OneDeviceStrategy, 1 replica on GPU (NVIDIA H100 80GB HBM3)"
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU (NVIDIA H100 80GB HBM3)", "each model once"
+    gpus[1]["second"] = "NVIDIA T4"
+    assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU (NVIDIA H100 80GB HBM3, NVIDIA T4)"
+    gpus[1].update(first="", second="")
+    assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU"
