@@ -6,7 +6,7 @@
     python run_finetune.py --mode=predict --model=runs/sst2 --input_file=reviews.tsv --output_file=labels.tsv
 
 Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a run that failed; 75 a run that stopped
-because SIGTERM or SIGINT asked it to, and goes on when the same command is given again.
+because SIGTERM or SIGINT asked it to, and goes on when the same command is given again; 130 Ctrl-C at another time.
 """
 
 import importlib
@@ -39,14 +39,18 @@ def main() -> int:
             module, verb = VERBS[config.mode]
             run = getattr(importlib.import_module(module), verb)
             tf.config.list_physical_devices("GPU")
+            from tfbert.runtime import out_of_memory_as_run_error
 
-        run(config)
+        with out_of_memory_as_run_error(config):
+            run(config)
     except UsageError as error:
         return fail(error, status=2)
     except RunError as error:
         return fail(error, status=1)
     except Preempted as error:
         return fail(error, status=75, kind="")
+    except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to go on from.
+        return fail(RuntimeError("stopped by Ctrl-C"), status=130, kind="")
     return 0
 
 

@@ -53,7 +53,7 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
         parts = {name: part_from_flags(part(), flag_values, only_given=False) for name, (_, part) in _PARTS.items()}
         return Config(mode=flag_values["mode"].value, **parts)
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        text = pathlib.Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"run_config must be a file. Received: run_config={path!r} ({error.strerror}).") from None
     except UnicodeDecodeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import pathlib
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from absl import flags
@@ -46,6 +47,12 @@ def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) ->
         field.name: _to_field(values[field.name].value, field.name, types[field.name])
         for field in dataclasses.fields(base)
         if values[field.name].present or not only_given
+    }
+    # The shell expands ~ in `--name ~/x`, but not in `--name=~/x`.
+    changes |= {
+        name: str(pathlib.Path(value).expanduser())
+        for name, value in changes.items()
+        if name.endswith(("_file", "_dir", "_path")) and str(value).startswith("~/")
     }
     return dataclasses.replace(base, **changes)
 

@@ -100,6 +100,36 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses():
     assert "step 6/12  epoch 1.00  loss 4.5000" in log.said[-1] and log.said[-1].endswith("0:09 left")
 
 
+def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
+    """Updates take it 0.1 s; the host hands one over in 0.01 s, and reads a counter when it logs and evaluates."""
+    clock, model = Clock(), a_model()
+    done = [clock.now]
+
+    def wait_for(number):
+        clock.now = max(clock.now, done[number])
+        return np.float32(0)
+
+    class Counter:
+        numpy = staticmethod(lambda: wait_for(-1))
+
+    model.progress.finite_steps = Counter
+    progress, _ = progress_over(Log(), clock, model, [])
+    for step in range(12):
+        clock.now += 0.01
+        done.append(max(done[-1], clock.now) + 0.1)
+        number = len(done) - 1
+        logs = {"loss": types.SimpleNamespace(numpy=lambda number=number: wait_for(number))}
+        progress.on_train_batch_end(step, logs)
+        if step in (5, 8):  # What `Evaluate` does: the update at hand is no pause.
+            Counter.numpy()
+            clock.now += 50
+            progress.steps.paused += 50
+    steps = progress.steps
+    assert steps.percentile(50) == pytest.approx(0.1, rel=0.15)
+    assert steps.percentile(95) == pytest.approx(0.1, rel=0.15)
+    assert steps.total.seconds == pytest.approx(1.1, rel=0.1), "all but the last update, which still runs"
+
+
 def test_progress_of_a_resumed_run_starts_from_its_counters():
     log, clock, model = Log(), Clock(), a_model()
     for _ in range(6):

@@ -139,6 +139,22 @@ def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monk
     assert f"checkpoints written: 1, {results['checkpoint_seconds']:.1f} s and {size / 1e6:.0f} MB each" in caplog.text
 
 
+def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(corpus, monkeypatch, caplog):
+    """Metrics of two sets do not compare: the old best would never be beaten."""
+    config = make_config(corpus, "run")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7)
+        with pytest.raises(Preempted):
+            finetune(config)
+    lines = (corpus / "dev.tsv").read_text().splitlines()
+    (corpus / "dev.tsv").write_text("\n".join(lines[:8]) + "\n")
+    with caplog.at_level("INFO", "tfbert"):
+        results = finetune(config)
+    assert "the best evaluation so far is forgotten" in caplog.text
+    assert results["best_step"] > 7
+    assert json.loads((corpus / "run" / "report.json").read_text())["evaluation"]["num_examples"] == 7
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monkeypatch):
     import tfbert.checkpoint as checkpoint
 

@@ -23,6 +23,7 @@ import flags
 from tfbert import cluster as cluster_module
 from tfbert.cluster import (
     Cluster,
+    _listening,
     cluster_from_slurm,
     cluster_from_tf_config,
     current_cluster,
@@ -97,6 +98,9 @@ def test_an_index_may_be_a_string_as_some_operators_write_it():
         (config({"worker": ["a:65536"]}), "address 'a:65536'"),
         (config({"worker": ["a:x"]}), "address 'a:x'"),
         (config({"worker": [":1"]}), "address ':1'"),
+        (config({"worker": ["::1:2222"]}), "address '::1:2222'"),
+        (config({"worker": ["a:1"]}, index="\u00b2"), '"index": "\\u00b2"'),
+        (config({"worker": ["a:1"]}, ["worker"]), '"type": ["worker"]'),
         (config({"worker": ["http://a:1"]}), "address 'http://a:1'"),
         (config({"worker": [1]}), "address 1"),
         (config({"worker": ["a:1", "a:1"]}), "needs an address of its own. Received: 'a:1' twice"),
@@ -292,6 +296,15 @@ def test_peers_find_each_other_and_leave_the_ports_free():
             worker.kill()
 
 
+def test_a_worker_answers_under_both_kinds_of_address():
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    port = free_port()
+    with _listening(f"localhost:{port}"):
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=5).close()
+
+
 def test_a_taken_port():
     with taken_port() as port, pytest.raises(RunError, match=f"Received: port {port} of 127.0.0.1:{port} is taken"):
         wait_for_peers(two_on_loopback(port, free_port()), 5)
@@ -331,8 +344,12 @@ def test_slurm_tasks_of_a_node_divide_its_gpus_unless_slurm_has(monkeypatch):
     assert _own_gpus(cluster, gpus) == ["2", "3"]
     assert _own_gpus(cluster, ["0"]) == ["0"]
     assert _own_gpus(dataclasses.replace(cluster, local_index=0, num_local=1), gpus) == gpus
-    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "4")
-    assert _own_gpus(cluster, gpus) == gpus
+    with pytest.raises(UsageError, match="Received: 5 workers on a machine with 4 visible"):
+        _own_gpus(dataclasses.replace(cluster, num_local=5), gpus)
+    for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "4")
+            assert _own_gpus(cluster, gpus) == gpus
 
 
 @pytest.mark.parametrize(

@@ -128,11 +128,16 @@ def test_all_problems_come_in_one_error():
         assert sum(name in line for line in lines) == 1, name
 
 
+def test_evaluating_every_so_often_without_examples_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="eval_steps needs examples to evaluate on.*Received: eval_steps=5"):
+        Config(data=DataConfig(train_file=str(tmp_path / "rows.tsv")), output=OutputConfig(eval_steps=5))
+
+
 @pytest.mark.parametrize("watch", [{"early_stopping_patience": 2}, {"metric_for_best_model": "accuracy"}])
 def test_what_needs_evaluation_is_refused_without_any(watch, tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_text("text\tlabel\n")
-    with pytest.raises(UsageError, match="need evaluation"):
+    with pytest.raises(UsageError, match=f"{next(iter(watch))} needs examples to evaluate on"):
         Config(data=DataConfig(train_file=str(path)), training=TrainingConfig(**watch))
     Config(data=DataConfig(train_file=str(path), validation_file=str(path)), training=TrainingConfig(**watch))
     Config(training=TrainingConfig(**watch))
@@ -165,7 +170,7 @@ def test_json_round_trip_keeps_every_value(tmp_path):
         data=DataConfig(train_file=str(tmp_path / "rows.tsv"), text_column=("a", "b"), label_column="c"),
         training=TrainingConfig(class_weights=(1.0, 2.5), num_train_epochs=1.5, learning_rate=3e-5),
         runtime=RuntimeConfig(strategy="mirrored", num_replicas=2, mixed_precision=True, xla=True),
-        output=OutputConfig(output_dir="somewhere", eval_steps=7),
+        output=OutputConfig(output_dir="somewhere", save_steps=7),
     )
     assert Config.from_json(config.to_json()) == config
     assert Config.from_json(Config().to_json()) == Config()

@@ -41,6 +41,10 @@ BAD = {
     "one class": ({"data": {"train_file": "{single}"}}, "class"),
     "bytes": ({"data": {"train_file": "{latin}"}}, "UTF-8"),
     "class weights": ({"training": {"class_weights": (1.0, 2.0, 3.0)}}, "one weight for each of the 2 classes"),
+    "smoothing": (
+        {"data": {"task": "regression"}, "training": {"label_smoothing": 0.1}},
+        "regression has none. Received: label_smoothing=0.1",
+    ),
     "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
     "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
     "output file": ({"output": {"output_dir": "{short}"}}, "must be a directory"),

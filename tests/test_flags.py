@@ -235,6 +235,18 @@ def test_class_weights_are_a_word_or_numbers(given, expected):
     assert parse(f"--class_weights={given}").training.class_weights == expected
 
 
+def test_a_home_directory_is_found_as_by_the_shell(monkeypatch, tmp_path):
+    """Shells leave `--output_dir=~/x` alone."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "t.tsv").touch()
+    config = parse("--output_dir=~/runs/a", "--model=~/bert", "--train_file=~/t.tsv", "--text_column=~/no_path")
+    assert config.output.output_dir == f"{tmp_path}/runs/a"
+    assert config.model.model_name_or_path == f"{tmp_path}/bert"
+    assert (config.data.train_file, config.data.text_column) == (f"{tmp_path}/t.tsv", ("~/no_path",))
+    (tmp_path / "run_config.json").write_text(config.to_json())
+    assert parse("--run_config=~/run_config.json") == config
+
+
 def test_one_text_column_is_a_tuple_of_one():
     assert parse("--text_column=review").data.text_column == ("review",)
     assert parse("--text_column=").data.text_column == ()

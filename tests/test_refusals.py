@@ -132,23 +132,30 @@ def test_batches_that_cannot_be_cut():
         trained.fit(tf.data.Dataset.from_tensors((rows, tf.constant([0, 1, 0, 1]))), verbose=0)
 
 
-def normalised():
+def normalised(layer):
     return keras.Sequential(
         [
             keras.layers.Input([FEATURES]),
-            keras.layers.BatchNormalization(synchronized=True, name="norm"),
+            layer(name="norm"),
             keras.layers.Dense(CLASSES),
         ]
     )
 
 
-def test_layers_that_talk_to_other_replicas():
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda name: keras.layers.BatchNormalization(synchronized=True, name=name),
+        lambda name: keras.layers.experimental.SyncBatchNormalization(name=name),
+    ],
+)
+def test_layers_that_talk_to_other_replicas(layer):
     with strategy_of(2).scope():
-        trained = FineTuner(normalised())
+        trained = FineTuner(normalised(layer))
         trained.compile("sgd", logits_loss())
     with pytest.raises(ValueError, match="'norm' with synchronized=True"):
         trained.fit(*data(), verbose=0)
 
-    alone = FineTuner(normalised())
+    alone = FineTuner(normalised(layer))
     alone.compile("sgd", logits_loss())
     assert np.isfinite(alone.fit(*data(), verbose=0).history["loss"]).all()

@@ -7,8 +7,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert import runtime
-from tfbert.config import RuntimeConfig
-from tfbert.errors import UsageError
+from tfbert.config import Config, RuntimeConfig
+from tfbert.errors import RunError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,23 @@ def test_the_peak_of_each_gpu_is_reset(monkeypatch):
     monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset.append)
     runtime.reset_peak_memory()
     assert reset == ["GPU:0", "GPU:1"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[512,12]\nmore"),
+        tf.errors.InternalError(None, None, "CUDNN: out of memory"),
+    ],
+)
+def test_a_batch_that_is_too_large_is_one_line_with_the_ways_out(error):
+    ways = "--gradient_accumulation_steps=auto.*--max_seq_length"
+    with pytest.raises(RunError, match=ways) as caught, runtime.out_of_memory_as_run_error(Config()):
+        raise error
+    assert "\n" not in str(caught.value) and error.message.splitlines()[0] in str(caught.value)
+
+
+def test_other_errors_pass():
+    for error in (tf.errors.InternalError(None, None, "something else"), ValueError("out of memory")):
+        with pytest.raises(type(error)), runtime.out_of_memory_as_run_error(Config()):
+            raise error

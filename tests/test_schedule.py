@@ -44,7 +44,14 @@ def batches_of(config, lengths, *, first_step=0, replicas=1):
 
 @pytest.mark.parametrize(
     "examples, epochs, max_steps, expected",
-    [(100, 2.0, 0, (7, 14, 7)), (96, 0.5, 0, (6, 3, 6)), (100, 2.0, 5, (7, 5, 7)), (1, 1.0, 0, (1, 1, 1))],
+    [
+        (100, 2.0, 0, (7, 14, 7)),
+        (96, 0.5, 0, (6, 3, 6)),
+        (100, 2.0, 5, (7, 5, 7)),
+        (100, None, 50, (7, 50, 7)),
+        (100, None, 0, (7, 21, 7)),
+        (1, 1.0, 0, (1, 1, 1)),
+    ],
 )
 def test_durations_are_converted_into_updates(examples, epochs, max_steps, expected):
     schedule = plan_run(config_of(epochs=epochs, max_steps=max_steps), examples)

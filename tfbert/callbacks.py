@@ -87,12 +87,8 @@ class Progress(StepCallback):
         super().on_train_batch_end(batch, logs)
 
     def on_step(self, step: int) -> None:
-        is_due = self.schedule.is_due(step, self.schedule.logging_steps)
-        if is_due:
-            # Reading a counter waits for the device: everything before is done when the clock is read.
-            self.model.progress.finite_steps.numpy()
         self.steps.tick()
-        if is_due:
+        if self.schedule.is_due(step, self.schedule.logging_steps):
             self._report(step)
 
     def _report(self, step: int) -> None:
@@ -195,6 +191,7 @@ class Evaluate(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
             return
+        self.model.progress.finite_steps.numpy()  # On a GPU the update is still running; waiting for it is no pause.
         start = time.perf_counter()
         self._evaluate(step)
         self._progress.steps.paused += time.perf_counter() - start

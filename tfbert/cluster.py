@@ -124,9 +124,9 @@ def cluster_from_tf_config(text: str) -> Cluster:
     if len(cluster.get("chief", ())) > 1:
         raise refuse("A cluster has at most one chief.", f"{len(cluster['chief'])} of them")
     job, index = task.get("type"), task.get("index")
-    if isinstance(index, str) and index.isdigit():  # TensorFlow takes it too, and some operators write it so
+    if isinstance(index, str) and index.isdecimal():  # TensorFlow takes it too, and some operators write it so
         index = int(index)
-    if job not in cluster or type(index) is not int or not 0 <= index < len(cluster[job]):
+    if not isinstance(job, str) or job not in cluster or type(index) is not int or not 0 <= index < len(cluster[job]):
         sizes = ", ".join(f"{name}: {len(hosts)}" for name, hosts in cluster.items())
         raise refuse("TF_CONFIG's task must be in its cluster.", f"task {json.dumps(task)} with jobs {{{sizes}}}")
     return Cluster(jobs={name: tuple(hosts) for name, hosts in cluster.items() if hosts}, job=job, index=index)
@@ -259,16 +259,19 @@ def split_address(address: str) -> tuple[str, int]:
 
 def _is_address(address: object) -> bool:
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    return bool(host) and not set(host) & set("/ ") and port.isdecimal() and 0 < int(port) < 65536
+    is_plain = ":" not in host or (host.startswith("[") and host.endswith("]"))
+    return bool(host) and is_plain and not set(host) & set("/ ") and port.isdecimal() and 0 < int(port) < 65536
 
 
 @contextlib.contextmanager
 def _listening(address: str) -> Iterator[None]:
     """Answers at this process's port on all interfaces, as TensorFlow's server will."""
     port = split_address(address)[1]
-    family = socket.AF_INET6 if address.startswith("[") else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as server:
+    is_dual = socket.has_dualstack_ipv6()  # A name may stand for an address of either kind.
+    with socket.socket(socket.AF_INET6 if is_dual else socket.AF_INET, socket.SOCK_STREAM) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_dual:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         try:
             server.bind(("", port))
             # The kernel completes connections by itself; nothing needs to be accepted.

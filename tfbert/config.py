@@ -163,9 +163,9 @@ class TrainingConfig:
     gradient_checkpointing: bool = False
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = None
-    """Passes over the training data; may be a fraction. None: 3."""
+    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs."""
     max_steps: int = 0
-    """Stop after this many updates, whatever `num_train_epochs` says. 0: no limit."""
+    """Train for this many updates; with `num_train_epochs` for those passes at most. 0: no limit."""
     learning_rate: float | None = None
     """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones."""
     lr_schedule: LrSchedule = "linear"
@@ -350,12 +350,6 @@ class Config:
         if not problems:
             problems += mode_problems(self)
         problems += [problem for part in parts for problem in [*choice_problems(part), *part.problems()]]
-        watches = self.training.early_stopping_patience or self.training.metric_for_best_model
-        if watches and self.data.train_file and not self.data.validation_file:
-            problems.append(
-                "Early stopping and the best model need evaluation during training. "
-                "Received: validation_file=''. Pass --validation_file."
-            )
         if problems:
             raise UsageError("\n".join(problems))
 
@@ -363,7 +357,7 @@ class Config:
         """The same training run with every default that depends on another option written out."""
         training = dataclasses.replace(
             self.training,
-            num_train_epochs=self.training.num_train_epochs or 3.0,
+            num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else 3.0),
             learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
         )
         data = dataclasses.replace(

@@ -13,6 +13,7 @@ from tfbert.data.plan import micro_batch_size
 from tfbert.errors import RunError
 from tfbert.finetuner import FineTuner
 from tfbert.preemption import Consensus
+from tfbert.runtime import is_out_of_memory
 from tfbert.schedule import TrainingBatches
 
 
@@ -86,12 +87,7 @@ def _fits(
         for norm in strategy.experimental_local_results(attempt(data)):
             norm.numpy()
     except tf.errors.OpError as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return False
     return True
-
-
-def _is_out_of_memory(error: tf.errors.OpError) -> bool:
-    # Libraries below TensorFlow that find no memory for themselves say so in an InternalError.
-    return isinstance(error, tf.errors.ResourceExhaustedError) or "out of memory" in str(error).lower()

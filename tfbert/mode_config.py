@@ -142,7 +142,21 @@ def _train(config: Config) -> list[str]:
     out = []
     if config.data.uses_files and not config.data.train_file:
         out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
+    if config.data.uses_files and not config.data.validation_file:
+        out += [
+            f"{name} needs examples to evaluate on during training. "
+            f"Received: {name}={value!r} with validation_file=''. Pass --validation_file."
+            for name, value in evaluation_options(config).items()
+        ]
     return out + _indexes(config, ("text_column", "label_column"))
+
+
+def evaluation_options(config: Config) -> dict[str, int | str]:
+    """What was given of the options that concern the evaluations of a training run, by name."""
+    training = config.training
+    given = {name: getattr(training, name) for name in ("early_stopping_patience", "metric_for_best_model")}
+    given |= {"eval_steps": config.output.eval_steps}
+    return {name: value for name, value in given.items() if value}
 
 
 def _evaluate(config: Config) -> list[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from tfbert.glue import decisive_metric
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
 from tfbert.micro_batches import find_accumulation
+from tfbert.mode_config import evaluation_options
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from transformers import TFBertForSequenceClassification
 
 log = logging.getLogger("tfbert")
+
+_EVALUATION = "evaluation_crc32"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,6 +129,7 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
     data = load_data(config.data)
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or default_metric(data.task)
     check_metric_name(metric, data.task, len(data.label_names))
+    _check_options(config, data)
 
     # The model and its inputs.
     texts = data.train.text + (data.train.text_pair or [])
@@ -161,13 +166,15 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
     # Where it goes on, and in which batches.
     identity = identify(config, data, train, classifier.config)
     if resumed:
-        check_identity(resumed.identity, identity, checkpoints.directory)
+        same = {name: value for name, value in identity.items() if name != _EVALUATION}
+        check_identity(resumed.identity, same, checkpoints.directory)
         if resumed.step >= schedule.total_steps:
             raise UsageError(
                 f"A run goes on towards its last update. Received: {checkpoints.directory} at step {resumed.step} of "
                 f"{schedule.total_steps}. Pass more --num_train_epochs or --max_steps, or --overwrite_output_dir."
             )
         checkpoints.restore(model, resumed)
+        resumed = _without_other_best(resumed, identity, say(chief))
     batches_of = functools.partial(
         training_batches, lengths=train.tokens.lengths, schedule=schedule, num_replicas=replicas
     )
@@ -238,7 +245,43 @@ def identify(config: Config, data: TaskData, train: EncodedExamples, bert_config
         "global_batch_size": config.training.global_batch_size,
         "batching": config.data.batching,
         "seed": config.runtime.seed,
+        _EVALUATION: _evaluation_crc(data),
     }
+
+
+def _evaluation_crc(data: TaskData) -> int:
+    """Tells evaluation sets apart: their names, texts and labels."""
+    value = 0
+    for name, part in data.validation.items():
+        texts = "\0".join([name, *part.text, *(part.text_pair or [])])
+        value = zlib.crc32(texts.encode("utf-8", "surrogatepass"), crc(part.labels, np.array([value])))
+    return value
+
+
+def _without_other_best(state: RunState, identity: dict[str, Any], say: Callable[[str], None]) -> RunState:
+    """The state without a best evaluation that was one on other examples: no number of these compares with it."""
+    if not state.best or state.identity.get(_EVALUATION, identity[_EVALUATION]) == identity[_EVALUATION]:
+        return state
+    say("the examples to evaluate on are others than before: the best evaluation so far is forgotten")
+    return dataclasses.replace(state, best={}, best_step=0, without_better=0)
+
+
+def _check_options(config: Config, data: TaskData) -> None:
+    """Refuses options that have no effect on this data.
+
+    Raises:
+        UsageError: naming one.
+    """
+    if data.task == "regression" and config.training.label_smoothing:
+        raise UsageError(
+            "Labels are smoothed over classes, and regression has none. "
+            f"Received: label_smoothing={config.training.label_smoothing}. Drop --label_smoothing."
+        )
+    for name, value in evaluation_options(config).items() if not data.validation else ():
+        raise UsageError(
+            f"{name} needs examples to evaluate on during training. "
+            f"Received: {name}={value!r} with {config.data.source}, which has none. Drop --{name}."
+        )
 
 
 def encode(

@@ -59,7 +59,7 @@ def check_layers(model: keras.Model) -> None:
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return
     for layer in model._flatten_layers():
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
+        if getattr(layer, "synchronized", False):  # BatchNormalization, and the older SyncBatchNormalization.
             raise ValueError(
                 "A replica computes its micro-batches alone. "
                 f"Received: layer {layer.name!r} with synchronized=True on several replicas. "

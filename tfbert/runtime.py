@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import pathlib
 import platform
 import resource
+from collections.abc import Iterator
 
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.config import RuntimeConfig
-from tfbert.errors import UsageError
+from tfbert.config import Config, RuntimeConfig
+from tfbert.errors import RunError, UsageError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -78,6 +80,33 @@ def reset_peak_memory() -> None:
     """`peak_memory_bytes` of GPUs counts from here on; that of a process cannot be taken back."""
     for i in range(len(tf.config.list_logical_devices("GPU"))):
         tf.config.experimental.reset_memory_stats(f"GPU:{i}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether TensorFlow, or a library below it, found no memory on the device."""
+    if not isinstance(error, tf.errors.OpError):
+        return False
+    # Libraries that find no memory for themselves say so in an InternalError.
+    return isinstance(error, tf.errors.ResourceExhaustedError) or "out of memory" in str(error).lower()
+
+
+@contextlib.contextmanager
+def out_of_memory_as_run_error(config: Config) -> Iterator[None]:
+    """Turns a batch that is too large into one line that names the ways out.
+
+    Raises:
+        RunError: for an exception that `is_out_of_memory` knows; others pass unchanged.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not is_out_of_memory(error):
+            raise
+        ways = "a smaller --per_device_eval_batch_size or --max_seq_length"
+        if config.mode == "train":
+            ways = f"--gradient_accumulation_steps=auto, --gradient_checkpointing, --mixed_precision, or {ways}"
+        received = str(error).strip().splitlines()[0]
+        raise RunError(f"A batch must fit into memory. Received: {received}. Pass {ways}.") from error
 
 
 def peak_memory_bytes() -> int:

@@ -49,9 +49,10 @@ def plan_run(config: Config, num_examples: int) -> Schedule:
         UsageError: for updates to profile that the run does not have.
     """
     epoch = steps_per_epoch(num_examples, config.training.global_batch_size)
-    total = max(1, round(epoch * config.training.num_train_epochs))
-    if config.training.max_steps:
-        total = min(total, config.training.max_steps)
+    limits = [config.training.max_steps] if config.training.max_steps else []
+    if config.training.num_train_epochs:
+        limits.append(max(1, round(epoch * config.training.num_train_epochs)))
+    total = min(limits)
     profiled = config.output.profile_steps
     if profiled and profiled[1] > total:
         raise UsageError(

@@ -24,6 +24,8 @@ _PEER_ERRORS = (
     tf.errors.FailedPreconditionError,
     tf.errors.UnknownError,
 )
+_SLURM_BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU")
+_SLURM_BINDINGS += ("SLURM_TRES_PER_TASK", "SLURM_TRES_BIND")
 _PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remote target /job:")
 
 
@@ -214,7 +216,7 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
 
 def _own_gpus(cluster: Cluster, gpus: list) -> list:
     """This worker's share of the GPUs, where SLURM let several workers of a node see all of them."""
-    bound = any(os.environ.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU"))
-    if cluster.num_local == 1 or bound or len(gpus) < cluster.num_local:
+    bound = any(os.environ.get(name) for name in _SLURM_BINDINGS)
+    if cluster.num_local == 1 or bound or len(gpus) <= 1:
         return gpus
     return divide_gpus(gpus, cluster.num_local)[cluster.local_index]

@@ -167,12 +167,12 @@ def _run_config(
         training = dataclasses.replace(training, global_batch_size=settings["batch_size"])
         data = dataclasses.replace(data, batching=point["batching"])
         if not benchmark.benchmark_accuracy:
-            # As many epochs as the updates need; nothing is evaluated but what cannot be left out.
-            training = dataclasses.replace(training, max_steps=steps, num_train_epochs=1e9, metric_for_best_model="")
+            # Nothing is evaluated but what cannot be left out.
+            training = dataclasses.replace(training, max_steps=steps, num_train_epochs=None, metric_for_best_model="")
             data = dataclasses.replace(data, validation_file="", test_file="", max_eval_examples=1)
     else:
         # The first evaluation traces, the second one is measured. `settle_inference` does the rest.
-        training = dataclasses.replace(training, max_steps=2, num_train_epochs=1e9)
+        training = dataclasses.replace(training, max_steps=2, num_train_epochs=None)
         output = dataclasses.replace(output, eval_steps=1)
     return dataclasses.replace(
         config, mode="train", data=data, training=training, runtime=runtime, output=output, benchmark=BenchmarkConfig()

@@ -87,10 +87,10 @@ def _settled(row: Row, run: RunFiles, num_workers: int) -> dict[str, Any]:
 def whole_run_seconds(run: RunFiles, numbers: dict[str, Any], benchmark_config: Config) -> float:
     """How long the updates of the run take that the benchmark's options describe, compilation included."""
     training = benchmark_config.resolved().training
-    examples = run.facts["train_examples"] * training.num_train_epochs
-    if training.max_steps:
-        examples = min(examples, training.max_steps * run.option("training", "global_batch_size"))
-    return examples / numbers["examples_per_second"] + numbers["compile_seconds"]
+    limits = [training.max_steps * run.option("training", "global_batch_size")] if training.max_steps else []
+    if training.num_train_epochs:
+        limits.append(run.facts["train_examples"] * training.num_train_epochs)
+    return min(limits) / numbers["examples_per_second"] + numbers["compile_seconds"]
 
 
 def _training(run: RunFiles) -> dict[str, Any]:
