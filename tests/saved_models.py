@@ -78,6 +78,15 @@ def save_random(directory, names, num_texts):
     save_pretrained(model, tokenizer, directory)
 
 
+def save_with_nan(source, directory, word):
+    """A copy of a model in which one word of WORDS is NaN."""
+    shutil.copytree(source, directory, ignore=shutil.ignore_patterns("checkpoints"))
+    tensors = load_file(directory / "model.safetensors")
+    vocabulary = (directory / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    tensors["bert.embeddings.word_embeddings.weight"][vocabulary.index(word)] = np.nan
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+
+
 def reference_logits(model_directory, path, max_seq_length=16):
     """(labels, logits): transformers' own tokenizer and model on each row of a TSV file alone, cut as in training."""
     header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]

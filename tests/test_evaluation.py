@@ -9,9 +9,9 @@ import uuid
 
 import pytest
 
-from tests.saved_models import reference_logits
+from tests.saved_models import reference_logits, save_with_nan
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.evaluation import evaluate_model, labelled_sets
 from tfbert.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.mode_config import PredictConfig
@@ -181,6 +181,14 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(runs, case):
         evaluate_on(runs, model, **data)
     assert "\n" not in str(caught.value)
     assert sorted(runs.rglob("*")) == before
+
+
+def test_a_model_that_diverged_is_no_matter_of_training_flags(runs, tmp_path):
+    save_with_nan(runs / "single", tmp_path / "broken", word="dull")
+    shutil.copy(runs / "dev.tsv", tmp_path)
+    with pytest.raises(RunError, match=r"Received: \d+ of 21 .* Pass another model") as caught:
+        evaluate_on(tmp_path, "broken", validation_file="dev.tsv")
+    assert "--" not in str(caught.value)
 
 
 def test_results_that_exist_are_kept_unless_told_otherwise(runs):

@@ -35,6 +35,12 @@ def test_other_labels_are_refused(task, names):
         glue.TASKS[task].predictions(names)
 
 
+@pytest.mark.parametrize("task", [task for task in glue.TASKS if task != "stsb"])
+def test_a_score_is_no_class(task):
+    with pytest.raises(UsageError, match="Received: a model for regression"):
+        glue.TASKS[task].predictions(())
+
+
 def test_the_task_of_a_split():
     assert glue.task_of_split("glue/mnli", "test_mismatched") == "mnli-mm"
     assert glue.task_of_split("glue/sst2:2.0.0", "test") == "sst2"

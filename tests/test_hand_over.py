@@ -15,9 +15,10 @@ import flags
 from tests.test_flags import defined
 from tfbert import hub
 from tfbert.config import Config, DataConfig, ModelConfig, TrainingConfig
+from tfbert.data.sources import Examples, TaskData
 from tfbert.errors import RunError, UsageError
 from tfbert.mode_config import HubConfig
-from tfbert.model_card import command_line
+from tfbert.model_card import command_line, model_card
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -32,6 +33,17 @@ def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
     assert f"| eval_accuracy | {results['eval_accuracy']:.4f} |" in body
     assert re.search(r"\| tensorflow \| 2\.\d+", body) and "| tfbert | 0." in body
     assert "gives single texts one of 2 classes" in body
+
+
+def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
+    train = Examples(name="demo", text=["x"], text_pair=None, labels=None)
+    data = TaskData(task="regression", label_names=(), train=train, validation={}, test=None, notes=())
+    results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
+    assert "\nbase_model: runs/first\n" in model_card(config, data, results, version="1")
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    assert "base_model" not in model_card(config, data, results, version="1")
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):

@@ -9,6 +9,7 @@ import pytest
 from tfbert import metrics
 from tfbert.config import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from tfbert.errors import RunError, UsageError
+from tfbert.evaluate import measure
 
 
 def f1(labels, predictions, cls):
@@ -100,8 +101,10 @@ def test_correlation_with_a_constant_is_zero(predicted, targets):
 def test_diverged_model_is_a_run_error(task, value):
     logits = np.array([[0, 1], [value, 0], [1, 0]], np.float32)
     logits = logits[:, :1] if task == "regression" else logits
-    with pytest.raises(RunError, match="1 of 3 are not: training has diverged"):
+    with pytest.raises(RunError, match="Received: 1 of 3 that are not: training has diverged. Pass another model"):
         metrics.compute_metrics(task, logits, np.array([0, 1, 0]))
+    with pytest.raises(RunError, match="training has diverged. Lower --learning_rate"):
+        measure(task, logits, np.array([0, 1, 0]), "eval")
 
 
 def test_no_examples_is_a_usage_error():

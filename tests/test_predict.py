@@ -1,6 +1,8 @@
 """`--mode=predict`: labels as transformers gives them, every format in and out, bad rows, GLUE's files."""
 
 import csv
+import datetime
+import decimal
 import gzip
 import io
 import json
@@ -14,11 +16,11 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from scipy.special import softmax
 
-from tests.saved_models import label_names, reference_logits, reference_logits_of, save_random
+from tests.saved_models import label_names, reference_logits, reference_logits_of, save_random, save_with_nan
 from tests.test_sources import PAIR, prepare
 from tfbert import prediction_texts
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.mode_config import PredictConfig
 from tfbert.predict import ahead, predict
 
@@ -59,7 +61,7 @@ def write_texts(path, texts=TEXTS):
     """The texts in the format that the path's ending says."""
     content = {
         ".txt": "".join(f"{text}\n" for text in texts),
-        ".tsv": "text\n" + "".join(f"{text or ' '}\n" for text in texts),
+        ".tsv": "text\n" + "".join(f"{text}\n" for text in texts),
         ".jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts),
     }
     if path.suffix == ".parquet":
@@ -115,11 +117,10 @@ def test_pairs_and_scores(runs, tmp_path):
 @pytest.mark.parametrize("name", ["in.txt", "in.tsv", "in.csv", "in.jsonl", "in.parquet"])
 def test_every_format_of_training_and_plain_text(runs, tmp_path, expected, name):
     path = write_texts(tmp_path / name)
-    # A blank line of a .tsv or .csv is no row, as in training.
     run(runs, input_file=path, output_file=tmp_path / "out.jsonl")
     found = read_json(tmp_path / "out.jsonl")
-    rows = [0, 1, 3, 4] if name in ("in.tsv", "in.csv") else list(range(5))
-    np.testing.assert_allclose([row["logits"] for row in found], expected[rows], atol=1e-5)
+    assert [row["id"] for row in found] == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose([row["logits"] for row in found], expected, atol=1e-5)
 
 
 def test_order_and_ids_hold_over_many_chunks_and_on_two_replicas(runs, tmp_path, monkeypatch):
@@ -162,8 +163,7 @@ def test_standard_input_to_standard_output(runs, tmp_path, monkeypatch, capsys, 
     monkeypatch.setattr(sys, "stdin", Stdin(content))
     run(runs, input_file="-", input_format=format)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out), delimiter="\t"))
-    keep = [0, 1, 3, 4] if format == "tsv" else range(5)
-    assert [int(row["label"]) for row in rows] == expected.argmax(axis=1)[list(keep)].tolist()
+    assert [int(row["label"]) for row in rows] == expected.argmax(axis=1).tolist()
 
 
 HOSTILE = [
@@ -220,6 +220,61 @@ def test_a_broken_row_is_an_error_with_its_line_or_skipped_and_counted(runs, tmp
     assert f"line {line}" in caplog.text and "1 rows skipped" in caplog.text
 
 
+def test_a_stray_quote_costs_its_own_row_only(runs, tmp_path, expected):
+    (tmp_path / "in.csv").write_text("text,x\n" + "".join(f"{text},y\n" for text in ['"stray', *TEXTS]))
+    results = run(runs, input_file=tmp_path / "in.csv", output_file=tmp_path / "out.jsonl", skip_bad_rows=True)
+    assert (results["predict_samples"], results["predict_skipped_rows"]) == (5, 1)
+    rows = read_json(tmp_path / "out.jsonl")
+    assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose([row["logits"] for row in rows], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "written"),
+    [
+        (
+            [datetime.datetime(2026, 1, 2, 3), datetime.datetime(2026, 1, 3)],
+            ["2026-01-02 03:00:00", "2026-01-03 00:00:00"],
+        ),
+        ([datetime.date(2026, 1, 2), None], ["2026-01-02"]),
+        ([decimal.Decimal("1.50"), decimal.Decimal("2.00")], ["1.50", "2.00"]),
+        ([1.5, float("nan")], [1.5]),
+        ([True, False], [True, False]),
+        ([b"a", b"b"], []),
+        ([{"a": 1}, {"a": 2}], []),
+    ],
+)
+def test_ids_that_json_cannot_hold(tmp_path, ids, written):
+    import pyarrow
+    from pyarrow import parquet
+
+    from tfbert.data.rows import open_rows
+
+    parquet.write_table(pyarrow.table({"id": ids, "text": ["good", "bad"]}), tmp_path / "in.parquet")
+    bad_rows = prediction_texts.BadRows(True, print)
+    file = open_rows(tmp_path / "in.parquet", "parquet")
+    found = [i for chunk in prediction_texts.read_texts(file, ("text",), "id", bad_rows) for i in chunk.ids]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found == written
+    assert bad_rows.count == 2 - len(written)
+
+
+def test_columns_that_look_like_labels_do_not_matter(runs, tmp_path, expected):
+    (tmp_path / "in.tsv").write_text("label\tLabel\ttext\n" + "".join(f"x\ty\t{text}\n" for text in TEXTS))
+    run(runs, input_file=tmp_path / "in.tsv", output_file=tmp_path / "out.TSV.GZ")
+    with gzip.open(tmp_path / "out.TSV.GZ", "rt") as file:  # An ending says the same in any case.
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [int(row["label"]) for row in rows] == expected.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("name", ["out.tsv", "out.jsonl"])
+def test_predictions_that_are_not_finite_are_no_predictions(runs, tmp_path, name):
+    save_with_nan(runs / "single", tmp_path / "broken", word="dull")
+    write_texts(tmp_path / "in.txt")
+    with pytest.raises(RunError, match=r"must be finite\. Received: \[nan nan\] for id 3 of .*in\.txt\. Pass another"):
+        run(tmp_path, "broken", input_file=tmp_path / "in.txt", output_file=tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "in.txt"]
+
+
 def test_a_header_that_is_missing(runs, tmp_path, expected):
     (tmp_path / "in.tsv").write_text("".join(f"k{i}\t{text}\n" for i, text in enumerate(TEXTS)))
     data = DataConfig(header=False, text_column=("1",))
@@ -238,6 +293,7 @@ BAD = {
     "pairs": ("pairs", {}, "trained on pairs of texts.*--text_column=FIRST,SECOND"),
     "single": ("single", {"input_file": "{runs}/pairs.tsv"}, "trained on single texts.*--text_column=COLUMN"),
     "GLUE labels": ("pairs", {"input_file": "{runs}/pairs.tsv", "glue_task": "rte"}, "must be those of the task"),
+    "GLUE classes": ("scores", {"glue_task": "rte"}, "entailment, not_entailment. Received: a model for regression"),
     "GLUE regression": ("single", {"glue_task": "stsb"}, "those of the task: a score. Received: 0, 1"),
 }
 

@@ -20,6 +20,7 @@ from tfbert.metrics import compute_metrics
 
 _INPUTS = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
 _BATCHES_TIMED = 10_000
+_TRAINING_WAY_OUT = "Lower --learning_rate or raise --warmup_ratio"
 
 
 class Predictor:
@@ -168,5 +169,6 @@ def evaluate(predictor: Predictor, examples: EncodedExamples, task: str, prefix:
 
 
 def measure(task: str, logits: np.ndarray, labels: np.ndarray, prefix: str) -> dict[str, float]:
-    """The task's metrics over predictions that are there already, named likewise."""
-    return {f"{prefix}_{name}": value for name, value in compute_metrics(task, logits, labels).items()}
+    """The task's metrics over predictions of the model in training that are there already, named likewise."""
+    metrics = compute_metrics(task, logits, labels, way_out=_TRAINING_WAY_OUT)
+    return {f"{prefix}_{name}": value for name, value in metrics.items()}

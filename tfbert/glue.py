@@ -35,8 +35,8 @@ class GlueTask:
             UsageError: for other labels.
         """
         unnamed = tuple(f"LABEL_{i}" for i in range(len(self.labels)))
-        for known in (self.names, self.labels, unnamed):
-            written = dict(zip(known, self.labels, strict=True)) if known else {}
+        for known in filter(None, (self.names, self.labels, unnamed)):
+            written = dict(zip(known, self.labels, strict=True))
             if sorted(written) == sorted(label_names):
                 return [written[name] for name in label_names]
         raise UsageError(

@@ -13,13 +13,18 @@ from tfbert.errors import RunError, UsageError
 
 ClassifierOrRegressor = Literal["classification", "regression"]
 
+SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
+"""What to do about a saved model whose logits are not finite."""
+
 _LOWER_IS_BETTER = ("loss", "mse")
 _ANY_CLASSES = ("accuracy", "macro_f1", "loss")
 _TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
 _REGRESSION = ("pearson", "spearmanr", "mse", "loss")
 
 
-def compute_metrics(task: ClassifierOrRegressor, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def compute_metrics(
+    task: ClassifierOrRegressor, logits: np.ndarray, labels: np.ndarray, *, way_out: str = SAVED_MODEL_WAY_OUT
+) -> dict[str, float]:
     """Compares all predictions of an evaluation with the labels.
 
     Classification: `accuracy`; `macro_f1`, the mean F1 of the classes that occur in the labels or the predictions; for
@@ -34,6 +39,7 @@ def compute_metrics(task: ClassifierOrRegressor, logits: np.ndarray, labels: np.
         task: Which of the two.
         logits: float32 `[n, num_labels]`; `[n, 1]` or `[n]` for regression.
         labels: Integers `[n]` in 0 ... num_labels - 1; floats `[n]` for regression.
+        way_out: What to do about logits that are not finite, for the message.
 
     Returns:
         Plain floats by metric name, in the order of `metric_names`.
@@ -49,8 +55,8 @@ def compute_metrics(task: ClassifierOrRegressor, logits: np.ndarray, labels: np.
     bad = len(labels) - int(np.isfinite(logits.reshape(len(labels), -1)).all(axis=1).sum())
     if bad:
         raise RunError(
-            f"Predictions must be finite; {bad} of {len(labels)} are not: training has diverged. "
-            "Lower --learning_rate or raise --warmup_ratio."
+            f"Predictions must be finite. Received: {bad} of {len(labels)} that are not: training has diverged. "
+            f"{way_out}."
         )
     if task == "regression":
         return _regression_metrics(logits.reshape(len(labels)), labels.astype(np.float64))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import pathlib
 import platform
 import shlex
 from collections.abc import Sequence
@@ -100,8 +101,8 @@ def command_line(config: Config) -> str:
 
 
 def _is_hub_name(name: str) -> bool:
-    """Whether a name can be the hub's, OWNER/NAME or NAME, and not only a path."""
-    return name.count("/") <= 1 and not name.startswith((".", "/", "~"))
+    """Whether a name can be the hub's, OWNER/NAME or NAME, and leads to no directory, which would have been read."""
+    return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not pathlib.Path(name).is_dir()
 
 
 def _versions() -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,11 @@ from tfbert import glue, output, runtime
 from tfbert.config import Config
 from tfbert.data.rows import OpenFile, file_format, open_rows
 from tfbert.data.tokenizer import TokenIds
+from tfbert.errors import RunError
 from tfbert.evaluate import Predictor
 from tfbert.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.logs import duration
+from tfbert.metrics import SAVED_MODEL_WAY_OUT
 from tfbert.mode_config import STANDARD_STREAM, PredictConfig
 from tfbert.prediction_files import GlueFile, PredictionFile, open_predictions, output_format
 from tfbert.prediction_texts import BadRows, Texts, find_text_columns, read_texts
@@ -68,7 +70,7 @@ def predict(config: Config) -> dict[str, float]:
     Raises:
         UsageError: for anything given that cannot be used, such as a row that cannot be read where none may be skipped;
             no output file is left then.
-        RunError: for output that cannot be written.
+        RunError: for output that cannot be written, or predictions that are not finite.
     """
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
@@ -93,6 +95,7 @@ def predict(config: Config) -> dict[str, float]:
                 with writer:
                     chunks = read_texts(source.file, source.texts, source.id_column, bad_rows)
                     for chunk, logits in predict_texts(model, predictor, chunks, len(source.texts)):
+                        _check_finite(chunk.ids, logits, source.file.name)
                         writer.write(chunk.ids, logits)
                         progress.advance(len(chunk.ids))
     finally:
@@ -255,6 +258,15 @@ class Progress:
         """Ends the bar."""
         if self._bar is not None:
             self._bar.close()
+
+
+def _check_finite(ids: Sequence[Any], logits: np.ndarray, name: str) -> None:
+    bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+    if len(bad):  # Their labels would look like any other.
+        raise RunError(
+            f"Predictions must be finite. Received: {str(logits[bad[0]]):.60} for id {ids[bad[0]]!r} of {name}. "
+            f"{SAVED_MODEL_WAY_OUT}."
+        )
 
 
 def _input(asked: PredictConfig) -> tuple[Any, str]:

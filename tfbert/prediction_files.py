@@ -61,7 +61,7 @@ class PredictionFile:
                     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
             else:
                 output.make(self._path.parent)
-                opener = gzip.open if self._path.suffix == ".gz" else open
+                opener = gzip.open if self._path.suffix.lower() == ".gz" else open
                 # A lone surrogate, as JSON can bring into an id, is shown as \udc80 rather than ending the run.
                 self._file = opener(self._partial, "wt", encoding="utf-8", errors="backslashreplace", newline="\n")
         self._write_lines(self._header())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import decimal
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -89,7 +92,7 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
         file.name,
         others,
         text_column=text_column,
-        require_label=False,
+        find_label=False,  # Nor is it an error that several look like one: predict has no --label_column.
         hint=NO_HEADER_HINT if file.is_delimited else "",
     )
     usual = [column for column in others if column.strip().lower() in _ID_NAMES and column not in texts]
@@ -139,10 +142,13 @@ class BadRows:
         ]
 
 
-def _row_id(value: Any, column: str, where: str) -> Any:
-    if value is None or isinstance(value, (dict, list)):
-        raise UsageError(
-            f"An id must be a word or a number. Received: {column}={value!r:.60} in {where}. "
-            "Repair or drop the row, or pass another --id_column."
-        )
-    return value
+def _row_id(value: Any, column: str, where: str) -> str | int | float:
+    """The id as both .tsv and JSON can hold it."""
+    if isinstance(value, (datetime.date, datetime.time, decimal.Decimal)):  # From .parquet.
+        return str(value)
+    if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise UsageError(
+        f"An id must be a word, a number or a date. Received: {column}={value!r:.60} in {where}. "
+        "Repair or drop the row, or pass another --id_column."
+    )

@@ -33,6 +33,7 @@ def find_columns(
     text_column: Sequence[str] = (),
     label_column: str = "",
     require_label: bool = True,
+    find_label: bool = True,
     hint: str = "",
 ) -> tuple[tuple[str, ...], str]:
     """Decides which columns hold the text (one, or two for pairs) and the label (`""`: none).
@@ -43,6 +44,7 @@ def find_columns(
         text_column: As asked for; empty: found by name.
         label_column: Likewise.
         require_label: Whether to find none, or several, that could be the label is an error.
+        find_label: Whether to look for one at all; if not, there is only the one asked for.
         hint: What else to try, for the message.
 
     Raises:
@@ -66,7 +68,7 @@ def find_columns(
         singles = [(single,) for single in TEXT_NAMES if single in by_lower and single not in in_pairs]
         texts = _the_one("text", "text_column", pairs + singles, by_lower, has, hint)
     label = label_column
-    if not label:
+    if not label and find_label:
         for names in LABEL_NAMES:
             found = [(name,) for name in names if name in by_lower and by_lower[name][0] not in texts]
             if len(found) > 1 and not require_label:
@@ -74,7 +76,7 @@ def find_columns(
             if found:
                 (label,) = _the_one("label", "label_column", found, by_lower, has, hint)
                 break
-    if not label and require_label:
+    if not label and find_label and require_label:
         raise UsageError(f"No column looks like the label. {has} Pass --label_column{hint}.")
     if label in texts or len(set(texts)) != len(texts):
         raise UsageError(

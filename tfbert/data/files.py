@@ -80,7 +80,8 @@ def read_file(
     """Reads a file of examples.
 
     TSV fields are separated by tabs, and quotes in them are plain characters, as in GLUE. CSV follows RFC 4180. JSON
-    has one object a line. Blank lines are skipped; blanks around labels are dropped.
+    has one object a line. Blank lines are skipped, but in a .tsv of one column they are empty texts; blanks around
+    labels are dropped.
 
     Args:
         path: Names the format by its ending: .tsv, .csv, .jsonl, .json or .parquet, all but the last also with .gz.

@@ -2,10 +2,14 @@
 
 A row that cannot be read arrives as a `UsageError` in the place of its values: who reads decides whether to stop. What
 cannot be read on from, such as half a .gz file, is raised.
+
+A blank line is no row, as for pandas, so that others count the same rows. It is one only where an empty text has no
+other form: in plain text, and in a .tsv of one column. A CSV writes an empty text as `""`.
 """
 
 from __future__ import annotations
 
+import collections
 import csv
 import dataclasses
 import gzip
@@ -28,6 +32,7 @@ Row = tuple[int, "list[Any] | UsageError"]
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # As which surrogateescape shows a byte that is not UTF-8.
 _PARQUET_BATCH = 4096
+_RECORD_CHARACTERS = 1 << 22  # Of CSV, after a row's first line. War and Peace has fewer.
 _LINES_TO_AN_OBJECT = 1000  # Without an object in so many lines, a file is no JSON lines.
 
 
@@ -97,7 +102,7 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
         )
     if format == "jsonl":
         return _open_json_lines(name, lines)
-    records = _tsv_records(lines) if format == "tsv" else _csv_records(name, lines)
+    records = _tsv_records(lines, header) if format == "tsv" else _csv_records(name, lines)
     return _open_delimited(name, records, header)
 
 
@@ -140,30 +145,58 @@ def _without_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def _tsv_records(lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
+def _is_blank(line: str) -> bool:
+    return not _without_end(line).strip(" ")
+
+
+def _tsv_records(lines: Iterator[tuple[int, str]], header: bool) -> Iterator[Row]:
+    leading: list[Row] = []  # Blank lines before it is known how many columns there are.
+    is_single = None
     for number, line in lines:
-        line = _without_end(line)
-        if line.strip(" "):
-            yield number, line.split("\t")
+        record = _without_end(line).split("\t")
+        if is_single is None:
+            if _is_blank(line):
+                leading.append((number, record))
+                continue
+            is_single = len(record) == 1
+            yield from leading if is_single and not header else ()
+        if is_single or not _is_blank(line):
+            yield number, record
 
 
 def _csv_records(name: str, lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
     # The limit is 128 KiB unless raised; a review may be longer.
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader((line for _, line in lines), strict=True)
+    taken: list[tuple[int, str]] = []  # The lines of the record at hand.
+    again: collections.deque[tuple[int, str]] = collections.deque()  # Lines to be read once more, before all others.
+
+    def feed() -> Iterator[str]:
+        size = 0
+        while line := again.popleft() if again else next(lines, None):
+            size = size + len(line[1]) if taken else 0
+            taken.append(line)
+            if size > _RECORD_CHARACTERS:  # No text but a stray quote; read on, it would fill the memory.
+                raise csv.Error(f"a quoted field of more than {_RECORD_CHARACTERS:,} characters")
+            yield line[1]
+
+    reader = csv.reader(feed(), strict=True)
     while True:
-        start = reader.line_num + 1
+        taken.clear()
         try:
-            record: list | UsageError = next(reader)
-        except StopIteration:
-            return
+            record: list | UsageError | None = next(reader, None)
         except csv.Error as error:
             record = UsageError(
                 "CSV must follow RFC 4180: a field with commas, quotes or line ends stands in double quotes. "
-                f"Received: {error} in the row of {name}, line {start}. Repair the row, or save as .tsv."
+                f"Received: {error} in the row of {name}, line {taken[0][0]}. Repair the row, or save as .tsv."
             )
-        if isinstance(record, UsageError) or (record and (len(record) > 1 or record[0].strip(" "))):
-            yield start, record
+            # A stray quote takes along whole rows, up to the next quote or the end: only its own line is bad. No line
+            # is read often: the quote of the next row that has one ends the field.
+            again.extendleft(reversed(taken[1:]))
+            reader = csv.reader(feed(), strict=True)
+        if record is None:
+            return
+        if len(taken) > 1 or not _is_blank(taken[0][1]):
+            yield taken[0][0], record
 
 
 def _open_delimited(name: str, records: Iterator[Row], header: bool) -> OpenFile:
@@ -252,7 +285,8 @@ def _open_parquet(path: pathlib.Path) -> OpenFile:
                     for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
                         number += 1
                         yield number, list(row)
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+            # The last two: bytes that are not UTF-8, times that Python has no form for.
             raise broken(error) from None
 
     return OpenFile(name=str(path), columns=columns, read=read, unit="row")

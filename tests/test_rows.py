@@ -1,0 +1,104 @@
+"""Rows as they are read: blank lines, and CSV with quotes that are never closed."""
+
+import csv
+import io
+import itertools
+
+import numpy as np
+import pytest
+
+from tfbert.data import rows
+from tfbert.errors import UsageError
+
+
+def read(content, format, *, header=True):
+    """(line, values) of each row; `None` for one that cannot be read."""
+    file = rows.open_rows(io.BytesIO(content.encode()), format, header=header)
+    return [(line, None if isinstance(row, UsageError) else row) for line, row in file.read(file.columns)]
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "expected"),
+    [
+        # Where an empty text has another form, a blank line is no row.
+        ("csv", '\ntext\n""\n\n  \na\n""\n" "\n\n', [(3, [""]), (6, ["a"]), (7, [""]), (8, [" "])]),
+        ("csv", 'text\r\n""\r\n\r\na\r\n', [(2, [""]), (4, ["a"])]),
+        ("csv", 'text,x\n,1\n\n"",2\n', [(2, ["", "1"]), (4, ["", "2"])]),
+        ("tsv", "\ntext\tx\n\t1\n\n  \n\t2\n", [(3, ["", "1"]), (6, ["", "2"])]),
+        ("jsonl", '\n{"text": ""}\n\n{"text": "a"}\n', [(2, [""]), (4, ["a"])]),
+        # Here it has none.
+        ("tsv", "\ntext\n\na\n  \n\n", [(3, [""]), (4, ["a"]), (5, ["  "]), (6, [""])]),
+        ("text", "\na\n\n", [(1, [""]), (2, ["a"]), (3, [""])]),
+    ],
+)
+def test_blank_lines(format, content, expected):
+    assert read(content, format) == expected
+
+
+def test_blank_lines_without_a_header():
+    assert read("\n\na\n\n", "tsv", header=False) == [(1, [""]), (2, [""]), (3, ["a"]), (4, [""])]
+    assert read("\n\na\tb\n\n", "tsv", header=False) == [(3, ["a", "b"])]
+    assert read('""\n\na\n', "csv", header=False) == [(1, [""]), (3, ["a"])]
+    for format in ("tsv", "csv"):
+        with pytest.raises(UsageError, match="at least one example"):
+            read("\n \n", format, header=False)
+
+
+def test_csv_that_is_right_is_what_the_csv_module_reads():
+    rng = np.random.default_rng(0)
+    table = [["".join(rng.choice(list('a,"\n '), rng.integers(0, 9))) for _ in range(2)] for _ in range(500)]
+    text = io.StringIO()
+    csv.writer(text).writerows([["a", "b"], *table])
+    assert [row for _, row in read(text.getvalue(), "csv")] == table
+
+
+STRAY = ['"stray,1', 'x,"1', '"stray""",1,""', '"two" words,1', '"stray, ""a"",1']
+STRAY_ALONE = ['"', '"""stray,1']  # Two of these enclose a text, as CSV may have it.
+PLACES = [[2, 3], [2, 5], range(8)]
+PLACES_ALONE = [[0], [3], [7]]
+
+
+@pytest.mark.parametrize(
+    ("stray", "places"),
+    [*itertools.product(STRAY, PLACES + PLACES_ALONE), *itertools.product(STRAY_ALONE, PLACES_ALONE)],
+)
+@pytest.mark.parametrize("others", ["good,0", '"good, very",0', 'good,"0"', '"",0'])
+def test_a_stray_quote_is_a_bad_line_and_nothing_more(stray, places, others):
+    lines = [stray if place in places else others for place in range(8)]
+    row = next(csv.reader([others]))
+    expected = [(place + 2, None if place in places else row) for place in range(8)]
+    assert read("\n".join(["text,label", *lines]) + "\n", "csv") == expected
+
+
+def test_a_stray_quote_does_not_wait_for_the_end(monkeypatch):
+    """The input here has none."""
+
+    class Endless(io.BytesIO):
+        def __iter__(self):
+            return itertools.chain([b"text,label\n", b'"stray,1\n'], itertools.repeat(b"good,0\n"))
+
+    monkeypatch.setattr(rows, "_RECORD_CHARACTERS", 1000)
+    file = rows.open_rows(Endless(), "csv")
+    found = list(itertools.islice(file.read(["text"]), 500))
+    assert "a quoted field of more than 1,000 characters in the row of standard input, line 2" in str(found[0][1])
+    assert found[1:] == [(line, ["good"]) for line in range(3, 502)]
+
+
+def test_lines_are_read_twice_at_most(monkeypatch):
+    lines = ["text,label", *('"stray,1' if number % 50 == 0 else "good,0" for number in range(3000))]
+    fed, reader = [], csv.reader
+    monkeypatch.setattr(
+        csv, "reader", lambda feed, strict: reader(map(lambda x: fed.append(x) or x, feed), strict=strict)
+    )
+    assert sum(row is None for _, row in read("\n".join(lines), "csv")) == 60
+    assert len(fed) <= 2 * len(lines) + 60
+
+
+def test_a_time_that_python_has_no_form_for(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"id": pyarrow.array([10**15], pyarrow.timestamp("ms"))}), path)
+    with pytest.raises(UsageError, match=r"Received: .*a\.parquet \(.+\)\. Write it again"):
+        list(rows.open_rows(path, "parquet").read(["id"]))
