@@ -315,6 +315,46 @@ sys.exit(_run([sys.executable, "-c", {row!r}], pathlib.Path("row.log")))
     assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ, timeout=60).returncode == 0
 
 
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_second_signal_does_not_disturb_the_end(tmp_path, second):
+    row = """
+import pathlib, signal, time
+signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path("told").touch(), time.sleep(1.5), exit()))
+pathlib.Path("ready").touch()
+time.sleep(60)
+"""
+    script = f"""
+import pathlib, sys
+from tfbert.benchmark.runner import _run
+from tfbert.errors import Preempted
+try:
+    _run([sys.executable, "-c", {row!r}], pathlib.Path("row.log"))
+except Preempted:
+    sys.exit(75)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    try:
+        assert wait_until((tmp_path / "ready").exists, 30)
+        process.send_signal(signal.SIGTERM)
+        assert wait_until((tmp_path / "told").exists, 30)
+        process.send_signal(second)
+        assert process.wait(30) == 75
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_only_a_benchmark_is_overwritten(tmp_path):
+    (tmp_path / "plots").mkdir()
+    config = dataclasses.replace(grid(), output=OutputConfig(output_dir=str(tmp_path), overwrite_output_dir=True))
+    with pytest.raises(UsageError, match="an earlier benchmark, and nothing else"):
+        _prepare(tmp_path, config)
+    assert [path.name for path in tmp_path.iterdir()] == ["plots"]
+    (tmp_path / "run_config.json").write_text(grid(benchmark_batch_sizes=(8,)).to_json())
+    _prepare(tmp_path, config)
+    assert [path.name for path in tmp_path.iterdir()] == ["run_config.json"]
+
+
 def tiny_grid(corpus, **benchmark):  # noqa: F811
     return Config(
         mode="benchmark",

@@ -1,5 +1,6 @@
 """What happens beside the updates, counted in true steps: numbers logged, best weights, early stopping, saving."""
 
+import contextlib
 import types
 
 import numpy as np
@@ -233,6 +234,19 @@ def test_a_run_that_stays_non_finite_ends():
     update(model, 1.0, finite=False)
     with pytest.raises(RunError, match="last 3 updates up to step 6 were skipped"):
         part.on_train_batch_end(5)
+
+
+@pytest.mark.parametrize("finite", [False, True])
+def test_a_run_without_one_finite_update_fails_however_short(finite):
+    model = a_model()
+    part = StopWhenDiverged(schedule(logging_steps=50), limit=20)
+    part.set_model(model)
+    for batch in range(12):
+        update(model, 1.0, finite=finite and batch == 3)
+        part.on_train_batch_end(batch)
+    expected = contextlib.nullcontext() if finite else pytest.raises(RunError, match="all 12 updates were skipped")
+    with expected:
+        part.on_train_end()
 
 
 def saving(every, stops=(), ask_every=1, total=12):

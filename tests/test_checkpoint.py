@@ -5,12 +5,15 @@ import json
 import os
 import pathlib
 import signal
+import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tfbert.callbacks import Progress
+from tfbert.checkpoint import Checkpoints, RunState
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.finetune import finetune
@@ -155,6 +158,73 @@ def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(corpus, m
     assert json.loads((corpus / "run" / "report.json").read_text())["evaluation"]["num_examples"] == 7
 
 
+def checkpoints_in(tmp_path, keep=0):
+    """Checkpoints of hardly anything, and a function that saves one."""
+    checkpoints = Checkpoints(
+        tmp_path / "checkpoints", is_writer=True, keep=keep, save_model=lambda path: (path / "model").write_text("m")
+    )
+    optimizer = types.SimpleNamespace(variables=[tf.Variable(1.0)])
+    model = types.SimpleNamespace(optimizer=optimizer, progress=types.SimpleNamespace())
+
+    def save(step, best_step=0):
+        best = {"eval_loss": 1.0} if best_step else {}
+        return checkpoints.save(
+            model, RunState(step=step, best=best, best_step=best_step, without_better=0, identity={})
+        )
+
+    return checkpoints, save
+
+
+def flip_a_bit(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_damaged_newer_checkpoints_make_room_for_the_one_written(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    save(400)
+    save(500)
+    flip_a_bit(tmp_path / "checkpoints" / "step-00000500" / "optimizer.safetensors")
+    checkpoints, save = checkpoints_in(tmp_path, keep=1)
+    assert checkpoints.newest_sound().step == 400
+    assert save(450) > 0
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000450"]
+    checkpoints, save = checkpoints_in(tmp_path, keep=2)
+    for step in (460, 470, 480):
+        save(step)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-00000470", "step-00000480"]
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, pathlib.Path.unlink], ids=["bit", "missing"])
+@pytest.mark.parametrize("is_old", [False, True], ids=["", "earlier version"])
+def test_a_checkpoint_is_as_sound_as_the_best_weights_it_refers_to(tmp_path, caplog, damage, is_old):
+    checkpoints, save = checkpoints_in(tmp_path)
+    checkpoints.save_best({"w": np.ones(3, np.float32)}, 2)
+    save(4, best_step=2)
+    checkpoints.save_best({"w": np.zeros(3, np.float32)}, 6)
+    save(8, best_step=6)
+    if is_old:
+        for path in tmp_path.rglob("state.json"):
+            content = json.loads(path.read_text())
+            del content["best_file"]
+            path.write_text(json.dumps(content))
+    assert checkpoints.newest_sound().step == 8
+    damage(tmp_path / "checkpoints" / "best-00000006" / "model.safetensors")
+    if is_old and damage is flip_a_bit:
+        return  # It says nothing to compare with.
+    assert checkpoints.newest_sound().step == 4
+    assert "step-00000008 is not whole" in caplog.text and "best-00000006/model.safetensors" in caplog.text
+
+
+def test_best_weights_damaged_after_they_were_written_never_pass_for_right(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    checkpoints.save_best({"w": np.ones(3, np.float32)}, 2)
+    flip_a_bit(tmp_path / "checkpoints" / "best-00000002" / "model.safetensors")
+    save(4, best_step=2)
+    assert checkpoints.newest_sound() is None
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monkeypatch):
     import tfbert.checkpoint as checkpoint
 
@@ -185,6 +255,7 @@ def test_a_restart_goes_on_although_the_first_start_was_to_overwrite(corpus, mon
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     (corpus / "run").mkdir()
     (corpus / "run" / "log.jsonl").write_text("another run's\n")
+    (corpus / "run" / "run_config.json").write_text(make_config(corpus, "run").to_json())
     for step in (4, 8):
         with monkeypatch.context() as patch:
             stop_at(patch, step)

@@ -302,6 +302,18 @@ def test_each_option_that_is_refused_has_its_line():
             {"output": OutputConfig(output_dir="x"), "data": DataConfig(dataset="demo")},
             "measures what export_float16 loses",
         ),
+        (
+            "export",
+            {"data": DataConfig(label_column="label")},
+            "label_column concerns evaluation data.*'label' without",
+        ),
+        ("export", {"data": DataConfig(header=False)}, "header concerns evaluation data.*Drop --noheader"),
+        ("export", {"data": DataConfig(max_eval_examples=5)}, "max_eval_examples concerns evaluation data"),
+        (
+            "export",
+            {"runtime": RuntimeConfig(per_device_eval_batch_size=5)},
+            "eval_batch_size concerns evaluation data",
+        ),
     ],
 )
 def test_what_each_mode_needs(mode, parts, match):

@@ -1,10 +1,12 @@
 """`--mode=evaluate`: a saved model's metrics against scikit-learn and training, and what cannot be evaluated."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
+import types
 import uuid
 
 import pytest
@@ -13,7 +15,7 @@ from tests.saved_models import reference_logits, save_with_nan
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluation import evaluate_model, labelled_sets
-from tfbert.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.fine_tuned import FineTuned, load_fine_tuned, record_inputs
 from tfbert.mode_config import PredictConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -90,6 +92,21 @@ def test_two_workers_evaluate_and_predict_as_one_device_does(runs, tmp_path):
     assert [(row["id"], row["label"]) for row in one] == [(row["id"], row["label"]) for row in two]
     for first, second in zip(one, two, strict=True):
         assert second["probabilities"] == pytest.approx(first["probabilities"], abs=1e-6)
+
+
+def test_pairs_need_a_model_with_two_token_types(runs):
+    from tests.models import tiny_bert
+
+    config = tiny_bert(num_labels=2).config
+    config.type_vocab_size = 1
+    record_inputs(config, num_texts=1, max_seq_length=16)
+    record_inputs(config, num_texts=None, max_seq_length=16)
+    with pytest.raises(UsageError, match="two token types. Received: pairs with type_vocab_size=1"):
+        record_inputs(config, num_texts=2, max_seq_length=16)
+    model = dataclasses.replace(model_with(["a", "b"], num_texts=None), classifier=types.SimpleNamespace(config=config))
+    model.check_texts(["text"], "data")
+    with pytest.raises(UsageError, match="two token types"):
+        model.check_texts(["first", "second"], "data")
 
 
 def test_pairs_scores_and_several_files(runs):

@@ -1,21 +1,25 @@
 """`--mode=export`: a SavedModel in a process without this package answers as `--mode=predict` does."""
 
 import json
+import pathlib
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy.special import softmax
 
 from tests.saved_models import label_names, reference_logits, reference_logits_of
 from tests.test_predict import HOSTILE, read_json
 from tests.test_predict import run as predict_run
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig
-from tfbert.errors import UsageError
-from tfbert.export import export
+from tfbert.errors import RunError, UsageError
+from tfbert.export import _replace_contents, export
 from tfbert.mode_config import ExportConfig
 
+EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variables")
 CLEAN = """
 import json, sys
 import numpy as np, tensorflow as tf, tensorflow_text
@@ -155,3 +159,97 @@ def test_an_earlier_export_is_replaced_only_when_asked_and_nothing_else_ever(run
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
     export_of(runs, "single", single, overwrite=True)
     assert sorted(path.name for path in single.parent.iterdir() if path.name != "job.json") == ["single"]
+
+
+def test_an_existing_directory_is_filled_and_no_other_programs_files_go(runs, tmp_path, monkeypatch):
+    """A mount point cannot be renamed, nor a directory whose parent cannot be written."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    original = pathlib.Path.rename
+
+    def busy(path, target):
+        if mount in (path, pathlib.Path(target)) or pathlib.Path(target).parent == tmp_path:
+            raise OSError(16, "Device or resource busy")
+        return original(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", busy)
+    (tmp_path / "link").symlink_to(mount)
+    for name in ("mount", "link"):
+        export_of(runs, "scores", tmp_path / name, overwrite=name == "link")
+        assert sorted(path.name for path in mount.iterdir()) == sorted([*EXPORTED, "assets"])
+        tf.saved_model.load(str(mount))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "mount"]
+    assert (tmp_path / "link").is_symlink()
+    for name in (*EXPORTED[1:], "assets"):  # What is left is nobody's export.
+        path = mount / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(UsageError, match="replaces an earlier export, and nothing else.*'saved_model.pb'"):
+        export_of(runs, "scores", mount, overwrite=True)
+
+
+@pytest.mark.parametrize("failing", range(1, 11))
+def test_a_move_that_fails_leaves_the_earlier_export_and_the_new_one(tmp_path, monkeypatch, failing):
+    directory, partial = tmp_path / "export", tmp_path / "export" / ".export.partial"
+    for path, text in ((directory, "old"), (partial, "new")):
+        for name in ("variables", "assets"):
+            (path / name).mkdir(parents=True)
+            (path / name / "file").write_text(text)
+        for name in ("saved_model.pb", "fingerprint.pb", "export_results.json"):
+            (path / name).write_text(text)
+    before = {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")}
+    original, moved = pathlib.Path.rename, []
+
+    def rename(path, target):
+        moved.append(path)
+        if len(moved) == failing:
+            raise OSError(5, "Input/output error")
+        return original(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", rename)
+    with pytest.raises(OSError, match="Input/output"):
+        _replace_contents(directory, partial)
+    assert {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")} == before
+    monkeypatch.undo()
+    _replace_contents(directory, partial)
+    assert sorted(path.name for path in directory.iterdir()) == sorted([*EXPORTED, "assets"])
+    assert {path.read_text() for path in directory.rglob("*") if path.is_file()} == {"new"}
+
+
+def test_a_finished_export_that_cannot_be_moved_is_kept(runs, tmp_path, monkeypatch):
+    def busy(path, target):
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(pathlib.Path, "rename", busy)
+    with pytest.raises(RunError, match="Device or resource busy. It is whole in .*/.new.partial: move it"):
+        export_of(runs, "scores", tmp_path / "new")
+    tf.saved_model.load(str(tmp_path / ".new.partial"))
+
+
+def test_the_current_directory_and_the_root(runs, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for overwrite in (False, True):
+        export_of(runs, "scores", ".", overwrite=overwrite)
+        assert sorted(path.name for path in tmp_path.rglob("*.pb")) == ["fingerprint.pb", "saved_model.pb"]
+        with pytest.raises(UsageError, match="Received: output_dir='/'"):
+            export_of(runs, "scores", "/", overwrite=overwrite)
+
+
+def test_text_columns_say_what_a_model_leaves_open(runs, tmp_path):
+    shutil.copytree(runs / "pairs", tmp_path / "open")
+    config = json.loads((tmp_path / "open" / "config.json").read_text())
+    del config["tfbert"]
+    (tmp_path / "open" / "config.json").write_text(json.dumps(config))
+
+    def num_texts(number, model=tmp_path / "open", **options):
+        return export_of(runs, model, tmp_path / str(number), **options)["num_texts"]
+
+    assert num_texts(1) == 1
+    assert num_texts(2, data=DataConfig(text_column=("a", "b"))) == 2
+    assert set(ask(tmp_path / "2", text=[b"good"], text_pair=[b"bad"])) > {"label", "logits"}
+    # Else the data does.
+    assert num_texts(3, data=DataConfig(validation_file=str(runs / "pairs.tsv")), export_float16=True) == 2
+    assert num_texts(4, "pairs", data=DataConfig(text_column=("a", "b"))) == 2
+    with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
+        num_texts(5, "pairs", data=DataConfig(text_column=("a",)))
+    assert not (tmp_path / "5").exists()

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -15,8 +17,9 @@ from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.tokenizer import BertTokenizer
 from tfbert.errors import RunError, UsageError
-from tfbert.evaluate import Predictor
+from tfbert.evaluate import Predictor, evaluate
 from tfbert.finetune import finetune
+from tfbert.report.at_end import report_at_end
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -140,6 +143,65 @@ def test_diverged_training_stops(corpus):  # noqa: F811
     config = changed(make_config(corpus, "out"), training={"learning_rate": 1e30, "max_skipped_steps": 2})
     with pytest.raises(RunError, match="must be finite|must stay finite"):
         finetune(config)
+
+
+def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, monkeypatch, caplog):  # noqa: F811
+    config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")})
+    out = corpus / "out"
+    files = ("model.safetensors", "config.json", "vocab.txt")
+
+    def fails(*arguments):
+        assert all((out / name).exists() for name in files)
+        raise RunError("Predictions must be finite")
+
+    monkeypatch.setattr("tfbert.finetune.evaluate", fails)
+    with pytest.raises(RunError, match="Predictions must be finite"):
+        finetune(config)
+    assert not (out / "all_results.json").exists()
+    trained = weights(out)
+
+    # The same command goes on, and a signal after the last update changes nothing.
+    def told_to_stop(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(*arguments)
+
+    def report(*arguments):
+        assert not (out / "all_results.json").exists(), "results come last"
+        return report_at_end(*arguments)
+
+    monkeypatch.setattr("tfbert.finetune.evaluate", told_to_stop)
+    monkeypatch.setattr("tfbert.finetune.report_at_end", report)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nobody listens"))
+    try:
+        results = finetune(config)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "SIGTERM received: training is done" in caplog.text
+    assert json.loads((out / "all_results.json").read_text()) == results
+    assert (out / "report.html").exists() and "test_accuracy" in results
+    assert_same_bits(trained, weights(out))
+
+
+def test_a_restart_tries_an_upload_again(corpus, monkeypatch):  # noqa: F811
+    config = changed(
+        make_config(corpus, "out"), training={"max_steps": 1}, hub={"push_to_hub": True, "hub_model_id": "me/mine"}
+    )
+    pushed = []
+
+    def push(directory, hub):
+        pushed.append((directory, hub.hub_model_id))
+        assert (directory / "all_results.json").exists() and (directory / "report.html").exists()
+        if len(pushed) == 1:
+            raise RunError("no route to host")
+        return "there"
+
+    monkeypatch.setattr("tfbert.hub.check_login", lambda: None)
+    monkeypatch.setattr("tfbert.hub.push", push)
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    with pytest.raises(RunError, match="no route"):
+        finetune(config)
+    assert finetune(config)["global_step"] == 1
+    assert pushed == [(corpus / "out", "me/mine")] * 2
 
 
 def test_the_command_reports_and_exits(corpus):  # noqa: F811

@@ -1,7 +1,10 @@
 """What a run writes while it runs."""
 
+import contextlib
 import json
 import logging
+import os
+import pathlib
 
 import pytest
 import tensorflow as tf
@@ -35,6 +38,41 @@ def test_a_resumed_log_forgets_what_happens_again(tmp_path):
     assert [(r["step"], r["loss"]) for r in read(path)] == [(1, 1), (2, 2), (3, 9)]
     RunLog(tmp_path, total_steps=4, first_step=0).close()
     assert path.read_text() == ""
+
+
+def test_a_resumed_log_is_whole_at_once_and_at_any_time(tmp_path, monkeypatch):
+    path = tmp_path / "log.jsonl"
+    history = '{"step": 1, "loss": 1}\n{"step": 2, "loss": 2}\n'
+    path.write_text(history)
+    log = RunLog(tmp_path, total_steps=4, first_step=2)
+    assert path.read_text() == history, "nothing waits for the first record"
+    log.close()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        RunLog(tmp_path, total_steps=4, first_step=1)
+    assert path.read_text() == history
+
+
+def test_damaged_lines_of_a_resumed_log_are_left_out(tmp_path, caplog):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"step": 1, "loss": 1}\n{"st\xffp"\r: 1}\n\0\0\n{"loss": 1}\n{"step": 2, "loss": 2}\n')
+    RunLog(tmp_path, total_steps=4, first_step=2).close()
+    assert [(r["step"], r["loss"]) for r in read(path)] == [(1, 1), (2, 2)]
+    assert [r.message for r in caplog.records] == [f"3 damaged lines left out of {path}"]
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="Linux's")
+def test_a_full_disk_is_told_of_once(tmp_path):
+    (tmp_path / "log.jsonl").touch()
+    log = RunLog(tmp_path, total_steps=4)
+    log._file.close()
+    log._file = open("/dev/full", "w")  # noqa: PTH123, SIM115 - the log closes it
+    with pytest.raises(RunError, match="log.jsonl .No space left on device"), contextlib.closing(log):
+        log.record(1, "train", {"loss": 0.5})
 
 
 def test_a_log_that_was_deleted_is_an_error(tmp_path):

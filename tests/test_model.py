@@ -476,6 +476,18 @@ def test_config_must_be_a_bert(tmp_path, change, message):
         build(write(tmp_path, pytorch_tensors(), FINE_TUNED | change))
 
 
+def test_labels_may_be_numbered(tmp_path):
+    tensors = pytorch_tensors()
+    numbered = FINE_TUNED | {"id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1}}
+    directory = write(tmp_path / "m", tensors, numbered)
+    model = build(directory, labels=("1", "0"))
+    assert model.config.id2label == {0: "1", 1: "0"}
+    np.testing.assert_allclose(logits(model), numpy_logits(tensors)[:, ::-1], atol=1e-4)
+    for names in (["bad", "good"], {"first": "bad", "second": "good"}):
+        with pytest.raises(UsageError, match="id2label must name each label under its number. Received: .*Repair it"):
+            load_config(write(tmp_path / "m", config=FINE_TUNED | {"id2label": names}))
+
+
 def test_config_must_be_readable(tmp_path):
     write(tmp_path, pytorch_tensors())
     (tmp_path / "config.json").write_text('{"hidden_size": 32}')

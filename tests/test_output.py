@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -57,7 +59,87 @@ def test_a_directory_that_holds_files_is_refused(name, tmp_path):
     (directory / name).write_text("{}")
     with pytest.raises(UsageError, match="must be new or empty.*--overwrite_output_dir"):
         check(directory)
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "benchmark", "", None])
+def test_only_a_run_is_overwritten(mode, tmp_path):
+    directory = tmp_path / "run"
+    for name in ("checkpoints", "profile", "tensorboard"):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "mine").write_text("mine")
+    for name in ("README.md", "config.json", output.RESULTS, output.EVAL_RESULTS):
+        (directory / name).write_text("{}")
+    if mode is not None:
+        (directory / output.RUN_CONFIG).write_text(json.dumps({"mode": mode}) if mode else "not JSON")
+    before = sorted(tmp_path.rglob("*"))
+    rule = "overwrite_output_dir replaces an earlier training run, and nothing else.*which holds 'README.md'"
+    with pytest.raises(UsageError, match=rule) as error:
+        check(directory, overwrite_output_dir=True)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UsageError, match=rule):
+        output.prepare(directory, config_for(directory, overwrite_output_dir=True), is_resumed=False)
+    assert sorted(tmp_path.rglob("*")) == before
+    # Whatever is missing, of whatever version: a run that ended early may have left its configuration alone.
+    (directory / output.RUN_CONFIG).write_text('{"mode": "train", "gone": 1}')
     check(directory, overwrite_output_dir=True)
+
+
+def test_overwriting_keeps_the_mark_of_a_run_until_it_is_replaced(tmp_path, monkeypatch):
+    directory = tmp_path / "run"
+    config = config_for(directory, overwrite_output_dir=True)
+    output.prepare(directory, config, is_resumed=False)
+    (directory / output.RESULTS).write_text("{}")
+    (directory / "checkpoints").mkdir()
+
+    def killed(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        output.prepare(directory, config, is_resumed=False)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="a finished run"):
+        check(directory)
+    check(directory, overwrite_output_dir=True)
+    output.prepare(directory, config, is_resumed=False)
+    assert sorted(path.name for path in directory.iterdir()) == [".lock", output.RUN_CONFIG]
+
+
+def test_a_run_that_could_not_write_its_first_file_leaves_an_empty_directory(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(RunError):
+        patch.setattr(os, "fsync", fail)
+        output.prepare(tmp_path / "run", config_for(tmp_path / "run"), is_resumed=False)
+    check(tmp_path / "run")
+
+
+def test_a_link_to_checkpoints_elsewhere_is_taken_away_and_not_what_it_leads_to(tmp_path):
+    directory = tmp_path / "run"
+    config = config_for(directory, overwrite_output_dir=True)
+    output.prepare(directory, config, is_resumed=False)
+    (tmp_path / "disk" / "step-1").mkdir(parents=True)
+    (directory / "checkpoints").symlink_to(tmp_path / "disk")
+    output.prepare(directory, config, is_resumed=False)
+    assert not (directory / "checkpoints").exists() and (tmp_path / "disk" / "step-1").is_dir()
+
+
+@pytest.mark.parametrize("model", ["run", "link", "run/checkpoints/step-1"])
+def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
+    directory = tmp_path / "run"
+    output.prepare(directory, config_for(directory), is_resumed=False)
+    (directory / "checkpoints" / "step-1").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(directory)
+    for overwrite in (True, False):
+        config = Config(
+            model=ModelConfig(model_name_or_path=str(tmp_path / model)),
+            output=OutputConfig(output_dir=str(directory), overwrite_output_dir=overwrite),
+        )
+        with pytest.raises(UsageError, match="output_dir must not hold the model.*Pass another --output_dir"):
+            output.check(directory, config, can_resume=False)
+    (tmp_path / "new").mkdir()
+    output.check(tmp_path / "new", config, can_resume=False)
 
 
 def test_an_unfinished_run_goes_on_and_a_finished_one_does_not(tmp_path):
@@ -99,9 +181,10 @@ def test_preparing_takes_an_earlier_runs_files_away_and_no_others(tmp_path):
     (directory / "tensorboard").mkdir()
     for name in (output.RESULTS, output.LOG, "config.json", "notes.txt"):
         (directory / name).write_text("old")
+    (directory / output.RUN_CONFIG).write_text('{"mode": "train"}')
     config = config_for(directory, overwrite_output_dir=True)
     output.prepare(directory, config, is_resumed=False)
-    assert sorted(path.name for path in directory.iterdir()) == ["notes.txt", output.RUN_CONFIG]
+    assert sorted(path.name for path in directory.iterdir()) == [".lock", "notes.txt", output.RUN_CONFIG]
     assert Config.from_json((directory / output.RUN_CONFIG).read_text()) == config
 
 
@@ -110,7 +193,7 @@ def test_preparing_a_resumed_run_keeps_its_files(tmp_path):
     (directory / "checkpoints").mkdir(parents=True)
     (directory / output.LOG).write_text("{}\n")
     output.prepare(directory, config_for(directory), is_resumed=True)
-    assert sorted(p.name for p in directory.iterdir()) == ["checkpoints", output.LOG, output.RUN_CONFIG]
+    assert sorted(p.name for p in directory.iterdir()) == [".lock", "checkpoints", output.LOG, output.RUN_CONFIG]
     assert (directory / output.LOG).read_text() == "{}\n"
 
 
@@ -153,6 +236,7 @@ def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, mon
     output.prepare(directory, config, is_resumed=False)
     assert output.is_of_this_launch(directory)
     check(directory, resume="never", can_resume=True)
+    check(directory, overwrite_output_dir=True, can_resume=True)
 
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-100000")
     assert not output.is_of_this_launch(directory)
@@ -160,3 +244,54 @@ def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, mon
         check(directory, resume="never", can_resume=True)
     monkeypatch.delenv("TFBERT_LAUNCHED_AT")
     assert not output.is_of_this_launch(directory)
+
+
+def command_directory():
+    return pathlib.Path(__file__).parent.parent
+
+
+def test_two_processes_do_not_write_to_one_directory(tmp_path):
+    output.prepare(tmp_path / "run", config_for(tmp_path / "run"), is_resumed=False)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    program = (
+        "import pathlib, sys\nfrom tfbert import output\nfrom tfbert.config import Config, OutputConfig\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "config = Config(output=OutputConfig(output_dir=str(path), overwrite_output_dir=True))\n"
+        "output.prepare(path, config, is_resumed=False)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=command_directory())
+    assert "output directory of its own. Received:" in done.stderr.splitlines()[-1]
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    # The same process may start again, and another one once this one has ended.
+    output.prepare(tmp_path / "run", config_for(tmp_path / "run"), is_resumed=False)
+    assert subprocess.run([*command[:3], str(tmp_path / "new")], cwd=command_directory()).returncode == 0
+    output.prepare(tmp_path / "new", config_for(tmp_path / "new"), is_resumed=False)
+
+
+def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
+    """Its command may say --overwrite_output_dir: it must not delete what it wrote before."""
+    directory, config = tmp_path / "run", config_for(tmp_path / "run", overwrite_output_dir=True)
+    monkeypatch.delenv("TFBERT_LAUNCHED_AT", raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "71")
+    output.prepare(directory, config, is_resumed=False)
+    assert not output.is_of_this_launch(directory), "a second command of the same start is another run"
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert output.is_of_this_launch(directory)
+    output.prepare(directory, config, is_resumed=True)
+    assert not output.is_of_this_launch(directory)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    assert output.is_of_this_launch(directory)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert not output.is_of_this_launch(directory)
+
+
+def test_who_stops_a_run_reads_how_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.delenv("TFBERT_LAUNCHED_AT", raising=False)
+    run = tmp_path / "run"
+    assert output.way_on(config_for(run), run) == f"the same command goes on in {run}"
+    for config in (config_for(), config_for(run, overwrite_output_dir=True), config_for(run, resume="never")):
+        assert output.way_on(config, run).startswith(f"--output_dir={run} goes on, with --resume=auto")
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    output.prepare(run, config_for(run), is_resumed=False)
+    assert output.way_on(config_for(run, resume="never"), run).startswith("the same command")

@@ -300,7 +300,7 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(corpus, monkeypatch, ca
     assert 0 <= results["data_wait_share"] < 1
     assert results["train_tokens_per_second_steady"] > results["train_examples_per_second_steady"] > 0
 
-    def broken(directory):
+    def broken(*arguments):
         raise RecursionError("no plot today")
 
     monkeypatch.setattr(at_end, "write_report", broken)

@@ -240,7 +240,7 @@ class Evaluate(StepCallback):
 
 
 class StopWhenDiverged(StepCallback):
-    """Ends a run whose gradients stay non-finite.
+    """Ends a run whose gradients stay non-finite, or never were finite.
 
     Args:
         schedule: The run in updates; looks every `logging_steps`.
@@ -261,6 +261,14 @@ class StopWhenDiverged(StepCallback):
                 "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
             )
 
+    def on_train_end(self, logs=None) -> None:
+        # A short run can end before the limit is reached; the model is as it was, and must not pass for a trained one.
+        if int(self.model.progress.finite_steps.numpy()) == 0:
+            raise RunError(
+                f"Gradients must be finite; all {int(self.model.progress.skipped_steps.numpy())} updates were skipped. "
+                "Lower --learning_rate, train longer, or train without --mixed_precision."
+            )
+
 
 class Save(StepCallback):
     """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
@@ -274,6 +282,7 @@ class Save(StepCallback):
         progress: Told how long saving took.
         is_stopping: Asked after a step whether any worker is to stop; every worker asks at the same steps.
         ask_every: Updates between questions.
+        way_on: What to do to go on, for who reads that the run was stopped.
     """
 
     def __init__(
@@ -287,11 +296,12 @@ class Save(StepCallback):
         progress: Progress,
         is_stopping: Callable[[], bool],
         ask_every: int = 1,
+        way_on: str = "",
     ):
         super().__init__(schedule)
         self._checkpoints, self._every, self._evaluation = checkpoints, every, evaluation
         self._identity, self._progress, self._is_stopping = identity, progress, is_stopping
-        self._ask_every = ask_every
+        self._ask_every, self._way_on = ask_every, way_on
         self._seconds: list[float] = []
         self._bytes = 0
 
@@ -310,11 +320,12 @@ class Save(StepCallback):
             self._save(step)
         if is_stopping:
             raise Preempted(
-                f"stopped on request after step {step} of {self.schedule.total_steps}; the same command goes on from "
-                f"{self._checkpoints.directory}"
+                f"stopped on request after step {step} of {self.schedule.total_steps}, with a checkpoint; "
+                f"{self._way_on}"
             )
 
     def _save(self, step: int) -> None:
+        self.model.progress.finite_steps.numpy()  # As in `Evaluate`.
         start = time.perf_counter()
         evaluation = self._evaluation
         state = RunState(

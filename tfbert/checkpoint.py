@@ -6,7 +6,7 @@ A checkpoint is a directory `checkpoints/step-N`:
 | --- | --- |
 | `model.safetensors`, `config.json`, tokenizer files | the model, as `from_pretrained` loads it |
 | `optimizer.safetensors` | AdamW's moments, the update count, the loss scale, the step counters |
-| `state.json` | evaluation's state, what the run was, and size and CRC-32 of each file |
+| `state.json` | evaluation's state, what the run was, and size and CRC-32 of each file, `best-N`'s too |
 
 Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best
 evaluation stand apart in `checkpoints/best-N`, kept for as long as a checkpoint or the run refers to them.
@@ -80,6 +80,7 @@ class Checkpoints:
         self._is_writer = is_writer
         self._keep = keep
         self._save_model = save_model
+        self._best_files: dict[int, dict[str, int]] = {}
 
     def save(self, model: FineTuner, state: RunState) -> int:
         """Writes `step-N` and removes what is no longer needed.
@@ -92,28 +93,38 @@ class Checkpoints:
         """
         if not self._is_writer:
             return 0
+        for path in _numbered(self.directory, "step"):
+            if _number(path) > state.step:  # Damaged: the run went on from an earlier one.
+                shutil.rmtree(path, ignore_errors=True)
 
         def write(directory: pathlib.Path) -> None:
             self._save_model(directory)
             tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
             write_weights(tensors, directory / OPTIMIZER)
             files = {p.name: _fingerprint(p) for p in sorted(directory.iterdir())}
-            content = {"format": _FORMAT, **dataclasses.asdict(state), "files": files}
+            best_file = self._fingerprint_of_best(state.best_step) if state.best else None
+            content = {"format": _FORMAT, **dataclasses.asdict(state), "files": files, "best_file": best_file}
             (directory / STATE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
         name = f"step-{state.step:08}"
         self._write(name, write)
-        self._remove_old(state.best_step)
+        self._remove_old(state)
         return sum(path.stat().st_size for path in (self.directory / name).iterdir())
 
     def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
         """Writes `best-N`, the model's weights at its best evaluation."""
-        if self._is_writer:
-            self._write(f"best-{step:08}", lambda directory: write_weights(tensors, directory / MODEL))
+        if not self._is_writer:
+            return
+
+        def write(directory: pathlib.Path) -> None:
+            write_weights(tensors, directory / MODEL)
+            self._best_files[step] = _fingerprint(directory / MODEL)
+
+        self._write(f"best-{step:08}", write)
 
     def read_best(self, step: int) -> dict[str, np.ndarray]:
         """The weights that `save_best` wrote at `step`."""
-        return read_weights(self.directory / f"best-{step:08}" / MODEL)
+        return read_weights(_best_file(self.directory, step))
 
     def newest_sound(self) -> RunState | None:
         """The state of the newest checkpoint whose files are all whole; names each one passed over in a warning."""
@@ -166,15 +177,21 @@ class Checkpoints:
                 f"Free space there and start again: the run goes on from {self._newest_name()}."
             ) from None
 
+    def _fingerprint_of_best(self, step: int) -> dict[str, int]:
+        """Computed once: damage that comes later must not pass for right."""
+        if step not in self._best_files:
+            self._best_files[step] = _fingerprint(_best_file(self.directory, step))
+        return self._best_files[step]
+
     def _newest_name(self) -> str:
         found = _numbered(self.directory, "step")
         return str(found[-1]) if found else "its beginning"
 
-    def _remove_old(self, best_step: int) -> None:
-        steps = _numbered(self.directory, "step")
-        for path in steps[: -self._keep] if self._keep else []:
+    def _remove_old(self, state: RunState) -> None:
+        earlier = [path for path in _numbered(self.directory, "step") if _number(path) < state.step]
+        for path in earlier[: max(0, len(earlier) - self._keep + 1)] if self._keep else []:
             shutil.rmtree(path, ignore_errors=True)
-        needed = {best_step}
+        needed = {state.best_step}
         for path in _numbered(self.directory, "step"):
             try:
                 needed.add(json.loads((path / STATE).read_text(encoding="utf-8"))["best_step"])
@@ -228,7 +245,17 @@ def _read_state(path: pathlib.Path) -> RunState:
     for name, expected in content["files"].items():
         if _fingerprint(path / name) != expected:
             raise ValueError(f"{name} is damaged")
+    if content["best"]:
+        best = _best_file(path.parent, content["best_step"])
+        found = _fingerprint(best)
+        # Versions before this file was recorded only referred to it.
+        if content.get("best_file", found) != found:
+            raise ValueError(f"{best.parent.name}/{best.name} is damaged")
     return RunState(**{field.name: content[field.name] for field in dataclasses.fields(RunState)})
+
+
+def _best_file(directory: pathlib.Path, step: int) -> pathlib.Path:
+    return directory / f"best-{step:08}" / MODEL
 
 
 def _fingerprint(path: pathlib.Path) -> dict[str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
+import os
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import tf_keras as keras
 from tfbert import output, runtime
 from tfbert.callbacks import eval_prefix
 from tfbert.config import Config
+from tfbert.data.sources import Examples
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluation import labelled_sets, predict_examples
 from tfbert.fine_tuned import FineTuned, load_fine_tuned
@@ -26,7 +29,9 @@ from tfbert.weights import get_weights_dict
 log = logging.getLogger("tfbert")
 
 EXPORT_RESULTS = "export_results.json"
-_OWN = ("saved_model.pb", "fingerprint.pb", "variables", "assets", EXPORT_RESULTS)
+_SAVED_MODEL = "saved_model.pb"
+_OWN = (_SAVED_MODEL, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS)
+_PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
 class TextClassifier(tf.Module):
@@ -107,28 +112,51 @@ def export(config: Config) -> dict[str, Any]:
     """
     runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)
-    directory = pathlib.Path(config.output.output_dir)
+    directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name, a link no place to itself.
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
         model = load_fine_tuned(config, log=log.info)
-    if model.num_texts is None:
-        log.info("The model does not say whether it takes single texts or pairs: exported for single texts.")
+    has_data = bool(config.data.dataset or config.data.uses_files)
+    sets = labelled_sets(config.data, model, log.info) if has_data else {}
+    num_texts = _num_texts(model, config.data.text_column, sets)
+    model = dataclasses.replace(model, num_texts=num_texts)
     results = {
-        "num_texts": model.num_texts or 1,
+        "num_texts": num_texts,
         "max_seq_length": model.max_seq_length,
         "label_names": list(model.label_names),
         "weights": "float16" if config.export.export_float16 else "float32",
     }
     if config.export.export_float16:
         with strategy.scope(), float16_matrices():
-            halved = load_fine_tuned(config)
-        results |= _loss_of(config, strategy, model, halved)
+            halved = dataclasses.replace(load_fine_tuned(config), num_texts=num_texts)
+        results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
     _write(TextClassifier(model), directory, results)
     for name, value in results.items():
         log.info("%s: %s", name, value)
     log.info("exported to %s", directory)
     return results
+
+
+def _num_texts(model: FineTuned, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
+    """1 for single texts, 2 for pairs: as the model says, else the columns asked for, else the data.
+
+    Raises:
+        UsageError: for columns that the model does not take.
+    """
+    if columns:
+        model.check_texts(columns, "text_column")
+    if model.num_texts is not None:
+        return model.num_texts
+    if columns:
+        return len(columns)
+    if sets:
+        return 1 if next(iter(sets.values())).text_pair is None else 2
+    log.info(
+        "The model does not say whether it takes single texts or pairs: exported for single texts. "
+        "--text_column=FIRST,SECOND exports it for pairs."
+    )
+    return 1
 
 
 @contextlib.contextmanager
@@ -155,7 +183,13 @@ def float16_matrices() -> Iterator[None]:
         keras.mixed_precision.set_global_policy(before)
 
 
-def _loss_of(config: Config, strategy: tf.distribute.Strategy, model: FineTuned, halved: FineTuned) -> dict[str, Any]:
+def _loss_of(
+    sets: Mapping[str, Examples],
+    strategy: tf.distribute.Strategy,
+    rows_per_replica: int,
+    model: FineTuned,
+    halved: FineTuned,
+) -> dict[str, Any]:
     """What float16 weights change, measured."""
     whole, half = get_weights_dict(model.classifier), get_weights_dict(halved.classifier)
     endless = [name for name, value in half.items() if not np.isfinite(value).all()]
@@ -167,12 +201,10 @@ def _loss_of(config: Config, strategy: tf.distribute.Strategy, model: FineTuned,
     results: dict[str, Any] = {
         "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
     }
-    if not (config.data.dataset or config.data.uses_files):
-        return results
-    for name, examples in labelled_sets(config.data, model, log.info).items():
+    for name, examples in sets.items():
         logits = []
         for candidate in (model, halved):
-            predictor = candidate.predictor(strategy, config.runtime.per_device_eval_batch_size)
+            predictor = candidate.predictor(strategy, rows_per_replica)
             logits.append(predict_examples(candidate, predictor, examples))
         prefix = eval_prefix(name)
         for kind, found in zip(("float32", "float16"), logits, strict=True):
@@ -188,31 +220,68 @@ def _loss_of(config: Config, strategy: tf.distribute.Strategy, model: FineTuned,
 def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
     """Refuses a directory that an export cannot have."""
     output.check_writable(directory)
-    present = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    present = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    present.discard(_PARTIAL)  # Of an export that was killed.
     if present and not overwrite:
         raise UsageError(
             f"output_dir must be new or empty. Received: output_dir={str(directory)!r}. "
             "Pass another, or --overwrite_output_dir to replace an earlier export."
         )
-    if others := sorted(set(present) - set(_OWN)):
+    others = present - {*_OWN, _EARLIER}
+    if present and not present & {EXPORT_RESULTS, _EARLIER}:
+        others = others or present  # Another program's assets, or another's SavedModel.
+    if others:
         raise UsageError(
             "overwrite_output_dir replaces an earlier export, and nothing else. "
-            f"Received: output_dir={str(directory)!r}, which holds {others[0]!r}. Pass another."
+            f"Received: output_dir={str(directory)!r}, which holds {min(others)!r}. Pass another."
         )
 
 
 def _write(module: TextClassifier, directory: pathlib.Path, results: dict[str, Any]) -> None:
-    """Saves under another name first: what has the name is whole."""
-    partial = directory.with_name(f".{directory.name}.partial")
+    """Saves under another name first: what has the name is whole.
+
+    A new directory appears with all its files. One that exists may be a mount point, or in a directory that cannot be
+    written, and thus not be replaced: it gets new contents.
+    """
+    is_new = not directory.exists()
+    partial = directory.with_name(f".{directory.name}.partial") if is_new else directory / _PARTIAL
     try:
         shutil.rmtree(partial, ignore_errors=True)
         output.make(partial.parent)
         tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
         output.write_json(partial / EXPORT_RESULTS, results)
-        if directory.is_dir():
-            shutil.rmtree(directory)
-        partial.rename(directory)
     except (OSError, tf.errors.OpError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         what = (str(error).splitlines() or [""])[0][:200]
         raise RunError(f"The export could not be written to {directory}: {what}. Free space there.") from error
+    try:
+        partial.rename(directory) if is_new else _replace_contents(directory, partial)
+    except OSError as error:
+        raise RunError(
+            f"The export could not be moved to {directory}: {error.strerror}. It is whole in {partial}: move it."
+        ) from error
+
+
+def _replace_contents(directory: pathlib.Path, partial: pathlib.Path) -> None:
+    """Moves an earlier export aside and the new one into its place; all back if a move fails.
+
+    `saved_model.pb` goes first and comes last: without it nothing is loaded.
+    """
+    earlier = directory / _EARLIER
+    shutil.rmtree(earlier, ignore_errors=True)  # Of an export that was killed. The new one is whole by now.
+    earlier.mkdir()
+    moves = [(directory / name, earlier / name) for name in _OWN if (directory / name).exists()]
+    new = sorted(partial.iterdir(), key=lambda path: path.name == _SAVED_MODEL)
+    moves += [(path, directory / path.name) for path in new]
+    done = []
+    try:
+        for source, target in moves:
+            source.rename(target)
+            done.append((source, target))
+    except OSError:
+        for source, target in reversed(done):
+            target.rename(source)
+        earlier.rmdir()
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+    partial.rmdir()

@@ -65,6 +65,8 @@ class FineTuned:
         Raises:
             UsageError: for pairs where it takes single texts, and the reverse.
         """
+        if self.num_texts is None:
+            _check_token_types(self.classifier.config, len(columns))
         if self.num_texts in (None, len(columns)):
             return
         takes, todo = ("pairs of texts", "FIRST,SECOND") if self.num_texts == 2 else ("single texts", "COLUMN")
@@ -74,9 +76,24 @@ class FineTuned:
         )
 
 
-def record_inputs(config: BertConfig, *, num_texts: int, max_seq_length: int) -> None:
-    """Notes in a model's configuration what it is trained on, for `load_fine_tuned` to find in `config.json`."""
+def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: int) -> None:
+    """Notes in a model's configuration what it is trained on, for `load_fine_tuned` to find in `config.json`.
+
+    Raises:
+        UsageError: for pairs on a model that cannot tell the second text from the first.
+    """
+    _check_token_types(config, num_texts or 1)
     setattr(config, _FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length})
+
+
+def _check_token_types(config: BertConfig, num_texts: int) -> None:
+    """The second text's tokens are of type 1: a table without that row fails on a CPU and gives zeros on a GPU."""
+    if num_texts > config.type_vocab_size:
+        raise UsageError(
+            "Pairs of texts need a model with two token types. "
+            f"Received: pairs with type_vocab_size={config.type_vocab_size} in the model's config.json. "
+            "Pass another model, or one column with --text_column."
+        )
 
 
 def load_fine_tuned(config: Config, *, log: Callable = lambda line: None) -> FineTuned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 
 import tensorflow as tf
@@ -48,6 +49,7 @@ def finetune(config: Config) -> dict[str, float]:
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
     if finished := output.finished_before_restart(config, say(is_chief(strategy))):
+        upload(config, output.choose(config), is_chief(strategy))  # Perhaps it was the upload that failed.
         return finished
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
     with peer_failures_as_run_errors():
@@ -115,6 +117,7 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
         progress=progress,
         is_stopping=lambda: run.consensus.any(stop.is_set),
         ask_every=STEPS_BETWEEN_QUESTIONS if run.consensus.has_peers else 1,
+        way_on=output.way_on(config, run.directory),
     )
     callbacks.append(saving)
     profile = None
@@ -127,33 +130,45 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
     )
     run.say(f"ready after {time.perf_counter() - started:.1f} s")
     began = time.perf_counter()
-    try:
-        with stop.listening():
+    with stop.listening():
+        try:
             model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
-    finally:
-        run_log.close()
-    seconds = time.perf_counter() - began
-    replicas = run.strategy.num_replicas_in_sync
-    results = train_results(model, progress, schedule, seconds, run.classifier.config, replicas)
+        finally:
+            run_log.close()
+        seconds = time.perf_counter() - began
+        stop.consequence = "training is done, writing what is left"
+        replicas = run.strategy.num_replicas_in_sync
+        results = train_results(model, progress, schedule, seconds, run.classifier.config, replicas)
+        if evaluation is not None:
+            set_weights_dict(run.classifier, evaluation.best_weights)
+            results |= evaluation.best | {"best_step": evaluation.best_step}
+        if run.chief:
+            # Before anything else can fail: a worker lost in the evaluation below does not take the model along.
+            save_pretrained(run.classifier, run.tokenizer, run.directory)
 
-    logits = None
-    if evaluation is not None:
-        set_weights_dict(run.classifier, evaluation.best_weights)
-        logits = evaluation.kept_logits()
-        results |= evaluation.best | {"best_step": evaluation.best_step}
-    if run.data.test is not None:
-        results |= evaluate(predictor, run.encode(run.data.test), run.data.task, "test")
-    results |= saving.costs()
-    if run.chief:
-        save_pretrained(run.classifier, run.tokenizer, run.directory)
-        output.write_text(run.directory / output.CARD, model_card(config, run.data, results, version=__version__))
-        output.write_json(run.directory / output.RESULTS, results)
-        facts = {"devices": devices, "precision": policy, "parameters": run.classifier.num_parameters()}
-        facts |= {"profile": profile.facts() if profile else None}
-        facts |= {"decisive_metric": evaluation.decisive if evaluation else None}
-        report_at_end(run.directory, facts, run.data, logits)
+        logits = evaluation.kept_logits() if evaluation else None
+        if run.data.test is not None:
+            results |= evaluate(predictor, run.encode(run.data.test), run.data.task, "test")
+        results |= saving.costs()
+        if run.chief:
+            output.write_text(run.directory / output.CARD, model_card(config, run.data, results, version=__version__))
+            facts = {"devices": devices, "precision": policy, "parameters": run.classifier.num_parameters()}
+            facts |= {"profile": profile.facts() if profile else None}
+            facts |= {"decisive_metric": evaluation.decisive if evaluation else None}
+            report_at_end(run.directory, facts, run.data, logits, results)
+            # Last: a run with results is one that is finished.
+            output.write_json(run.directory / output.RESULTS, results)
     for line in summary(results, run.directory):
         run.say(line)
-    if run.chief and config.hub.push_to_hub:
-        run.say(f"uploaded to {hub.push(run.directory, config.hub)}")
+    upload(config, run.directory, run.chief)
     return results
+
+
+def upload(config: Config, directory: pathlib.Path, chief: bool) -> None:
+    """Uploads a finished run where that was asked for; only the chief does.
+
+    Raises:
+        RunError: where it fails.
+    """
+    if chief and config.hub.push_to_hub:
+        say(chief)(f"uploaded to {hub.push(directory, config.hub)}")

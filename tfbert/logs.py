@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import logging
@@ -12,6 +13,7 @@ from typing import Any, TextIO
 import tqdm
 
 from tfbert.errors import RunError
+from tfbert.output import write_text
 
 log = logging.getLogger("tfbert")
 
@@ -80,7 +82,9 @@ class RunLog:
         """Ends the bar and the files."""
         for part in (self._bar, self._file, self._summary):
             if part is not None:
-                part.close()
+                # A full disk was told of by `record`; a second error would take that one's place.
+                with contextlib.suppress(OSError):
+                    part.close()
 
     def _write_summary(self, step: int, kind: str, numbers: dict[str, Any]) -> None:
         import tensorflow as tf
@@ -92,14 +96,26 @@ class RunLog:
 
 
 def _open_at(path: pathlib.Path, step: int) -> TextIO:
-    """Opens a log to go on after `step`: what an earlier start wrote beyond the checkpoint happens again."""
-    kept = ""
+    """Opens a log to go on after `step`: what an earlier start wrote beyond the checkpoint happens again.
+
+    Raises:
+        RunError: if it cannot be written; what is there stays.
+    """
+    kept, damaged = [], 0
     if step and path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step)
-    file = path.open("w", encoding="utf-8")
-    file.write(kept)
-    return file
+        for line in path.read_bytes().split(b"\n")[:-1]:  # What follows the last one was half written at a kill.
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.append(line.decode() + "\n")
+            except (ValueError, KeyError, TypeError):
+                damaged += 1
+    if damaged:
+        log.warning("%d damaged lines left out of %s", damaged, path)
+    write_text(path, "".join(kept))
+    try:
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"The log must be writable. Received: {path} ({error.strerror}).") from None
 
 
 def duration(seconds: float) -> str:

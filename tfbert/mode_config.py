@@ -220,6 +220,16 @@ def _export(config: Config) -> list[str]:
             "Evaluation data measures what export_float16 loses. "
             "Received: evaluation data with export_float16=False. Drop it, or add --export_float16."
         )
+    if not has_data:
+        # Not text_column: two columns say that a model which leaves it open takes pairs.
+        idle = ("label_column", "header", "max_eval_examples", "per_device_eval_batch_size")
+        fields = [(part, f) for part in (config.data, config.runtime) for f in dataclasses.fields(part)]
+        out += [
+            f"{f.name} concerns evaluation data. Received: {f.name}={getattr(part, f.name)!r} without any. "
+            f"Drop --{'noheader' if f.name == 'header' else f.name}."
+            for part, f in fields
+            if f.name in idle and getattr(part, f.name) != f.default
+        ]
     return out + _saved_model(config) + _indexes(config, ("text_column", "label_column") if has_data else ())
 
 

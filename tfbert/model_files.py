@@ -8,7 +8,7 @@ import logging
 import pathlib
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfbert import tf1_checkpoint, weights
 from tfbert.config import SCRATCH_PREFIX, ModelConfig
@@ -108,7 +108,19 @@ def load_config(directory: pathlib.Path) -> BertConfig:
                 "config.json must describe an encoder, whose tokens attend to all others. "
                 f"Received: {option}={values[option]!r} in {path}. Pass another model."
             )
+    if values.get("id2label") is not None:
+        values["id2label"] = _label_names(values["id2label"], path)
     return BertConfig.from_dict(values)
+
+
+def _label_names(id2label: Any, path: pathlib.Path) -> dict[int, str]:
+    """`id2label` with names that are strings: some files number the labels, `{"0": 0, "1": 1}`."""
+    try:
+        return {int(key): str(name) for key, name in id2label.items()}
+    except (AttributeError, ValueError):
+        raise UsageError(
+            f"id2label must name each label under its number. Received: id2label={id2label!r} in {path}. Repair it."
+        ) from None
 
 
 def load_tokenizer(

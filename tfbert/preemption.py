@@ -1,4 +1,7 @@
-"""Stopping when asked: SIGTERM and SIGINT end a run after a step, on all workers together, with a checkpoint."""
+"""Stopping when asked: SIGTERM and SIGINT end a run after a step, on all workers together, with a checkpoint.
+
+After the last step they change nothing: what is left is short, and the model is written first.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,16 @@ log = logging.getLogger("tfbert")
 
 
 class StopRequest:
-    """Whether this process has been asked to stop."""
+    """Whether this process has been asked to stop.
+
+    Attributes:
+        is_set: Whether it has.
+        consequence: What it does about it, for the log.
+    """
 
     def __init__(self):
         self.is_set = False
+        self.consequence = "stopping after this step"
 
     def _receive(self, number: int, frame) -> None:
         name = signal.Signals(number).name
@@ -26,7 +35,7 @@ class StopRequest:
             log.warning("second SIGINT: stopping at once, without a checkpoint")
             os._exit(128 + number)
         self.is_set = True
-        log.warning("%s received: stopping after this step (a second SIGINT stops at once)", name)
+        log.warning("%s received: %s (a second SIGINT stops at once)", name, self.consequence)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[StopRequest]:

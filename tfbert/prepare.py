@@ -216,8 +216,7 @@ def find_checkpoint(config: Config, checkpoints: Checkpoints, consensus: Consens
         RunError: where workers see different checkpoints: they must share the output directory.
     """
     directory = checkpoints.directory.parent
-    asked = config.output.resume == "auto" and not config.output.overwrite_output_dir
-    is_wanted = asked or output.is_of_this_launch(directory)
+    is_wanted = output.looks_for_earlier(config) or output.is_of_this_launch(directory)
     is_finished = (directory / output.RESULTS).exists()
     found = checkpoints.newest_sound() if is_wanted and not is_finished else None
     steps = config.training.gradient_accumulation_steps

@@ -22,7 +22,7 @@ from tfbert.benchmark.grid import Row, build_rows
 from tfbert.benchmark.measured import COLUMNS, compared, failed, failure_reason, measured
 from tfbert.config import Config
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.output import RUN_CONFIG, write_json, write_text
+from tfbert.output import RUN_CONFIG, holds_run, write_json, write_text
 from tfbert.report.facts import environment
 from tfbert.worker_group import dies_with
 
@@ -81,6 +81,11 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
             raise UsageError(
                 f"output_dir must be new, or hold the same benchmark. Received: output_dir={str(directory)!r}. "
                 "Pass another, or --overwrite_output_dir to replace an earlier benchmark."
+            )
+        if config.output.overwrite_output_dir and not holds_run(directory, "benchmark"):
+            raise UsageError(
+                "overwrite_output_dir replaces an earlier benchmark, and nothing else. "
+                f"Received: output_dir={str(directory)!r}, which holds none. Pass another."
             )
         for name in _OWN if config.output.overwrite_output_dir else ():
             path = directory / name
@@ -162,12 +167,19 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
 def _end(child: subprocess.Popen) -> None:
     if child.poll() is not None:
         return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=_STOP_SECONDS)
-            return
+    # A second signal, as `timeout` sends, would end this with a traceback and leave the child running.
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=_STOP_SECONDS)
+                return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

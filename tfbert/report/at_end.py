@@ -19,15 +19,20 @@ log = logging.getLogger("tfbert")
 
 
 def report_at_end(
-    directory: pathlib.Path, facts: dict[str, Any], data: TaskData, logits: np.ndarray | None
+    directory: pathlib.Path,
+    facts: dict[str, Any],
+    data: TaskData,
+    logits: np.ndarray | None,
+    results: dict[str, Any],
 ) -> pathlib.Path | None:
-    """Writes `report.json` and `report.html`; a failure is a warning, since all that matters is written by then.
+    """Writes `report.json` and `report.html`; a failure is a warning, since the run does not need them.
 
     Args:
         directory: The run's output directory, with its other files.
         facts: What only the run knows: `devices`, `precision`, `parameters`, `profile`, `decisive_metric`.
         data: What it trained and evaluated on.
         logits: The kept weights' predictions on the first evaluation set; None without one.
+        results: What `all_results.json` will hold.
 
     Returns:
         Where the report is; None where there is none.
@@ -40,7 +45,7 @@ def report_at_end(
                 data.task, data.label_names, name, examples.text, examples.text_pair, examples.labels, logits
             )
         write_json(directory / FACTS, facts)
-        return write_report(directory)
-    except Exception as error:  # Whatever it is: the model and the results are there, and must be announced.
-        log.warning("the report could not be written (%s: %s); the run itself is complete", type(error).__name__, error)
+        return write_report(directory, results)
+    except Exception as error:  # Whatever it is: the model is there, and its results must be written.
+        log.warning("the report could not be written (%s: %s); nothing else is lost", type(error).__name__, error)
         return None

@@ -18,8 +18,12 @@ _EVALUATION_SPEEDS += ("eval_model_gflops_per_second", "eval_batch_seconds_p50",
 _EVALUATION_SPEEDS += ("eval_data_wait_share",)
 
 
-def write_report(directory: str | pathlib.Path) -> pathlib.Path:
+def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> pathlib.Path:
     """Writes `directory/report.html` from the run's files there.
+
+    Args:
+        directory: The run's output directory.
+        results: What `all_results.json` will hold; None where it is there.
 
     Returns:
         Where it is.
@@ -29,7 +33,7 @@ def write_report(directory: str | pathlib.Path) -> pathlib.Path:
         RunError: if it cannot be written.
     """
     path = pathlib.Path(directory) / REPORT
-    write_text(path, run_page(read_run(directory)))
+    write_text(path, run_page(read_run(directory, results)))
     return path
 
 

@@ -73,8 +73,12 @@ class RunFiles:
         return None
 
 
-def read_run(directory: str | pathlib.Path) -> RunFiles:
+def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> RunFiles:
     """Reads a run's files.
+
+    Args:
+        directory: Its output directory.
+        results: What `all_results.json` will hold, for a run that is about to write it.
 
     Raises:
         UsageError: one line, for a directory that holds no finished run, or a file that cannot be read.
@@ -82,13 +86,14 @@ def read_run(directory: str | pathlib.Path) -> RunFiles:
     path = pathlib.Path(directory)
     if not path.is_dir():
         raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is none. Check the path.")
-    for name in (RUN_CONFIG, RESULTS, LOG):
+    for name in (RUN_CONFIG, LOG) if results else (RUN_CONFIG, RESULTS, LOG):
         if not (path / name).is_file():
             raise UsageError(
                 f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}. Received: {str(directory)!r} without {name}. "
                 "Pass a run's output directory, or finish the run."
             )
-    config, results = (_json_object(path / name) for name in (RUN_CONFIG, RESULTS))
+    config = _json_object(path / RUN_CONFIG)
+    results = results or _json_object(path / RESULTS)
     if not all(isinstance(part, (dict, str)) for part in config.values()):
         raise _unusable(path / RUN_CONFIG, "not a run's configuration")
     facts = _json_object(path / FACTS) if (path / FACTS).is_file() else {}
