@@ -344,6 +344,11 @@ except Preempted:
         process.wait()
 
 
+def test_a_short_row_has_a_short_warm_up(tmp_path):
+    (row,) = build_rows(grid(benchmark_steps=5), tmp_path)
+    assert (row.config.training.max_steps, row.config.output.logging_steps) == (10, 5)
+
+
 def test_only_a_benchmark_is_overwritten(tmp_path):
     (tmp_path / "plots").mkdir()
     config = dataclasses.replace(grid(), output=OutputConfig(output_dir=str(tmp_path), overwrite_output_dir=True))

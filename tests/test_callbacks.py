@@ -249,6 +249,19 @@ def test_a_run_without_one_finite_update_fails_however_short(finite):
         part.on_train_end()
 
 
+def test_a_few_updates_may_all_go_into_finding_the_loss_scale(caplog):
+    """As trying a command out with --max_steps=2 --mixed_precision may."""
+    model = a_model()
+    model.optimizer = keras.mixed_precision.LossScaleOptimizer(model.optimizer)
+    part = StopWhenDiverged(schedule(total=2, logging_steps=50), limit=20)
+    part.set_model(model)
+    for batch in range(2):
+        update(model, 1.0, finite=False)
+        part.on_train_batch_end(batch)
+    part.on_train_end()
+    assert "nothing was trained: all 2 updates" in caplog.text
+
+
 def saving(every, stops=(), ask_every=1, total=12):
     """The steps saved at, and whether the run was stopped."""
     states, asked = [], []

@@ -344,8 +344,7 @@ def test_slurm_tasks_of_a_node_divide_its_gpus_unless_slurm_has(monkeypatch):
     assert _own_gpus(cluster, gpus) == ["2", "3"]
     assert _own_gpus(cluster, ["0"]) == ["0"]
     assert _own_gpus(dataclasses.replace(cluster, local_index=0, num_local=1), gpus) == gpus
-    with pytest.raises(UsageError, match="Received: 5 workers on a machine with 4 visible"):
-        _own_gpus(dataclasses.replace(cluster, num_local=5), gpus)
+    assert _own_gpus(dataclasses.replace(cluster, num_local=5), gpus) == gpus, "a script around the command chose them"
     for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
         with monkeypatch.context() as patch:
             patch.setenv(name, "4")

@@ -257,16 +257,19 @@ def test_two_processes_do_not_write_to_one_directory(tmp_path):
         "import pathlib, sys\nfrom tfbert import output\nfrom tfbert.config import Config, OutputConfig\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "config = Config(output=OutputConfig(output_dir=str(path), overwrite_output_dir=True))\n"
-        "output.prepare(path, config, is_resumed=False)\n"
+        "output._LOCK_SECONDS = 0.0\noutput.prepare(path, config, is_resumed=False)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=command_directory())
     assert "output directory of its own. Received:" in done.stderr.splitlines()[-1]
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
-    # The same process may start again, and another one once this one has ended.
+    # The same process may start again, and another one once the run has ended.
     output.prepare(tmp_path / "run", config_for(tmp_path / "run"), is_resumed=False)
     assert subprocess.run([*command[:3], str(tmp_path / "new")], cwd=command_directory()).returncode == 0
     output.prepare(tmp_path / "new", config_for(tmp_path / "new"), is_resumed=False)
+    output.release(tmp_path / "run")
+    output.release(tmp_path / "elsewhere")
+    assert subprocess.run(command, cwd=command_directory()).returncode == 0
 
 
 def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
@@ -294,4 +297,5 @@ def test_who_stops_a_run_reads_how_it_goes_on(tmp_path, monkeypatch):
         assert output.way_on(config, run).startswith(f"--output_dir={run} goes on, with --resume=auto")
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     output.prepare(run, config_for(run), is_resumed=False)
-    assert output.way_on(config_for(run, resume="never"), run).startswith("the same command")
+    # A launcher that was told to stop will be started anew, which is another launch.
+    assert output.way_on(config_for(run, resume="never"), run).startswith("--output_dir")

@@ -54,7 +54,7 @@ class BenchmarkConfig:
     benchmark_steps: int = 50
     """Updates that a training row measures."""
     benchmark_warmup_steps: int = 10
-    """Updates before those, which count as warm-up."""
+    """Updates before those, which count as warm-up; as many as are measured at most."""
     benchmark_accuracy: bool = False
     """Train each training row as long as the options of the run say, and report its evaluation."""
     price_per_hour: float = 0.0

@@ -6,6 +6,7 @@ and true epochs.
 
 from __future__ import annotations
 
+import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from tfbert.metrics import is_better
 from tfbert.schedule import Schedule
 from tfbert.step_clock import StepClock
 from tfbert.weights import get_weights_dict
+
+log = logging.getLogger("tfbert")
 
 
 class StepCallback(keras.callbacks.Callback):
@@ -175,7 +178,9 @@ class Evaluate(StepCallback):
 
     def restore(self, state: RunState) -> None:
         """Takes up where a checkpoint left evaluation."""
-        self.best, self.best_step, self.without_better = state.best, state.best_step, state.without_better
+        # Earlier versions named a set called `test` so.
+        self.best = {name.replace("evaltest_", "eval_", 1): value for name, value in state.best.items()}
+        self.best_step, self.without_better = state.best_step, state.without_better
         if state.best:
             self.best_weights = self._checkpoints.read_best(state.best_step)
 
@@ -263,11 +268,16 @@ class StopWhenDiverged(StepCallback):
 
     def on_train_end(self, logs=None) -> None:
         # A short run can end before the limit is reached; the model is as it was, and must not pass for a trained one.
-        if int(self.model.progress.finite_steps.numpy()) == 0:
-            raise RunError(
-                f"Gradients must be finite; all {int(self.model.progress.skipped_steps.numpy())} updates were skipped. "
-                "Lower --learning_rate, train longer, or train without --mixed_precision."
-            )
+        if int(self.model.progress.finite_steps.numpy()):
+            return
+        skipped = int(self.model.progress.skipped_steps.numpy())
+        if isinstance(self.model.optimizer, keras.mixed_precision.LossScaleOptimizer) and skipped < self._limit:
+            log.warning("nothing was trained: all %d updates went into finding a loss scale; train longer", skipped)
+            return
+        raise RunError(
+            f"Gradients must be finite; all {skipped} updates were skipped. "
+            "Lower --learning_rate, or train without --mixed_precision."
+        )
 
 
 class Save(StepCallback):

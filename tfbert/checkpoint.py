@@ -127,13 +127,25 @@ class Checkpoints:
         return read_weights(_best_file(self.directory, step))
 
     def newest_sound(self) -> RunState | None:
-        """The state of the newest checkpoint whose files are all whole; names each one passed over in a warning."""
-        for path in reversed(_numbered(self.directory, "step")):
+        """The state of the newest checkpoint whose files are all whole; names each one passed over in a warning.
+
+        Where none refers to best weights that are whole, one without: the best evaluation is forgotten then.
+        """
+        paths = list(reversed(_numbered(self.directory, "step")))
+        without_best = None
+        for path in paths:
             try:
-                return _read_state(path)
+                state = _read_state(path)
+                _check_best(path, state)
+                return state
+            except _BestDamaged as error:
+                log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
+                without_best = without_best or dataclasses.replace(state, best={}, best_step=0, without_better=0)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
-        return None
+        if without_best:
+            log.warning("going on from step %d; the best evaluation so far is forgotten", without_best.step)
+        return without_best
 
     def restore(self, model: FineTuner, state: RunState) -> None:
         """Sets every variable of the run; `model.create_variables()` must have been called in scope.
@@ -245,13 +257,24 @@ def _read_state(path: pathlib.Path) -> RunState:
     for name, expected in content["files"].items():
         if _fingerprint(path / name) != expected:
             raise ValueError(f"{name} is damaged")
-    if content["best"]:
-        best = _best_file(path.parent, content["best_step"])
-        found = _fingerprint(best)
-        # Versions before this file was recorded only referred to it.
-        if content.get("best_file", found) != found:
-            raise ValueError(f"{best.parent.name}/{best.name} is damaged")
     return RunState(**{field.name: content[field.name] for field in dataclasses.fields(RunState)})
+
+
+class _BestDamaged(Exception):
+    """A checkpoint is whole, but not the best weights that it refers to."""
+
+
+def _check_best(path: pathlib.Path, state: RunState) -> None:
+    if not state.best:
+        return
+    best = _best_file(path.parent, state.best_step)
+    try:
+        found = _fingerprint(best)
+    except OSError as error:
+        raise _BestDamaged(str(error)) from None
+    # Versions before this file was recorded only referred to it.
+    if json.loads((path / STATE).read_text(encoding="utf-8")).get("best_file", found) != found:
+        raise _BestDamaged(f"{best.parent.name}/{best.name} is damaged")
 
 
 def _best_file(directory: pathlib.Path, step: int) -> pathlib.Path:

@@ -53,7 +53,11 @@ def finetune(config: Config) -> dict[str, float]:
         return finished
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
     with peer_failures_as_run_errors():
-        return train(prepare(config, strategy), policy, started)
+        run = prepare(config, strategy)
+        try:
+            return train(run, policy, started)
+        finally:
+            output.release(run.directory)
 
 
 def train(run: Run, policy: str, started: float) -> dict[str, float]:

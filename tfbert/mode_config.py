@@ -265,7 +265,8 @@ def _benchmark(config: Config) -> list[str]:
         )
     is_measured_in_steps = "training" in benchmark.benchmark_passes and not benchmark.benchmark_accuracy
     # Else others would be measured than asked for: at most half of a run's updates count as its warm-up.
-    if is_measured_in_steps and benchmark.benchmark_warmup_steps > benchmark.benchmark_steps:
+    is_too_long = "benchmark_warmup_steps" in changed and benchmark.benchmark_warmup_steps > benchmark.benchmark_steps
+    if is_measured_in_steps and is_too_long:
         out.append(
             "benchmark_warmup_steps must be at most benchmark_steps. Received: benchmark_warmup_steps="
             f"{benchmark.benchmark_warmup_steps} with benchmark_steps={benchmark.benchmark_steps}. "

@@ -7,15 +7,19 @@ import datetime
 import errno
 import fcntl
 import json
+import logging
 import os
 import pathlib
 import re
 import shutil
+import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
+
+log = logging.getLogger("tfbert")
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD = "eval_results.json", "README.md"
@@ -26,8 +30,10 @@ _OWN = ("checkpoints", "profile", "tensorboard", "report.json", "report.html")
 _OWN += (LOG, CARD, "config.json", RESULTS, _LAUNCH)
 
 
+_LOCK_SECONDS = 120.0
+"""How long a file server may hold a lock for a machine that is gone."""
 _locks: dict[pathlib.Path, TextIO] = {}
-"""The directories that this process writes runs to, until it ends."""
+"""The directories that this process is writing runs to."""
 
 
 def is_of_this_launch(directory: pathlib.Path) -> bool:
@@ -55,7 +61,7 @@ def _slurm_job() -> tuple[str, int]:
 
 def way_on(config: Config, directory: pathlib.Path) -> str:
     """How a run that was stopped goes on."""
-    if is_of_this_launch(directory) or (config.output.output_dir and looks_for_earlier(config)):
+    if config.output.output_dir and looks_for_earlier(config):
         return f"the same command goes on in {directory}"
     return f"--output_dir={directory} goes on, with --resume=auto and without --overwrite_output_dir"
 
@@ -206,8 +212,8 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
     """Makes the directory, takes an earlier run's files out of it unless resumed, and writes `run_config.json`.
 
     Raises:
-        UsageError: for a directory that cannot be written, that another process is writing a run to, or that holds
-            something else than a run by now.
+        UsageError: for a directory that cannot be written, or that holds something else than a run by now.
+        RunError: for one that another process is writing a run to.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -229,22 +235,37 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
 
 
 def _lock(directory: pathlib.Path) -> None:
-    """Keeps other processes out of the directory until this one ends, however it ends."""
+    """Keeps other processes out of the directory until `release`, or this process's end, however it ends."""
     path = directory.resolve() / _LOCK
     if path in _locks:
         return
-    file = path.open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    file, until, is_told = path.open("w"), time.monotonic() + _LOCK_SECONDS, False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _locks[path] = file
+            return
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                file.close()
+                return  # A file system without locks.
+        if time.monotonic() > until:
+            file.close()
+            raise RunError(
+                f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which "
+                "another process is writing. Pass another, or wait for it; several workers need "
+                "--strategy=multi_worker."
+            )
+        if not is_told:
+            log.warning("another process is writing to %s; waiting up to %.0f s for it", directory, _LOCK_SECONDS)
+            is_told = True
+        time.sleep(1.0)
+
+
+def release(directory: pathlib.Path) -> None:
+    """Lets other processes write runs to a directory that `prepare` was called for; else does nothing."""
+    if file := _locks.pop(directory.resolve() / _LOCK, None):
         file.close()
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            return  # A file system without locks.
-        raise UsageError(
-            f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which another "
-            "process is writing. Pass another, or wait for it; several workers need --strategy=multi_worker."
-        ) from None
-    _locks[path] = file
 
 
 def finished_before_restart(config: Config, say: Callable[[str], None]) -> dict[str, Any] | None:

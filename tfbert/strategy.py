@@ -217,6 +217,6 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
 def _own_gpus(cluster: Cluster, gpus: list) -> list:
     """This worker's share of the GPUs, where SLURM let several workers of a node see all of them."""
     bound = any(os.environ.get(name) for name in _SLURM_BINDINGS)
-    if cluster.num_local == 1 or bound or len(gpus) <= 1:
+    if cluster.num_local == 1 or bound or len(gpus) < cluster.num_local:
         return gpus
     return divide_gpus(gpus, cluster.num_local)[cluster.local_index]

@@ -159,9 +159,12 @@ def _run_config(
 ) -> Config:
     benchmark, is_training = config.benchmark, point["measured"] == "training"
     data = dataclasses.replace(config.data, max_seq_length=point["seq_length"])
-    steps = benchmark.benchmark_warmup_steps + benchmark.benchmark_steps
+    warmup_steps = benchmark.benchmark_warmup_steps
+    if not benchmark.benchmark_accuracy:
+        warmup_steps = min(warmup_steps, benchmark.benchmark_steps)
+    steps = warmup_steps + benchmark.benchmark_steps
     output = OutputConfig(output_dir=str(directory), save_steps=0, resume="never", overwrite_output_dir=True)
-    output = dataclasses.replace(output, logging_steps=benchmark.benchmark_warmup_steps)
+    output = dataclasses.replace(output, logging_steps=warmup_steps)
     training = dataclasses.replace(config.training, gradient_accumulation_steps=settings["micro_batches"])
     if is_training:
         training = dataclasses.replace(training, global_batch_size=settings["batch_size"])
