@@ -74,6 +74,14 @@ def stop_at(monkeypatch, step, number=signal.SIGTERM):
     monkeypatch.setattr(Progress, "on_step", on_step)
 
 
+def run_to(step, config, monkeypatch):
+    """Runs until a signal stops it at `step`."""
+    with monkeypatch.context() as patch:
+        stop_at(patch, step)
+        with pytest.raises(Preempted):
+            finetune(config)
+
+
 # Results that are times, or follow from them.
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
 TIMES += ("data_wait_share", "peak_memory", "checkpoint")
@@ -118,10 +126,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(corpus, monkeypatch, runtime):
 
 def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monkeypatch, caplog):
     config = make_config(corpus, "run")
-    with monkeypatch.context() as patch:
-        stop_at(patch, 7)
-        with pytest.raises(Preempted):
-            finetune(config)
+    run_to(7, config, monkeypatch)
     kept = sorted(p.name for p in (corpus / "run" / "checkpoints").glob("step-*"))
     assert kept == ["step-00000006", "step-00000007"]
 
@@ -145,10 +150,7 @@ def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monk
 def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(corpus, monkeypatch, caplog):
     """Metrics of two sets do not compare: the old best would never be beaten."""
     config = make_config(corpus, "run")
-    with monkeypatch.context() as patch:
-        stop_at(patch, 7)
-        with pytest.raises(Preempted):
-            finetune(config)
+    run_to(7, config, monkeypatch)
     lines = (corpus / "dev.tsv").read_text().splitlines()
     (corpus / "dev.tsv").write_text("\n".join(lines[:8]) + "\n")
     with caplog.at_level("INFO", "tfbert"):

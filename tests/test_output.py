@@ -257,7 +257,7 @@ def test_two_processes_do_not_write_to_one_directory(tmp_path):
         "import pathlib, sys\nfrom tfbert import output\nfrom tfbert.config import Config, OutputConfig\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "config = Config(output=OutputConfig(output_dir=str(path), overwrite_output_dir=True))\n"
-        "output._LOCK_SECONDS = 0.0\noutput.prepare(path, config, is_resumed=False)\n"
+        "output.prepare(path, config, is_resumed=False)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=command_directory())
@@ -266,10 +266,23 @@ def test_two_processes_do_not_write_to_one_directory(tmp_path):
     # The same process may start again, and another one once the run has ended.
     output.prepare(tmp_path / "run", config_for(tmp_path / "run"), is_resumed=False)
     assert subprocess.run([*command[:3], str(tmp_path / "new")], cwd=command_directory()).returncode == 0
-    output.prepare(tmp_path / "new", config_for(tmp_path / "new"), is_resumed=False)
+    output.prepare(tmp_path / "new", config_for(tmp_path / "new", overwrite_output_dir=True), is_resumed=False)
     output.release(tmp_path / "run")
     output.release(tmp_path / "elsewhere")
     assert subprocess.run(command, cwd=command_directory()).returncode == 0
+
+
+def test_a_run_that_ended_in_the_meantime_is_not_replaced(tmp_path):
+    """Between the look at a directory and the first write to it, a model is loaded: another run can end there."""
+    directory, config = tmp_path / "run", config_for(tmp_path / "run")
+    output.check(directory, config, can_resume=False)
+    output.prepare(directory, config, is_resumed=False)
+    output.release(directory)
+    (directory / output.RESULTS).write_text("{}")
+    with pytest.raises(UsageError, match="a finished run"):
+        output.prepare(directory, config, is_resumed=False)
+    assert (directory / output.RESULTS).read_text() == "{}"
+    output.release(directory)
 
 
 def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):

@@ -7,19 +7,15 @@ import datetime
 import errno
 import fcntl
 import json
-import logging
 import os
 import pathlib
 import re
 import shutil
-import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from tfbert.config import Config
 from tfbert.errors import RunError, UsageError
-
-log = logging.getLogger("tfbert")
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD = "eval_results.json", "README.md"
@@ -29,9 +25,6 @@ _LAUNCH, _LOCK = ".launched_at", ".lock"
 _OWN = ("checkpoints", "profile", "tensorboard", "report.json", "report.html")
 _OWN += (LOG, CARD, "config.json", RESULTS, _LAUNCH)
 
-
-_LOCK_SECONDS = 120.0
-"""How long a file server may hold a lock for a machine that is gone."""
 _locks: dict[pathlib.Path, TextIO] = {}
 """The directories that this process is writing runs to."""
 
@@ -220,6 +213,8 @@ def prepare(directory: pathlib.Path, config: Config, *, is_resumed: bool) -> Non
         if not is_resumed:
             _check_replaceable(directory)
         _lock(directory)
+        # Another run may have ended here since it was looked at, while the model was loaded.
+        check(directory, config, can_resume=is_resumed)
         for name in () if is_resumed else _OWN:
             path = directory / name
             is_own_directory = path.is_dir() and not path.is_symlink()
@@ -239,27 +234,19 @@ def _lock(directory: pathlib.Path) -> None:
     path = directory.resolve() / _LOCK
     if path in _locks:
         return
-    file, until, is_told = path.open("w"), time.monotonic() + _LOCK_SECONDS, False
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _locks[path] = file
-            return
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                file.close()
-                return  # A file system without locks.
-        if time.monotonic() > until:
-            file.close()
-            raise RunError(
-                f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which "
-                "another process is writing. Pass another, or wait for it; several workers need "
-                "--strategy=multi_worker."
-            )
-        if not is_told:
-            log.warning("another process is writing to %s; waiting up to %.0f s for it", directory, _LOCK_SECONDS)
-            is_told = True
-        time.sleep(1.0)
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            return  # A file system without locks.
+        # Not waited for: once the other run ends, all that was found out before it did is out of date.
+        raise RunError(
+            f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which another "
+            "process is writing. Pass another, or wait for it; several workers need --strategy=multi_worker."
+        ) from None
+    _locks[path] = file
 
 
 def release(directory: pathlib.Path) -> None:
