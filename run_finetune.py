@@ -15,8 +15,9 @@ import sys
 from absl import app, flags
 
 import flags as command_flags
+from tfbert.allocator import keep_freed_memory
 from tfbert.config import Config
-from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.errors import EXPECTED, Preempted, UsageError
 from tfbert.quiet import quieten_libraries, stderr_held_back
 
 VERBS = {
@@ -33,6 +34,8 @@ def main() -> int:
     try:
         config = parse(sys.argv)
         quieten_libraries()
+        if config.runtime.keep_freed_memory:
+            keep_freed_memory()
         with stderr_held_back():
             import tensorflow as tf  # Takes seconds, for which a wrong flag need not wait.
 
@@ -43,12 +46,8 @@ def main() -> int:
 
         with out_of_memory_as_run_error(config):
             run(config)
-    except UsageError as error:
-        return fail(error, status=2)
-    except RunError as error:
-        return fail(error, status=1)
-    except Preempted as error:
-        return fail(error, status=75, kind="")
+    except EXPECTED as error:
+        return fail(error, error.status, kind="" if isinstance(error, Preempted) else "error: ")
     except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to go on from.
         return fail(RuntimeError("stopped by Ctrl-C"), status=130, kind="")
     return 0

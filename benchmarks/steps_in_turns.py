@@ -4,7 +4,9 @@
 
 Ours is the function that `model.fit` runs, with its input pipeline, on real batches of 32 grouped by length; PyTorch's
 (`peers/torch_turns.py`: fused AdamW, clipping, no Trainer, no data to prepare) gets random tokens of the same widths. A
-turn is `--steps` updates of one side, then of the other; the first third of them is left out. Prints one JSON line.
+turn is `--steps` updates of one side, then of the other; the first third of them is left out. Prints one JSON line,
+with the machine and each side's CPU seconds, the kernel's apart; `--no-keep_freed_memory` leaves glibc's malloc as it
+comes.
 """
 
 import argparse
@@ -19,12 +21,18 @@ import time
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tfbert import runtime  # noqa: E402
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, TrainingConfig  # noqa: E402
-from tfbert.data.pipeline import distribute_batches  # noqa: E402
-from tfbert.data_clock import DataClock  # noqa: E402
-from tfbert.prepare import prepare  # noqa: E402
-from tfbert.strategy import build_strategy  # noqa: E402
+from machine import machine  # noqa: E402
+
+from tfbert import (  # noqa: E402
+    Config,
+    DataConfig,
+    ModelConfig,
+    OutputConfig,
+    RuntimeConfig,
+    TrainingConfig,
+    keep_freed_memory,  # noqa: E402
+)
+from tfbert.cpu_time import CpuTime  # noqa: E402
 
 BATCH = 32
 
@@ -37,7 +45,10 @@ def main() -> None:
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--keep_freed_memory", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
+    if args.keep_freed_memory:
+        keep_freed_memory()
     peer = subprocess.Popen(
         [args.torch_python, ROOT / "benchmarks" / "peers" / "torch_turns.py", f"--model={args.model}"],
         stdin=subprocess.PIPE,
@@ -49,18 +60,21 @@ def main() -> None:
         own, widths = own_step(args, scratch)
         own(args.steps)  # Traces and compiles.
         take(widths, args.steps)
-        seconds = {"tfbert": [], "torch": []}
+        sides = {"tfbert": [], "torch": []}
         for _ in range(args.turns):
             peer.stdin.write(",".join(map(str, take(widths, args.steps))) + "\n")
             peer.stdin.flush()
-            seconds["torch"].append(float(peer.stdout.readline()))
-            seconds["tfbert"].append(own(args.steps))
+            sides["torch"].append(tuple(map(float, peer.stdout.readline().split())))
+            sides["tfbert"].append(own(args.steps))
     peer.kill()
-    kept = {name: values[args.turns // 3 :] for name, values in seconds.items()}
-    speeds = {name: round(BATCH * args.steps * len(values) / sum(values), 1) for name, values in kept.items()}
-    ratios = [round(torch / own, 3) for torch, own in zip(kept["torch"], kept["tfbert"], strict=True)]
+    kept = {name: list(zip(*values[args.turns // 3 :], strict=True)) for name, values in sides.items()}
+    seconds = {name: values[0] for name, values in kept.items()}
+    speeds = {name: round(BATCH * args.steps * len(values) / sum(values), 1) for name, values in seconds.items()}
+    ratios = [round(torch / own, 3) for torch, own in zip(seconds["torch"], seconds["tfbert"], strict=True)]
     report = {"examples_per_second": speeds, "ratio": round(speeds["tfbert"] / speeds["torch"], 3), "ratios": ratios}
-    print(json.dumps(report))
+    for place, name in enumerate(("user_seconds", "kernel_seconds"), 1):
+        report[name] = {side: round(sum(values[place]), 1) for side, values in kept.items()}
+    print(json.dumps(report | {"keep_freed_memory": args.keep_freed_memory, "machine": machine()}))
 
 
 def take(items, count):
@@ -69,11 +83,20 @@ def take(items, count):
 
 
 def own_step(args, scratch):
-    """(a function that makes so many updates and returns their seconds, an iterator of the widths of the updates)."""
+    """(a function that makes so many updates and returns their seconds, wall, user and kernel; an iterator of the
+    widths of the updates)."""
+    # TensorFlow is imported here, after the allocator is set.
+    from tfbert import runtime
+    from tfbert.data.pipeline import distribute_batches
+    from tfbert.data_clock import DataClock
+    from tfbert.prepare import prepare
+    from tfbert.strategy import build_strategy
+
     config = Config(
         model=ModelConfig(model_name_or_path=args.model),
         data=DataConfig(train_file=args.train_file, max_seq_length=args.max_seq_length),
         training=TrainingConfig(global_batch_size=BATCH),
+        runtime=RuntimeConfig(keep_freed_memory=args.keep_freed_memory),
         output=OutputConfig(output_dir=f"{scratch}/run"),
     ).resolved()
     runtime.set_up(config.runtime)
@@ -84,11 +107,12 @@ def own_step(args, scratch):
     batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans, pad_id=run.tokenizer.pad_id))
 
     def make_updates(count):
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), CpuTime.now()
         for _ in range(count):
             run.model.train_function(batches)
         run.model.progress.finite_steps.numpy()
-        return time.perf_counter() - start
+        seconds, cpu = time.perf_counter() - start, CpuTime.since(cpu)
+        return seconds, cpu.user, cpu.kernel
 
     return make_updates, (int(width) for plan in run.batches.plans() for width in plan.widths)
 

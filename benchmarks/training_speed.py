@@ -8,8 +8,9 @@ a seed of its own. Examples/s are those of the whole training, tracing and compi
 not; `steady` leaves those out as well. Seconds to the first update count from the process's start. The peers are
 Hugging Face's PyTorch Trainer at its best settings (`peers/hf_trainer.py`) and, where asked for, the plain
 `model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`), which is slow: that one is
-compared with a run of ours on the same fewer rows. Prints one JSON document, with the ratio to each peer's best run and
-every side's mean accuracy.
+compared with a run of ours on the same fewer rows. Prints one JSON document, with the machine, the ratio to each peer's
+best run, every side's mean accuracy, and of each training process its CPU seconds (the kernel's apart) and peak memory.
+`--no-keep_freed_memory` leaves glibc's malloc as it comes on our side.
 """
 
 import argparse
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from machine import machine, wait
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -36,13 +39,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--seed", type=int, default=42, help="of the first turn; the next has the next")
     parser.add_argument("--mixed_precision", action="store_true", help="both sides in bfloat16")
+    parser.add_argument("--keep_freed_memory", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     runs = {"tfbert": [], "hf_trainer": []}
     for turn in range(args.turns):
         seed = args.seed + turn
         runs["hf_trainer"].append(peer(args, args.torch_python, "hf_trainer", args.max_train_examples, seed))
         runs["tfbert"].append(own(args, args.max_train_examples, seed))
-    report = {"max_seq_length": args.max_seq_length} | compared(args.max_train_examples, runs)
+    report = {"machine": machine(), "max_seq_length": args.max_seq_length} | compared(args.max_train_examples, runs)
     if args.plain_python:
         plain = peer(args, args.plain_python, "plain_fit", args.plain_examples, args.seed)
         runs = {"tfbert": [own(args, args.plain_examples, args.seed)], "plain_fit": [plain]}
@@ -66,8 +70,8 @@ def compared(examples: int, runs: dict[str, list[dict]]) -> dict:
 def peer(args: argparse.Namespace, python: str, script: str, examples: int, seed: int) -> dict:
     """A peer's run, as its script reports it."""
     command = [python, ROOT / "benchmarks" / "peers" / f"{script}.py", *data_flags(args, examples, seed)]
-    lines, seconds = timed([*command, *(["--bf16"] if args.mixed_precision else [])], "first update done")
-    return json.loads(lines[-1]) | {"seconds_to_first_update": seconds}
+    lines, seconds, used = timed([*command, *(["--bf16"] if args.mixed_precision else [])], "first update done")
+    return json.loads(lines[-1]) | {"seconds_to_first_update": seconds} | used
 
 
 def own(args: argparse.Namespace, examples: int, seed: int) -> dict:
@@ -79,9 +83,10 @@ def own(args: argparse.Namespace, examples: int, seed: int) -> dict:
     data = [flag for flag in data_flags(args, examples, seed) if "validation_file" not in flag]
     train = [*command, *data, "--num_train_epochs=1", "--save_steps=0"]
     train += ["--mixed_precision"] if args.mixed_precision else []
+    train += [] if args.keep_freed_memory else ["--nokeep_freed_memory"]
     with tempfile.TemporaryDirectory() as scratch:
-        _, seconds = timed([*train, f"--output_dir={scratch}/two", "--max_steps=2", "--logging_steps=1"], "step 1/")
-        timed([*train, f"--output_dir={scratch}/run"], "")
+        _, seconds, _ = timed([*train, f"--output_dir={scratch}/two", "--max_steps=2", "--logging_steps=1"], "step 1/")
+        *_, used = timed([*train, f"--output_dir={scratch}/run"], "")
         evaluate = ["--mode=evaluate", f"--model={scratch}/run", f"--output_dir={scratch}/evaluated"]
         timed([*command, *evaluate, f"--validation_file={args.validation_file}"], "")
         results = json.loads(pathlib.Path(scratch, "run", "all_results.json").read_text())
@@ -93,7 +98,7 @@ def own(args: argparse.Namespace, examples: int, seed: int) -> dict:
         "compile_seconds": results["compile_seconds"],
         "data_wait_share": results["data_wait_share"],
         "seconds_to_first_update": seconds,
-    }
+    } | used
 
 
 def data_flags(args: argparse.Namespace, examples: int, seed: int) -> list[str]:
@@ -103,8 +108,9 @@ def data_flags(args: argparse.Namespace, examples: int, seed: int) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items()]
 
 
-def timed(command: list, sign: str) -> tuple[list[str], float | None]:
-    """A process's lines, and the seconds from its start to the first line that holds `sign`; it must succeed."""
+def timed(command: list, sign: str) -> tuple[list[str], float | None, dict[str, float]]:
+    """A process's lines, the seconds from its start to the first line that holds `sign`, and what it used; it must
+    succeed."""
     started, lines, seconds = time.perf_counter(), [], None
     words = [str(word) for word in command]
     process = subprocess.Popen(words, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -112,9 +118,10 @@ def timed(command: list, sign: str) -> tuple[list[str], float | None]:
         if sign in line and seconds is None:
             seconds = round(time.perf_counter() - started, 1)
         lines.append(line.rstrip("\n"))
-    if process.wait():
+    used = wait(process)
+    if process.returncode:
         sys.exit("\n".join([f"{' '.join(words)} failed:", *lines[-20:]]))
-    return lines, seconds
+    return lines, seconds, used
 
 
 if __name__ == "__main__":

@@ -216,6 +216,7 @@ def finished(directory, row, replicas=1, **training):
     numbers = {"train_examples_per_second_with_warmup": 40.0, "train_tokens_per_second_steady": 900.0}
     numbers |= {"step_seconds_p50": 0.1, "step_seconds_p95": 0.2, "compile_seconds": 3.0, "data_wait_share": 0.25}
     numbers |= {"peak_memory_bytes": 2**30, "train_model_gflops_per_second": 100.0}
+    numbers |= {"train_user_seconds": 30.0, "train_kernel_seconds": 4.5}
     run = make_run(directory / row.directory, replicas=replicas, precision="mixed_bfloat16", **numbers)
     config = json.loads(row.config.to_json())
     config["training"] |= training
@@ -223,6 +224,7 @@ def finished(directory, row, replicas=1, **training):
         config["runtime"]["per_device_eval_batch_size"] = 8
         speeds = {"eval_samples_per_second": 50.0, "eval_tokens_per_second": 400.0, "eval_batch_seconds_p50": 0.01}
         speeds |= {"eval_batch_seconds_p95": 0.02, "eval_model_gflops_per_second": 7.0, "eval_data_wait_share": 0.125}
+        speeds |= {"eval_user_seconds": 6.0, "eval_kernel_seconds": 0.5}
         records = [{"step": step, "kind": "eval", "eval_runtime": 9.0 / step} | speeds for step in (1, 2)]
         (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (run / "run_config.json").write_text(json.dumps(config))
@@ -246,10 +248,12 @@ def test_numbers_are_those_of_what_the_run_settled(tmp_path):
     assert (row["micro_batches"], row["precision"], row["replicas"]) == (4, "bfloat16", 1)
     assert "1 replica, bfloat16, batch 32 in 4 micro-batches, 128 tokens" in pages.setting_text(row)
     assert row["examples_per_second_with_warmup"] == 40.0, "evaluation and saving left out"
+    assert (row["user_seconds"], row["kernel_seconds"]) == (30.0, 4.5)
 
     other = numbers_of.measured(inference, config, finished(tmp_path, inference, replicas=4))
     assert (other["batch_size"], other["replicas"], other["micro_batches"]) == (32, 4, 1)
     assert other["data_wait_share"] == 0.125
+    assert (other["user_seconds"], other["kernel_seconds"]) == (6.0, 0.5)
     rows = numbers_of.compared([row, other])
     assert "Devices: OneDeviceStrategy, 1 replica on GPU (H100)." in pages.page(config, rows, {})
     assert "1 replica on GPU" in pages.markdown(config, rows)
@@ -392,6 +396,7 @@ def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):  # noqa: 
     seconds = 2 * 44 / row["examples_per_second"] + row["compile_seconds"]
     assert row["cost"] == pytest.approx(seconds / 100, abs=1e-3)
     assert row["peak_memory_bytes"] > 2**20
+    assert row["user_seconds"] > row["kernel_seconds"] > 0
 
     table = list(csv.DictReader((out / "benchmark.csv").open()))
     assert [float(r["examples_per_second"] or 0) for r in table] == [0.0, row["examples_per_second"]]

@@ -74,6 +74,7 @@ GIVEN = {
     "max_compiled_shapes": ("4", 4),
     "seed": ("7", 7),
     "deterministic": ("true", True),
+    "keep_freed_memory": ("false", False),
     "output_dir": ("somewhere", "somewhere"),
     "overwrite_output_dir": ("true", True),
     "resume": ("never", "never"),

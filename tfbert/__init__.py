@@ -9,6 +9,7 @@ model.fit(train_ds, epochs=3)
 
 import importlib
 
+from tfbert.allocator import keep_freed_memory
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
 
@@ -36,6 +37,7 @@ __all__ = [
     "UsageError",
     "build_strategy",
     "finetune",
+    "keep_freed_memory",
 ]
 
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.checkpoint import Checkpoints, RunState
+from tfbert.cpu_time import CpuTime
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data_clock import DataClock
 from tfbert.errors import Preempted, RunError
@@ -204,11 +205,11 @@ class Evaluate(StepCallback):
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
         self._predictor.reset_clock()
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), CpuTime.now()
         logits = {name: self._predictor.logits(examples) for name, examples in self._sets.items()}
         for name, examples in self._sets.items():
             found |= measure(self._task, logits[name], examples.labels, eval_prefix(name))
-        speeds = self._speeds(time.perf_counter() - start)
+        speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
         improved = is_better(self._metric, found[self.decisive], self.best.get(self.decisive))
         numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)

@@ -259,6 +259,9 @@ class RuntimeConfig:
     """Decides initial weights, data order and dropout."""
     deterministic: bool = False
     """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
+    keep_freed_memory: bool = True
+    """Set glibc's malloc, before TensorFlow is imported, so that freed memory is used again rather than given back to
+    the kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES say is left alone."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""

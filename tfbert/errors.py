@@ -6,10 +6,19 @@ from __future__ import annotations
 class UsageError(ValueError):
     """Something given cannot be used. A line says the rule, `Received: name=value`, what to do. Exit status 2."""
 
+    status = 2
+
 
 class RunError(RuntimeError):
     """A run that was set up correctly failed: a full disk, a lost worker, diverged training. Exit status 1."""
 
+    status = 1
+
 
 class Preempted(Exception):
     """The run was asked to stop by SIGTERM or SIGINT and has saved a checkpoint. Exit status 75 (EX_TEMPFAIL)."""
+
+    status = 75
+
+
+EXPECTED = (UsageError, RunError, Preempted)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfbert import __version__, hub, output, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.config import Config
+from tfbert.cpu_time import CpuTime
 from tfbert.data.pipeline import distribute_batches
 from tfbert.data_clock import DataClock
 from tfbert.evaluate import Predictor, evaluate
@@ -133,16 +134,17 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
         run.strategy, run.train, run.batches.plans, pad_id=run.tokenizer.pad_id, shape=run.batches.shape
     )
     run.say(f"ready after {time.perf_counter() - started:.1f} s")
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), CpuTime.now()
     with stop.listening():
         try:
             model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
         finally:
             run_log.close()
-        seconds = time.perf_counter() - began
+        seconds, cpu = time.perf_counter() - began, CpuTime.since(cpu)
         stop.consequence = "training is done, writing what is left"
         replicas = run.strategy.num_replicas_in_sync
         results = train_results(model, progress, schedule, seconds, run.classifier.config, replicas)
+        results |= cpu.named("train")
         if evaluation is not None:
             set_weights_dict(run.classifier, evaluation.best_weights)
             results |= evaluation.best | {"best_step": evaluation.best_step}

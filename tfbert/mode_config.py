@@ -89,7 +89,7 @@ _MODEL = {"model_name_or_path", "vocab_file", "max_seq_length"}
 _EVALUATION_DATA = {"dataset", "data_dir", "validation_file", "text_column", "label_column", "header"}
 _EVALUATION_DATA |= {"max_eval_examples"}
 _DEVICES = {"strategy", "device", "num_replicas", "cluster_timeout_seconds", "per_device_eval_batch_size"}
-_DEVICES |= {"mixed_precision", "mixed_precision_dtype", "deterministic"}
+_DEVICES |= {"mixed_precision", "mixed_precision_dtype", "deterministic", "keep_freed_memory"}
 _PREDICT = {field.name for field in dataclasses.fields(PredictConfig)}
 _OUTPUT = {"output_dir", "overwrite_output_dir"}
 _BENCHMARK = {field.name for field in dataclasses.fields(BenchmarkConfig)} | {"train_file", "task", "batching"}
@@ -107,7 +107,10 @@ _BENCHMARK |= {"max_compiled_shapes", "gradient_checkpointing"}
 HONOURED: dict[str, set[str]] = {
     "evaluate": _MODEL | _EVALUATION_DATA | {"test_file"} | _DEVICES | _OUTPUT,
     "predict": _MODEL | {"dataset", "data_dir", "text_column", "header"} | _DEVICES | _PREDICT | {"output_dir"},
-    "export": _MODEL | _EVALUATION_DATA | _OUTPUT | {"export_float16", "device", "per_device_eval_batch_size"},
+    "export": _MODEL
+    | _EVALUATION_DATA
+    | _OUTPUT
+    | {"export_float16", "device", "per_device_eval_batch_size", "keep_freed_memory"},
     "benchmark": _MODEL | _EVALUATION_DATA | _DEVICES | _OUTPUT | _BENCHMARK,
 }
 """The options that have an effect in each mode but `train`, which takes all that are not another mode's own."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import ctypes.util
 import pathlib
 import platform
 import resource
@@ -13,10 +11,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.allocator import keep_freed_memory
 from tfbert.config import Config, RuntimeConfig
 from tfbert.errors import RunError, UsageError
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def set_up(config: RuntimeConfig) -> str:
@@ -28,7 +25,8 @@ def set_up(config: RuntimeConfig) -> str:
     Raises:
         UsageError: for a GPU that was asked for and is not there.
     """
-    keep_freed_memory()
+    if config.keep_freed_memory:
+        keep_freed_memory()  # The command has done so before TensorFlow was imported; a program may not have.
     gpus = tf.config.get_visible_devices("GPU")
     if config.device == "gpu" and not gpus:
         raise UsageError(
@@ -66,14 +64,6 @@ def emulates_bfloat16() -> bool:
     except OSError:
         return False
     return "avx2" in flags and not {"avx512_bf16", "amx_bf16", "avx_ne_convert"} & set(flags.split())
-
-
-def keep_freed_memory() -> None:
-    """Lets glibc keep large blocks for reuse; by default each tensor of some MB is mapped and cleared anew."""
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(ctypes.util.find_library("c"))
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
-        libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def reset_peak_memory() -> None:

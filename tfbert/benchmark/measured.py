@@ -30,6 +30,8 @@ COLUMNS = {
     "step_ms_p95": "95th percentile",
     "compile_seconds": "what tracing and compiling added",
     "data_wait_share": "of the time after the warm-up",
+    "user_seconds": "CPU time of the (first) process in all updates, or in the second evaluation",
+    "kernel_seconds": "the kernel's part beside it: above all memory that is mapped and zeroed",
     "peak_memory_bytes": "of the device, or of the process on a CPU",
     "peak_share": "model FLOPs of real tokens over the measured peak of a matrix product",
     "speed_up": "examples_per_second over those of the first row of the pass",
@@ -103,6 +105,8 @@ def _training(run: RunFiles) -> dict[str, Any]:
         "step_ms_p95": round(1000 * results["step_seconds_p95"], 3),
         "compile_seconds": results["compile_seconds"],
         "data_wait_share": results["data_wait_share"],
+        "user_seconds": results["train_user_seconds"],
+        "kernel_seconds": results["train_kernel_seconds"],
         "peak_memory_bytes": results["peak_memory_bytes"],
         "gflops": results["train_model_gflops_per_second"],
     }
@@ -118,6 +122,8 @@ def _inference(run: RunFiles) -> dict[str, Any]:
         "step_ms_p95": round(1000 * second["eval_batch_seconds_p95"], 3),
         "compile_seconds": round(max(0.0, first["eval_runtime"] - second["eval_runtime"]), 2),
         "data_wait_share": second["eval_data_wait_share"],
+        "user_seconds": second["eval_user_seconds"],
+        "kernel_seconds": second["eval_kernel_seconds"],
         "peak_memory_bytes": run.results["peak_memory_bytes"],
         "gflops": second["eval_model_gflops_per_second"],
     }

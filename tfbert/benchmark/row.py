@@ -13,10 +13,11 @@ import pathlib
 import sys
 import time
 
+from tfbert.allocator import keep_freed_memory
 from tfbert.benchmark.grid import replicas_of, settle_inference
 from tfbert.cluster import cluster_from_tf_config
 from tfbert.config import Config
-from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.errors import EXPECTED
 from tfbert.output import write_json
 from tfbert.quiet import quieten_libraries, stderr_held_back
 
@@ -30,20 +31,19 @@ def main(argv: list[str]) -> int:
     text = os.environ.get("TF_CONFIG")
     num_workers = cluster_from_tf_config(text).size if text else 1
     quieten_libraries()
-    with stderr_held_back():
-        from tfbert.finetune import finetune
     try:
         config = Config.from_json(config_file.read_text(encoding="utf-8"))
+        if config.runtime.keep_freed_memory:
+            keep_freed_memory()
+        with stderr_held_back():
+            from tfbert.finetune import finetune
         if len(argv) > 2:
             num_replicas = num_workers * replicas_of(config.runtime, _num_gpus(config))
             config = settle_inference(config, int(argv[2]), num_replicas)
         finetune(config)
-    except UsageError as error:
-        return _fail(error, 2)
-    except RunError as error:
-        return _fail(error, 1)
-    except Preempted as error:
-        return _fail(error, 75)
+    except EXPECTED as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.status
     if not text or json.loads(text)["task"]["index"] == 0:
         write_json(result_file, {"peak_flops": measure_peak(config), "num_workers": num_workers})
     return 0
@@ -76,11 +76,6 @@ def _num_gpus(config: Config) -> int:
     import tensorflow as tf
 
     return 0 if config.runtime.device == "cpu" else len(tf.config.get_visible_devices("GPU"))
-
-
-def _fail(error: Exception, status: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

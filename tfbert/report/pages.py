@@ -15,7 +15,7 @@ _LARGEST_MATRIX = 30
 """Classes beyond which a confusion matrix is too large to read."""
 _EVALUATION_SPEEDS = ("eval_runtime", "eval_samples_per_second", "eval_tokens_per_second")
 _EVALUATION_SPEEDS += ("eval_model_gflops_per_second", "eval_batch_seconds_p50", "eval_batch_seconds_p95")
-_EVALUATION_SPEEDS += ("eval_data_wait_share",)
+_EVALUATION_SPEEDS += ("eval_data_wait_share", "eval_user_seconds", "eval_kernel_seconds")
 
 
 def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> pathlib.Path:

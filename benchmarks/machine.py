@@ -1,0 +1,44 @@
+"""What every benchmark says beside its figures: the machine, and a process's CPU time, the kernel's part apart."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from tfbert.report.facts import processor  # noqa: E402
+
+_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+_HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def machine() -> dict[str, str]:
+    """The CPU, its vector instructions, cores, kernel, C library and large pages; as far as the system tells."""
+    try:
+        known = set(pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+        huge_pages = _HUGE_PAGES.read_text(encoding="utf-8").strip()
+    except OSError:  # Not Linux.
+        known, huge_pages = set(), "unknown"
+    return {
+        "cpu": processor(),
+        "instructions": " ".join(flag for flag in _FLAGS if flag in known),
+        "cores": str(os.cpu_count()),
+        "kernel": platform.release(),
+        "libc": " ".join(platform.libc_ver()),
+        "huge_pages": huge_pages,
+    }
+
+
+def wait(process: subprocess.Popen) -> dict[str, float]:
+    """Waits for a process to end, sets its `returncode`, and gives its CPU seconds and peak memory in MB."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return {
+        "user_seconds": round(used.ru_utime, 1),
+        "kernel_seconds": round(used.ru_stime, 1),
+        "peak_mb": round(used.ru_maxrss / 1024),
+    }
