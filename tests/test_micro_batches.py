@@ -126,6 +126,18 @@ def test_no_room_for_one_example_is_an_error(monkeypatch):
         find_accumulation(model, *arguments, pad_id=0, log=print)
 
 
+def test_more_micro_batches_than_examples_are_not_tried(monkeypatch):
+    """A batch far above the data would be split until each example of it, there or not, is one of its own."""
+    model, (strategy, consensus, config, examples, batches_of) = setting()
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, global_batch_size=1000))
+    lines = []
+    limit_memory(monkeypatch, 1)
+    with pytest.raises(RunError, match="One example at a time"):
+        find_accumulation(model, strategy, consensus, config, examples, batches_of, pad_id=0, log=lines.append)
+    tried = [int(line.split()[3]) for line in lines]
+    assert tried[0] == len(examples) and tried[-1] == 1 and tried.count(1) == 1
+
+
 def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
     model, arguments = setting()
     limit_memory(monkeypatch, 1, error=ValueError)

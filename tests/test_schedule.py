@@ -13,7 +13,7 @@ import pytest
 
 from tests.test_checkpoint import WORDS
 from tfbert.config import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
-from tfbert.data.plan import exact_widths, plan_epoch
+from tfbert.data.plan import FILL, exact_widths, plan_epoch
 from tfbert.schedule import plan_run, training_batches
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -102,6 +102,21 @@ def test_the_description_says_which_widths_and_what_they_cost():
     assert batches.description.endswith(f"({share} without that limit)")
     _, padded = batches_of(config_of("padded"), lengths)
     assert padded.description == f"padded to 128: {lengths.mean() / 128:.1%} real tokens"
+
+
+@pytest.mark.parametrize("batching", ["length_grouped", "padded", "packed"])
+@pytest.mark.parametrize("replicas, accumulation, rows", [(1, 1, 121), (2, 1, 122), (2, 4, 128), (1, 1000, 1000)])
+def test_rows_that_only_fill_are_bounded_by_the_split(batching, replicas, accumulation, rows):
+    """A batch of 100,000 over 121 examples took memory for 100,000."""
+    lengths = lengths_like_sst2(121)
+    config = config_of(batching, batch=100_000, accumulation=accumulation)
+    schedule, batches = batches_of(config, lengths, replicas=replicas)
+    assert (schedule.total_steps, batches.rows) == (2, rows)
+    for plan in batches.plans():
+        assert plan.rows.shape == (1, rows)
+        assert sorted(plan.rows[plan.rows != FILL]) == list(range(121))
+        if batching == "packed":
+            assert plan.shape.num_examples * plan.shape.num_parts == rows
 
 
 @pytest.mark.parametrize("batching, xla", [("length_grouped", False), ("length_grouped", True), ("padded", False)])

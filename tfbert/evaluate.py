@@ -13,7 +13,7 @@ import tf_keras as keras
 
 from tfbert.data.autotune import device_iterators_without_autotune, without_autotune
 from tfbert.data.pipeline import EncodedExamples
-from tfbert.data.plan import FILL, BatchPlan, exact_widths, plan_in_order_of_length
+from tfbert.data.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
 from tfbert.data.tokenizer import TokenIds
 from tfbert.data_clock import timed_next
 from tfbert.metrics import compute_metrics
@@ -85,7 +85,9 @@ class Predictor:
         def hand_over() -> None:
             for tokens in chunks:
                 plan = plan_in_order_of_length(
-                    tokens.lengths, global_batch_size=self._rows, allowed_widths=exact_widths(tokens.lengths)
+                    tokens.lengths,
+                    global_batch_size=batch_rows(self._rows, len(tokens.lengths), self._strategy.num_replicas_in_sync),
+                    allowed_widths=exact_widths(tokens.lengths),
                 )
                 plans.append(plan)
                 work.put((tokens, plan))

@@ -60,7 +60,10 @@ def find_accumulation(
         if not consensus.any(not _fits(model, strategy, examples, batches, pad_id)):
             return steps
         gc.collect()  # What was computed hangs on the error's frames until now.
-        log(f"a micro-batch of {share // steps} does not fit into memory")
+        micro = batches.rows // (replicas * steps)
+        log(f"a micro-batch of {micro} does not fit into memory")
+        if micro == 1:  # Where the data holds less than a global batch, further ones would only add empty rows.
+            break
     raise RunError(
         f"One example at a time must fit into memory. Received: global_batch_size={size} on {replicas} replicas, and "
         "not even micro-batches of 1 fit. Lower --max_seq_length, or add --gradient_checkpointing or --mixed_precision."

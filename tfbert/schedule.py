@@ -9,7 +9,16 @@ import numpy as np
 
 from tfbert.config import Config
 from tfbert.data.packing import PackedPlan, PackedShape, choose_packed_shape, plan_packed_epoch
-from tfbert.data.plan import FILL, BatchPlan, exact_widths, few_widths, micro_batch_size, plan_epoch, steps_per_epoch
+from tfbert.data.plan import (
+    FILL,
+    BatchPlan,
+    batch_rows,
+    exact_widths,
+    few_widths,
+    micro_batch_size,
+    plan_epoch,
+    steps_per_epoch,
+)
 from tfbert.errors import UsageError
 from tfbert.flops import Work
 from tfbert.step_clock import PlannedStep
@@ -74,12 +83,14 @@ class TrainingBatches:
     Attributes:
         plans: Gives the plans of all epochs anew, from the first update that is still to be made.
         shape: The shape of packed plans; None for plans that are not packed.
+        rows: Examples of a global batch, and places that only fill it; fewer than asked for where the data holds fewer.
         largest: A plan of one batch of the largest shape that the run computes.
         description: What they are, for the log.
     """
 
     plans: Callable[[], Iterator[BatchPlan | PackedPlan]]
     shape: PackedShape | None
+    rows: int
     largest: BatchPlan | PackedPlan
     description: str
 
@@ -99,8 +110,10 @@ def training_batches(config: Config, lengths: np.ndarray, schedule: Schedule, *,
     """
     accumulation = config.training.gradient_accumulation_steps
     micro_batch_size(config.training.global_batch_size, num_replicas, accumulation)
+    parts = num_replicas * accumulation
+    rows = batch_rows(config.training.global_batch_size, len(lengths), parts)
     settle = _packed if config.data.batching == "packed" else _one_a_row
-    plan, shape, description = settle(config, lengths, schedule, num_replicas * accumulation)
+    plan, shape, description = settle(config, lengths, schedule, rows, parts)
 
     def plans() -> Iterator[BatchPlan | PackedPlan]:
         step = schedule.first_step
@@ -113,7 +126,7 @@ def training_batches(config: Config, lengths: np.ndarray, schedule: Schedule, *,
     first = plan(0)
     widest = 0 if shape else int(first.widths.argmax())
     return TrainingBatches(
-        plans=plans, shape=shape, largest=first.part(slice(widest, widest + 1)), description=description
+        plans=plans, shape=shape, rows=rows, largest=first.part(slice(widest, widest + 1)), description=description
     )
 
 
@@ -138,8 +151,7 @@ def planned_steps(plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray) 
 _Settled = tuple[Callable[[int], BatchPlan | PackedPlan], PackedShape | None, str]
 
 
-def _one_a_row(config: Config, lengths: np.ndarray, schedule: Schedule, num_micro_batches: int) -> _Settled:
-    size = config.training.global_batch_size
+def _one_a_row(config: Config, lengths: np.ndarray, schedule: Schedule, size: int, num_parts: int) -> _Settled:
     is_grouped = config.data.batching == "length_grouped"
 
     def plan(epoch: int, widths: np.ndarray) -> BatchPlan:
@@ -172,14 +184,14 @@ def _one_a_row(config: Config, lengths: np.ndarray, schedule: Schedule, num_micr
     return lambda epoch: plan(epoch, widths), None, description
 
 
-def _packed(config: Config, lengths: np.ndarray, schedule: Schedule, num_micro_batches: int) -> _Settled:
-    size, seed = config.training.global_batch_size, config.runtime.seed
+def _packed(config: Config, lengths: np.ndarray, schedule: Schedule, size: int, num_parts: int) -> _Settled:
+    seed = config.runtime.seed
     shape = choose_packed_shape(
         lengths,
         global_batch_size=size,
         seed=seed,
         epochs=range(-(-schedule.total_steps // schedule.steps_per_epoch)),
-        num_parts=num_micro_batches,
+        num_parts=num_parts,
         max_width=config.data.max_seq_length,
     )
     share = lengths.sum() / (schedule.steps_per_epoch * shape.num_tokens)

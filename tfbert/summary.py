@@ -46,7 +46,8 @@ def banner(run: Run, policy: str, devices: str) -> list[str]:
         f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}; {cut:,} texts fill all "
         f"{config.data.max_seq_length} and may be cut",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
-        f"{steps} micro-batch{'es' * (steps > 1)} x {micro}",
+        f"{steps} micro-batch{'es' * (steps > 1)} x {micro}"
+        f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
         f"batches    {run.batches.description}",
         f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
         f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",

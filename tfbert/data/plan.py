@@ -62,6 +62,17 @@ def micro_batch_size(global_batch_size: int, num_replicas: int, gradient_accumul
     )
 
 
+def batch_rows(global_batch_size: int, num_examples: int, num_parts: int) -> int:
+    """Rows of each global batch: no more than a batch of all examples needs that splits evenly.
+
+    Args:
+        global_batch_size: A multiple of `num_parts`.
+        num_examples: Of the data set.
+        num_parts: Replicas x micro-batches.
+    """
+    return min(global_batch_size, -(-num_examples // num_parts) * num_parts)
+
+
 def plan_epoch(
     lengths: np.ndarray,
     *,
