@@ -229,10 +229,15 @@ def test_smoothing_is_a_running_mean():
 def test_the_command_compares(tmp_path, capsys):
     make_run(tmp_path / "one")
     make_run(tmp_path / "two", speed=150.0)
-    assert main([str(tmp_path / "one"), str(tmp_path / "two"), f"--output_dir={tmp_path}"]) == 0
+    both, new = [str(tmp_path / "one"), str(tmp_path / "two")], tmp_path / "new" / "deep"
+    assert main([*both, str(tmp_path / "none"), f"--output_dir={new}"]) == 2
+    assert not new.parent.exists()
+    assert main([*both, f"--output_dir={new}"]) == 0
     out = capsys.readouterr().out
-    assert (tmp_path / "comparison.md").read_text() in out
-    assert "<svg" in (tmp_path / "comparison.html").read_text()
+    assert (new / "comparison.md").read_text() in out
+    assert "<svg" in (new / "comparison.html").read_text()
+    assert main([*both, f"--output_dir={new / 'comparison.md'}"]) == 2
+    assert re.fullmatch("[^\n]*output_dir must be a directory[^\n]*, a file. Pass another.\n", capsys.readouterr().err)
     assert main([str(tmp_path / "one")]) == 0
     assert (tmp_path / "one" / "report.html").exists()
     assert not (tmp_path / "two" / "report.html").exists()

@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from tfbert.errors import RunError, UsageError
+from tfbert.output import check_writable, make
 from tfbert.report.compare import comparison_markdown, write_comparison
 from tfbert.report.pages import write_report
 from tfbert.report.run_files import read_run
@@ -20,14 +21,19 @@ def main(argv: list[str] | None = None) -> int:
         "prints a table, and writes comparison.html and comparison.md.",
     )
     parser.add_argument("run_dir", nargs="+", help="output directory of a finished run")
-    parser.add_argument("--output_dir", help="where the comparison goes (default: the current directory)")
+    parser.add_argument(
+        "--output_dir", help="where the comparison goes, made if need be (default: the current directory)"
+    )
     options = parser.parse_args(argv)
     problems, runs = [], []
     if options.output_dir is not None and len(options.run_dir) == 1:
         problems.append("output_dir is for a comparison. Received: one RUN_DIR. Pass more, or drop --output_dir.")
     directory = pathlib.Path(options.output_dir or ".")
-    if not directory.is_dir():
-        problems.append(f"output_dir must be a directory. Received: output_dir={str(directory)!r}. Make it first.")
+    try:
+        if len(options.run_dir) > 1:
+            check_writable(directory)
+    except UsageError as error:
+        problems.append(str(error))
     for path in options.run_dir:
         try:
             runs.append(read_run(path))
@@ -39,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         if len(runs) == 1:
             print(write_report(options.run_dir[0]))
         else:
+            make(directory)
             print(comparison_markdown(runs))
             print(*write_comparison(runs, directory), sep="\n")
     except RunError as error:
