@@ -83,6 +83,8 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("training", {"class_weights": (1.0, 0.0)}, "class_weights"),
         ("training", {"class_weights": (1.0, math.inf)}, "class_weights"),
         ("training", {"metric_for_best_model": "bleu"}, "metric_for_best_model"),
+        ("training", {"metric_for_best_model": "eval_bleu"}, "metric_for_best_model"),
+        ("training", {"metric_for_best_model": "eval_"}, "metric_for_best_model"),
         ("runtime", {"num_replicas": -1}, "num_replicas"),
         ("runtime", {"num_replicas": 2}, "num_replicas"),
         ("runtime", {"strategy": "tpu"}, "strategy"),
@@ -155,6 +157,14 @@ def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_
     assert config.training.num_train_epochs == 3.0
     assert config.data.dataset == "demo"
     assert config.resolved() == config
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "loss", "pearson"])
+def test_a_metric_may_be_named_as_the_log_names_it(name):
+    """And as Hugging Face's Trainer does."""
+    config = Config(training=TrainingConfig(metric_for_best_model=f"eval_{name}"))
+    assert config.resolved().training.metric_for_best_model == name
+    assert config.resolved() == Config(training=TrainingConfig(metric_for_best_model=name)).resolved()
 
 
 def test_resolved_names_no_data_set_beside_files(tmp_path):

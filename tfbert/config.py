@@ -187,8 +187,9 @@ class TrainingConfig:
     early_stopping_patience: int = 0
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = ""
-    """The evaluation metric that decides which weights are kept. Empty: accuracy, or pearson for regression; GLUE's
-    own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
+    """The evaluation metric that decides which weights are kept, with or without `eval_`; of several validation sets,
+    that of the first. Empty: accuracy, or pearson for regression; GLUE's own for glue/cola (matthews_correlation),
+    glue/mrpc and glue/qqp (f1)."""
 
     @property
     def is_auto(self) -> bool:
@@ -227,7 +228,7 @@ class TrainingConfig:
         if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
             out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
         known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS)
-        if self.metric_for_best_model and self.metric_for_best_model not in known:
+        if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in known:
             out.append(one_of("metric_for_best_model", self.metric_for_best_model, known))
         return out
 
@@ -357,9 +358,11 @@ class Config:
             raise UsageError("\n".join(problems))
 
     def resolved(self) -> Config:
-        """The same training run with every default that depends on another option written out."""
+        """The same training run with every default that depends on another option written out, and one name for each
+        metric."""
         training = dataclasses.replace(
             self.training,
+            metric_for_best_model=self.training.metric_for_best_model.removeprefix("eval_"),
             num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else 3.0),
             learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
         )
