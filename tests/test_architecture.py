@@ -18,6 +18,7 @@ FLOORS = [
     {"errors"},
     {"validation"},
     {"benchmark_config"},
+    {"data_config"},
     {"mode_config"},
     {"config"},
     {
@@ -98,7 +99,7 @@ def test_imports_point_down(path):
     for other in own_imports(path):
         below = floor_of(other[0])
         if parts[0] == "data" and len(parts) == 2:
-            assert other[0] in ("data", "config", "errors"), f"{path} imports {other}"
+            assert other[0] in ("data", "data_config", "config", "errors"), f"{path} imports {other}"
         elif level is not None and below is not None:
             assert below <= level, f"{path} imports {'.'.join(other)}, which stands above it"
 
@@ -119,7 +120,7 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
-@pytest.mark.parametrize("name", ["config", "mode_config", "benchmark_config", "validation", "errors"])
+@pytest.mark.parametrize("name", ["config", "mode_config", "data_config", "benchmark_config", "validation", "errors"])
 def test_config_needs_the_standard_library_only(name):
     others = {module.split(".")[0] for module, _ in imports(f"tfbert/{name}.py")} - STANDARD
     assert others <= {"tfbert"}
@@ -127,6 +128,7 @@ def test_config_needs_the_standard_library_only(name):
         ("errors",),
         ("validation",),
         ("mode_config",),
+        ("data_config",),
         ("benchmark_config",),
     }
 

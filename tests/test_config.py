@@ -97,7 +97,7 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("output", {"eval_steps": -1}, "eval_steps"),
         ("output", {"logging_steps": 0}, "logging_steps"),
         ("runtime", {"per_device_eval_batch_size": 0}, "per_device_eval_batch_size"),
-        ("predict", {"skip_bad_rows": True}, "skip_bad_rows"),
+        ("predict", {"id_column": "key"}, "id_column"),
         ("export", {"export_float16": True}, "export_float16"),
         ("hub", {"hub_model_id": "me/mine"}, "push_to_hub"),
         ("hub", {"hub_private_repo": True}, "push_to_hub"),
@@ -335,6 +335,52 @@ def test_what_each_mode_needs(mode, parts, match):
 def test_a_glue_data_set_takes_no_option_of_input_files():
     data = DataConfig(dataset="glue/rte")
     assert in_mode("predict", data=data, predict=PredictConfig()).data == data
-    for name, value in (("input_format", "csv"), ("id_column", "key"), ("glue_task", "rte"), ("skip_bad_rows", True)):
+    for name, value in (("id_column", "key"), ("glue_task", "rte")):
         with pytest.raises(UsageError, match=f"{name} belongs to input_file"):
             in_mode("predict", data=data, predict=PredictConfig(**{name: value}))
+
+
+@pytest.mark.parametrize("name, value", [("input_format", "csv"), ("delimiter", ";"), ("skip_bad_rows", True)])
+@pytest.mark.parametrize("mode", ["train", "evaluate", "predict", "export", "benchmark"])
+def test_options_of_files_in_every_mode(mode, name, value, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.touch()
+    parts = {"model": SAVED, "output": OutputConfig(output_dir="x" if mode == "export" else "")}
+    if mode == "export":
+        parts["export"] = ExportConfig(export_float16=True)
+    predict = PredictConfig(input_file=str(path)) if mode == "predict" else PredictConfig()
+    names = {"train": ["train_file"], "benchmark": ["train_file"], "predict": []}.get(mode, ["validation_file"])
+    files = {file: str(path) for file in names} | {name: value}
+    assert getattr(Config(mode=mode, data=DataConfig(**files), predict=predict, **parts).data, name) == value
+    with pytest.raises(UsageError, match=f"^{name} concerns files. Received: .*Drop --{name}.$"):
+        Config(mode=mode, data=DataConfig(dataset="glue/rte", **{name: value}), **parts)
+
+
+@pytest.mark.parametrize(
+    "given, character", [("", ""), (";", ";"), ("tab", "\t"), ("\\t", "\t"), ("\t", "\t"), ("\u00a6", "\u00a6")]
+)
+def test_delimiters(given, character):
+    assert DataConfig(delimiter=given).separator == character and not DataConfig(delimiter=given).problems()
+
+
+@pytest.mark.parametrize("given", [";;", "semicolon", '"', "\n", "\r"])
+def test_what_is_no_delimiter(given):
+    (problem,) = DataConfig(delimiter=given).problems()
+    assert f"Received: delimiter={given!r}. Pass for example --delimiter=';'" in problem
+
+
+def test_standard_input_can_be_evaluated():
+    data = DataConfig(test_file="-", input_format="tsv")
+    assert in_mode("evaluate", data=data).data.source == "standard_input"
+    assert DataConfig(test_file="a-b.tsv").source == "a-b.tsv"
+    two = RuntimeConfig(strategy="multi_worker")
+    for mode, parts, match in (
+        ("evaluate", {"data": DataConfig(test_file="-")}, "Pass --input_format=tsv, csv or jsonl"),
+        ("evaluate", {"data": DataConfig(test_file="-", input_format="text")}, "Plain text has no labels"),
+        ("evaluate", {"data": data, "runtime": two}, "only one has standard input. Received: test_file='-'"),
+        ("evaluate", {"data": DataConfig(validation_file="-")}, "validation_file must be a file"),
+        ("train", {"data": dataclasses.replace(data, train_file=__file__)}, "test_file='-' with mode=train"),
+    ):
+        with pytest.raises(UsageError, match=match) as caught:
+            Config(mode=mode, model=SAVED, **parts)
+        assert "\n" not in str(caught.value)

@@ -1,8 +1,10 @@
 """`--mode=evaluate`: a saved model's metrics against scikit-learn and training, and what cannot be evaluated."""
 
 import dataclasses
+import io
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +28,7 @@ def evaluate_on(runs, model, *, runtime=None, output_dir="", **data):
         Config(
             mode="evaluate",
             model=ModelConfig(model_name_or_path=str(runs / model)),
-            data=DataConfig(**{n: str(runs / v) if n.endswith("_file") else v for n, v in data.items()}),
+            data=DataConfig(**{n: str(runs / v) if n.endswith("_file") and v != "-" else v for n, v in data.items()}),
             runtime=runtime or RuntimeConfig(),
             output=OutputConfig(output_dir=output_dir or str(runs / "evaluations" / uuid.uuid4().hex)),
         )
@@ -67,6 +69,18 @@ def test_an_evaluation_is_that_of_training_and_the_same_on_two_replicas(runs):
     for name in ("accuracy", "f1", "matthews_correlation", "loss"):
         assert one[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
         assert two[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
+
+
+def test_standard_input_is_evaluated_as_a_file_is(runs, monkeypatch, caplog):
+    content = (runs / "dev.tsv").read_text() + "a row\twith\ttoo many\n"
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(content.replace("\t", ";").encode())))
+    options = {"input_format": "csv", "delimiter": ";", "skip_bad_rows": True}
+    with caplog.at_level("INFO", "tfbert"):
+        found = evaluate_on(runs, "single", test_file="-", **options)
+    expected = evaluate_on(runs, "single", test_file="dev.tsv")
+    is_time = re.compile("runtime|per_second").search
+    assert {n: v for n, v in found.items() if not is_time(n)} == {n: v for n, v in expected.items() if not is_time(n)}
+    assert caplog.text.count("standard input: 1 of 22 rows skipped; the first: Every row must have 2 columns") == 1
 
 
 @pytest.mark.slow

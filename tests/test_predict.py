@@ -1,6 +1,7 @@
 """`--mode=predict`: labels as transformers gives them, every format in and out, bad rows, GLUE's files."""
 
 import csv
+import dataclasses
 import datetime
 import decimal
 import gzip
@@ -30,11 +31,12 @@ TEXTS = ["good film", "the plot was bad and very slow " * 3, "", "dull", "a brig
 
 def run(runs, model="single", *, runtime=None, data=None, output=None, **options):
     options = {n: str(v) for n, v in options.items()} | {n: v for n, v in options.items() if isinstance(v, bool)}
+    reading = {n: options.pop(n) for n in ("input_format", "delimiter", "skip_bad_rows") if n in options}
     return predict(
         Config(
             mode="predict",
             model=ModelConfig(model_name_or_path=str(runs / model)),
-            data=data or DataConfig(),
+            data=dataclasses.replace(data or DataConfig(), **reading),
             runtime=runtime or RuntimeConfig(),
             output=output or OutputConfig(),
             predict=PredictConfig(**options),

@@ -83,10 +83,11 @@ def labelled_sets(config: DataConfig, model: FineTuned, say: Callable) -> dict[s
     Raises:
         UsageError: for data that cannot be read, or is not of the kind the model was trained on.
     """
-    raw = load_labelled(config)
+    raw = load_labelled(config, model.label_names)
     notes = list(raw.notes)
     sets = {}
     for name, table in (raw.validation | ({"test": raw.test} if raw.test else {})).items():
+        notes += table.notes
         model.check_texts(table.text_columns, table.name)
         if model.task == "classification":
             table = _with_model_labels(table, raw.label_names, model, notes)

@@ -10,17 +10,14 @@ import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfbert.benchmark_config import AXES, BenchmarkConfig
+from tfbert.data_config import STANDARD_STREAM
 
 if TYPE_CHECKING:
     from tfbert.config import Config
 
 Mode = Literal["train", "evaluate", "predict", "export", "benchmark"]
-InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet"]
 OutputFormat = Literal["auto", "tsv", "jsonl"]
 GlueTask = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
-
-STANDARD_STREAM = "-"
-"""Standard input as `input_file`, standard output as `output_file`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,8 +27,6 @@ class PredictConfig:
     input_file: str = ""
     """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (a text a line), all but .parquet also .gz. `-`: standard
     input."""
-    input_format: InputFormat = "auto"
-    """Of `input_file`, whatever its name. `auto`: by its ending; `text`, a text a line, for standard input."""
     output_file: str = "-"
     """Predictions, in the order of the input: .tsv or .jsonl, also .gz; must not exist. `-`: standard output."""
     output_format: OutputFormat = "auto"
@@ -39,8 +34,6 @@ class PredictConfig:
     id_column: str = ""
     """The column that names each row in the output. Empty: a column called id, idx, index or guid, else the row's
     number from 0."""
-    skip_bad_rows: bool = False
-    """Report rows that cannot be read, leave them out and count them, rather than stop at the first one."""
     glue_task: GlueTask = ""
     """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
 
@@ -86,8 +79,9 @@ class HubConfig:
 
 
 _MODEL = {"model_name_or_path", "vocab_file", "max_seq_length"}
-_EVALUATION_DATA = {"dataset", "data_dir", "validation_file", "text_column", "label_column", "header"}
-_EVALUATION_DATA |= {"max_eval_examples"}
+_OF_FILES = ("input_format", "delimiter", "skip_bad_rows")
+_TEXTS = {"dataset", "data_dir", "text_column", "header", *_OF_FILES}
+_EVALUATION_DATA = _TEXTS | {"validation_file", "label_column", "max_eval_examples"}
 _DEVICES = {"strategy", "device", "num_replicas", "cluster_timeout_seconds", "per_device_eval_batch_size"}
 _DEVICES |= {"mixed_precision", "mixed_precision_dtype", "deterministic", "keep_freed_memory"}
 _PREDICT = {field.name for field in dataclasses.fields(PredictConfig)}
@@ -106,7 +100,7 @@ _BENCHMARK |= {"max_compiled_shapes", "gradient_checkpointing"}
 
 HONOURED: dict[str, set[str]] = {
     "evaluate": _MODEL | _EVALUATION_DATA | {"test_file"} | _DEVICES | _OUTPUT,
-    "predict": _MODEL | {"dataset", "data_dir", "text_column", "header"} | _DEVICES | _PREDICT | {"output_dir"},
+    "predict": _MODEL | _TEXTS | _DEVICES | _PREDICT | {"output_dir"},
     "export": _MODEL
     | _EVALUATION_DATA
     | _OUTPUT
@@ -121,7 +115,7 @@ def mode_problems(config: Config) -> list[str]:
     """Options that do not fit the mode, a line each: those without an effect in it, and what it needs."""
     out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
-    return out + rules[config.mode](config)
+    return out + _files(config) + rules[config.mode](config)
 
 
 def _parts(config: Config) -> list[Any]:
@@ -141,8 +135,34 @@ def _without_effect(part: Any, mode: str) -> list[str]:
     ]
 
 
+def _files(config: Config) -> list[str]:
+    """What concerns the reading of files, in any mode."""
+    data, out = config.data, []
+    if not data.uses_files and not config.predict.input_file:
+        defaults = {field.name: field.default for field in dataclasses.fields(data)}
+        out += [
+            f"{name} concerns files. Received: {name}={getattr(data, name)!r} without any. Drop --{name}."
+            for name in _OF_FILES
+            if getattr(data, name) != defaults[name]
+        ]
+    elif data.input_format == "text" and config.mode != "predict":
+        out.append("Plain text has no labels. Received: input_format='text'. Pass another, or --mode=predict.")
+    for name, file in (("input_file", config.predict.input_file), ("test_file", data.test_file)):
+        if file == STANDARD_STREAM and config.runtime.strategy == "multi_worker":
+            out.append(
+                "Every worker reads the input, and only one has standard input. "
+                f"Received: {name}='-' with strategy='multi_worker'. Pass a file that all workers see."
+            )
+    return out
+
+
 def _train(config: Config) -> list[str]:
     out = []
+    if config.data.test_file == STANDARD_STREAM:
+        out.append(
+            "Standard input can be evaluated, or predicted. "
+            f"Received: test_file='-' with mode={config.mode}. Pass a file, or --mode=evaluate later."
+        )
     if config.data.uses_files and not config.data.train_file:
         out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
     if config.data.uses_files and not config.data.validation_file:
@@ -169,6 +189,11 @@ def _evaluate(config: Config) -> list[str]:
             "Evaluation needs labelled examples. Received: dataset='', validation_file=''. "
             "Pass --dataset=NAME, --validation_file or --test_file."
         )
+    if config.data.test_file == STANDARD_STREAM and config.data.input_format == "auto":
+        out.append(
+            "Standard input has no name that tells its format. "
+            "Received: test_file='-' with input_format='auto'. Pass --input_format=tsv, csv or jsonl."
+        )
     return out + _saved_model(config) + _indexes(config, ("text_column", "label_column"))
 
 
@@ -186,12 +211,11 @@ def _predict(config: Config) -> list[str]:
             f"Received: dataset={config.data.dataset!r}. Pass --dataset=glue/NAME, or a file with --input_file."
         )
     if config.data.dataset:
-        idle = {n for n in ("input_format", "id_column", "glue_task", "skip_bad_rows") if getattr(predict, n)}
-        idle -= {"input_format"} if predict.input_format == "auto" else set()
         out += [
             f"{name} belongs to input_file. Received: {name}={getattr(predict, name)!r} with "
             f"dataset={config.data.dataset!r}. Drop --{name}."
-            for name in sorted(idle)
+            for name in ("glue_task", "id_column")
+            if getattr(predict, name)
         ]
     is_glue = bool(predict.glue_task or config.data.dataset)
     if is_glue and (predict.output_file != STANDARD_STREAM or predict.output_format != "auto"):
@@ -204,11 +228,6 @@ def _predict(config: Config) -> list[str]:
         out.append(
             "Predictions go to output_file; output_dir is for GLUE's submission files. "
             f"Received: output_dir={config.output.output_dir!r}. Pass --output_file."
-        )
-    if predict.input_file == STANDARD_STREAM and config.runtime.strategy == "multi_worker":
-        out.append(
-            "Every worker reads the input, and only one has standard input. "
-            "Received: input_file='-' with strategy='multi_worker'. Pass a file that all workers see."
         )
     return out + _saved_model(config) + _indexes(config, ("text_column",))
 

@@ -20,13 +20,14 @@ import tqdm
 from tfbert import glue, output, runtime
 from tfbert.config import Config
 from tfbert.data.rows import OpenFile, file_format, open_rows
+from tfbert.data.streams import standard_input
 from tfbert.data.tokenizer import TokenIds
+from tfbert.data_config import STANDARD_STREAM
 from tfbert.errors import RunError
 from tfbert.evaluate import Predictor
 from tfbert.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.logs import duration
 from tfbert.metrics import SAVED_MODEL_WAY_OUT
-from tfbert.mode_config import STANDARD_STREAM, PredictConfig
 from tfbert.prediction_files import GlueFile, PredictionFile, open_predictions, output_format
 from tfbert.prediction_texts import BadRows, Texts, find_text_columns, read_texts
 from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
@@ -88,7 +89,7 @@ def predict(config: Config) -> dict[str, float]:
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
     progress = Progress(is_shown=chief)
-    bad_rows = BadRows(config.predict.skip_bad_rows, say)
+    bad_rows = BadRows(config.data.skip_bad_rows, say)
     try:
         with peer_failures_as_run_errors():
             for source, writer in zip(sources, writers, strict=True):
@@ -132,7 +133,8 @@ def open_sources(config: Config) -> list[Source]:
         files = open_tests(config.data.dataset, config.data.data_dir, config.data.text_column)
         tasks = [glue.task_of_split(config.data.dataset, split) for split in files]
     else:
-        files = {"": open_rows(*_input(asked), header=config.data.header)}
+        source = _input(asked.input_file, config.data.input_format)
+        files = {"": open_rows(*source, header=config.data.header, delimiter=config.data.separator)}
         tasks = [asked.glue_task]
     sources = []
     for file, task in zip(files.values(), tasks, strict=True):
@@ -269,9 +271,9 @@ def _check_finite(ids: Sequence[Any], logits: np.ndarray, name: str) -> None:
         )
 
 
-def _input(asked: PredictConfig) -> tuple[Any, str]:
+def _input(name: str, format: str) -> tuple[Any, str]:
     """The file or stream to read, and its format."""
-    if asked.input_file == STANDARD_STREAM:
-        return sys.stdin.buffer, "text" if asked.input_format == "auto" else asked.input_format
-    path = pathlib.Path(asked.input_file)
-    return path, file_format(path, allow_text=True) if asked.input_format == "auto" else asked.input_format
+    if name == STANDARD_STREAM:
+        return standard_input("input_file"), "text" if format == "auto" else format
+    path = pathlib.Path(name)
+    return path, file_format(path, allow_text=True) if format == "auto" else format

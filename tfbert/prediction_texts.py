@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tfbert.data.columns import find_columns
-from tfbert.data.files import NO_HEADER_HINT, check_text
+from tfbert.data.files import check_text
 from tfbert.data.rows import OpenFile, not_utf8
 from tfbert.errors import UsageError
 
@@ -93,7 +93,7 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
         others,
         text_column=text_column,
         find_label=False,  # Nor is it an error that several look like one: predict has no --label_column.
-        hint=NO_HEADER_HINT if file.is_delimited else "",
+        hint=file.hint,
     )
     usual = [column for column in others if column.strip().lower() in _ID_NAMES and column not in texts]
     return texts, id_column or (usual[0] if len(usual) == 1 else "")

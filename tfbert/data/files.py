@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Container, Sequence
+from typing import Any, BinaryIO
 
 from tfbert.data.columns import find_columns
+from tfbert.data.labels import label_text
 from tfbert.data.rows import file_format, not_utf8, not_utf8_error, open_rows
 from tfbert.errors import UsageError
-
-NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,18 +25,20 @@ class RawTable:
         text_columns: One name, or two for pairs.
         text: The texts, or the first of each pair.
         text_pair: The second of each pair; None for single texts.
-        labels: As text (`1`, `true`, `entailment`), one a row, None where a row has none; None without a label column.
+        labels: As text (`1`, `true`, `entailment`), one a row; None without a label column.
         lines: Each row's position from 1: the line it starts on, or its number.
         unit: What `lines` counts: `line` or `row`.
+        notes: What the user should know, one line each.
     """
 
     name: str
     text_columns: tuple[str, ...]
     text: list[str]
     text_pair: list[str] | None
-    labels: list[str | None] | None
+    labels: list[str] | None
     lines: Sequence[int]
     unit: str = "line"
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.text)
@@ -70,63 +70,80 @@ class RawData:
 
 
 def read_file(
-    path: str | pathlib.Path,
+    source: str | pathlib.Path | BinaryIO,
     *,
+    format: str = "auto",
     text_column: Sequence[str] = (),
     label_column: str = "",
     header: bool = True,
+    delimiter: str = "",
     require_label: bool = True,
+    skip_bad_rows: bool = False,
+    class_words: Container[str] = (),
 ) -> RawTable:
     """Reads a file of examples.
 
     TSV fields are separated by tabs, and quotes in them are plain characters, as in GLUE. CSV follows RFC 4180. JSON
     has one object a line. Blank lines are skipped, but in a .tsv of one column they are empty texts; blanks around
-    labels are dropped.
+    labels are dropped. A label that is empty, or that pandas reads as missing, is none in every format.
 
     Args:
-        path: Names the format by its ending: .tsv, .csv, .jsonl, .json or .parquet, all but the last also with .gz.
+        source: A path, or an open binary stream such as standard input.
+        format: As `rows.file_format` names it. `auto`: by the ending: .tsv, .csv, .jsonl, .json or .parquet, all but
+            the last also with .gz.
         text_column: One column, or two for pairs; empty: found by name. Without a header, indexes from 0.
         label_column: Likewise.
         header: Whether a .tsv or .csv file starts with its columns' names.
-        require_label: Whether every row must have a label. If not, a file without a label column is fine.
+        delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
+        require_label: Whether a file without a label column is an error.
+        skip_bad_rows: Leave out rows that cannot be used, rather than stop at the first; a note counts them.
+        class_words: Labels that read like missing ones and are classes all the same.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad row.
     """
-    path = pathlib.Path(path)
-    file = open_rows(path, file_format(path), header=header)
+    source = pathlib.Path(source) if isinstance(source, str) else source
+    file = open_rows(source, file_format(source) if format == "auto" else format, header=header, delimiter=delimiter)
     texts, label = find_columns(
-        str(path),
+        file.name,
         file.columns,
         text_column=text_column,
         label_column=label_column,
         require_label=require_label,
-        hint=NO_HEADER_HINT if file.is_delimited else "",
+        hint=file.hint,
     )
     wanted = [*texts, label] if label else list(texts)
     values: list[list] = [[] for _ in wanted]
-    lines = []
+    lines, num_bad, first_bad = [], 0, ""
     for line, row in file.read(wanted):
-        if isinstance(row, UsageError):
-            raise row
-        where = f"{path}, {file.unit} {line}"
-        for column, value, out in zip(wanted, row, values, strict=True):
-            out.append(
-                _label_text(value, column, where, require_label)
-                if column == label
-                else check_text(value, column, where)
-            )
+        where = f"{file.name}, {file.unit} {line}"
+        try:
+            if isinstance(row, UsageError):
+                raise row
+            found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
+            found += [label_text(row[-1], label, where, class_words)] if label else []
+        except UsageError as error:
+            if not skip_bad_rows:
+                raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
+            num_bad += 1
+            first_bad = first_bad or str(error)
+            continue
+        for value, out in zip(found, values, strict=True):
+            out.append(value)
         lines.append(line)
     if not lines:
-        raise UsageError(f"A data file needs at least one example. Received: {str(path)!r} with none. Check the path.")
+        received = f"none that can be used; the first: {first_bad}" if num_bad else "none. Check the path."
+        raise UsageError(f"A data file needs at least one example. Received: {file.name!r} with {received}")
+    skipped = f"{file.name}: {num_bad:,} of {len(lines) + num_bad:,} rows skipped; the first: {first_bad}"
     return RawTable(
-        name=str(path),
+        name=file.name,
         text_columns=texts,
         text=values[0],
         text_pair=values[1] if len(texts) == 2 else None,
         labels=values[-1] if label else None,
         lines=lines,
         unit=file.unit,
+        notes=(skipped,) if num_bad else (),
     )
 
 
@@ -157,21 +174,3 @@ def check_text(value: Any, column: str, where: str, *, strict: bool = True) -> s
                 f"Text must be valid Unicode. Received: half a surrogate pair in {where}. Repair or drop the row."
             ) from None
     return value
-
-
-def _label_text(value: Any, column: str, where: str, is_required: bool) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and math.isnan(value):
-        value = None  # as pandas writes a missing label
-    if value is not None and not isinstance(value, str | int | float):
-        raise UsageError(
-            "A label must be a word, a number, true or false. "
-            f"Received: {column}={value!r:.60} in {where}. Pass another --label_column."
-        )
-    text = "" if value is None else str(value).strip()
-    if byte := not_utf8(text):
-        raise not_utf8_error(byte, where)
-    if not text and is_required:
-        raise UsageError(f"Every row needs a label. Received: none for {column!r} in {where}. Add it or drop the row.")
-    return text or None

@@ -30,6 +30,10 @@ TEXT_SUFFIX = ".txt"
 Row = tuple[int, "list[Any] | UsageError"]
 """A row's line number (or row number, for .parquet) from 1, and its values or why it has none."""
 
+_DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
+"""As a shell takes them; of equally frequent ones, the first is the likely one."""
+_NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
+_GZIP_MAGIC = b"\x1f\x8b"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # As which surrogateescape shows a byte that is not UTF-8.
 _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Of CSV, after a row's first line. War and Peace has fewer.
@@ -45,14 +49,14 @@ class OpenFile:
         columns: The columns' names; without a header, indexes from 0.
         read: Given the wanted columns: an iterator over the rows. Bytes that are not UTF-8 appear as lone surrogates.
         unit: What the rows' numbers count: `line` or `row`.
-        is_delimited: Whether columns could also be given as indexes.
+        hint: What to try where no column is the right one, to end a message: empty, or ", or ...".
     """
 
     name: str
     columns: list[str]
     read: Callable[[Sequence[str]], Iterator[Row]]
     unit: str = "line"
-    is_delimited: bool = False
+    hint: str = ""
 
 
 def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
@@ -77,13 +81,14 @@ def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
     return {".json": "jsonl", TEXT_SUFFIX: "text"}.get(suffix, suffix.removeprefix("."))
 
 
-def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = True) -> OpenFile:
+def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = True, delimiter: str = "") -> OpenFile:
     """Opens a file and finds its columns.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream such as standard input.
         format: As `file_format` returns it.
         header: Whether a .tsv or .csv file starts with its columns' names.
+        delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
 
     Raises:
         UsageError: for a file that cannot be read or holds nothing.
@@ -91,6 +96,8 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
     name = str(source) if isinstance(source, pathlib.Path) else "standard input"
     if not header and format not in ("tsv", "csv"):
         raise UsageError(f"Only .tsv and .csv files can lack a header. Received: {name!r}. Drop --noheader.")
+    if delimiter and format not in ("tsv", "csv"):
+        raise UsageError(f"Only .tsv and .csv files have a delimiter. Received: {name!r}. Drop --delimiter.")
     if format == "parquet":
         if not isinstance(source, pathlib.Path):
             raise UsageError("Parquet is read from a file. Received: standard input. Pass the file's path.")
@@ -102,8 +109,9 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
         )
     if format == "jsonl":
         return _open_json_lines(name, lines)
-    records = _tsv_records(lines, header) if format == "tsv" else _csv_records(name, lines)
-    return _open_delimited(name, records, header)
+    delimiter = delimiter or ("\t" if format == "tsv" else ",")
+    records = _tsv_records(lines, delimiter, header) if format == "tsv" else _csv_records(name, lines, delimiter)
+    return _open_delimited(name, records, header, format)
 
 
 def not_utf8(text: str) -> str | None:
@@ -126,6 +134,8 @@ def _lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, st
     try:
         is_path = isinstance(source, pathlib.Path)
         is_gzip = is_path and source.suffix.lower() == ".gz"
+        if is_gzip:
+            _check_gzip(source)
         opener = gzip.open if is_gzip else pathlib.Path.open
         with opener(source, "rb") if is_path else source as file:
             for number, line in enumerate(file, start=1):
@@ -141,6 +151,17 @@ def _lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, st
         ) from None
 
 
+def _check_gzip(path: pathlib.Path) -> None:
+    """Says of a file that is no gzip data at all what it is; an empty one is left to who reads it."""
+    with path.open("rb") as file:
+        head = file.read(512)
+    if not head or head.startswith(_GZIP_MAGIC):
+        return
+    is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
+    what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
+    raise UsageError(f"A .gz file must hold gzip data. Received: {str(path)!r}, which holds {what}, or compress it.")
+
+
 def _without_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
@@ -149,11 +170,11 @@ def _is_blank(line: str) -> bool:
     return not _without_end(line).strip(" ")
 
 
-def _tsv_records(lines: Iterator[tuple[int, str]], header: bool) -> Iterator[Row]:
+def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool) -> Iterator[Row]:
     leading: list[Row] = []  # Blank lines before it is known how many columns there are.
     is_single = None
     for number, line in lines:
-        record = _without_end(line).split("\t")
+        record = _without_end(line).split(delimiter)
         if is_single is None:
             if _is_blank(line):
                 leading.append((number, record))
@@ -164,7 +185,7 @@ def _tsv_records(lines: Iterator[tuple[int, str]], header: bool) -> Iterator[Row
             yield number, record
 
 
-def _csv_records(name: str, lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
+def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[Row]:
     # The limit is 128 KiB unless raised; a review may be longer.
     csv.field_size_limit(2**31 - 1)
     taken: list[tuple[int, str]] = []  # The lines of the record at hand.
@@ -179,27 +200,27 @@ def _csv_records(name: str, lines: Iterator[tuple[int, str]]) -> Iterator[Row]:
                 raise csv.Error(f"a quoted field of more than {_RECORD_CHARACTERS:,} characters")
             yield line[1]
 
-    reader = csv.reader(feed(), strict=True)
+    reader = csv.reader(feed(), delimiter=delimiter, strict=True)
     while True:
         taken.clear()
         try:
             record: list | UsageError | None = next(reader, None)
         except csv.Error as error:
             record = UsageError(
-                "CSV must follow RFC 4180: a field with commas, quotes or line ends stands in double quotes. "
+                "CSV must follow RFC 4180: a field with delimiters, quotes or line ends stands in double quotes. "
                 f"Received: {error} in the row of {name}, line {taken[0][0]}. Repair the row, or save as .tsv."
             )
             # A stray quote takes along whole rows, up to the next quote or the end: only its own line is bad. No line
             # is read often: the quote of the next row that has one ends the field.
             again.extendleft(reversed(taken[1:]))
-            reader = csv.reader(feed(), strict=True)
+            reader = csv.reader(feed(), delimiter=delimiter, strict=True)
         if record is None:
             return
         if len(taken) > 1 or not _is_blank(taken[0][1]):
             yield taken[0][0], record
 
 
-def _open_delimited(name: str, records: Iterator[Row], header: bool) -> OpenFile:
+def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str) -> OpenFile:
     line, first = next(records, (0, None))
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
@@ -226,7 +247,17 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool) -> OpenFile
             else:
                 yield line, [record[index] for index in indexes]
 
-    return OpenFile(name=name, columns=columns, read=read, is_delimited=True)
+    return OpenFile(name=name, columns=columns, read=read, hint=_hint(first, format))
+
+
+def _hint(record: list[str], format: str) -> str:
+    """What a file may need whose first record this is, where no column is the right one."""
+    # The delimiter in use is not in a record of one column, but where CSV has it in quotes.
+    option, character = max(_DELIMITERS.items(), key=lambda item: record[0].count(item[1]))
+    if len(record) > 1 or character not in record[0]:
+        return _NO_HEADER_HINT
+    plain = " (--input_format=tsv where quotes are plain characters)" * (option == "tab" and format == "csv")
+    return f", or --delimiter={option}{plain} as its only column looks like several{_NO_HEADER_HINT}"
 
 
 def _open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
 
-from tfbert.config import DataConfig
 from tfbert.data.demo import demo_data
 from tfbert.data.files import RawData, RawTable, read_file
+from tfbert.data.labels import MISSING, NAMES_OR_MISSING
+from tfbert.data.streams import standard_input
+from tfbert.data_config import STANDARD_STREAM, DataConfig
 from tfbert.errors import UsageError
 
 MAX_CLASSES = 1000
@@ -95,19 +97,20 @@ def load_data(config: DataConfig) -> TaskData:
     return _assemble(_from_files(config) if config.uses_files else _from_name(config, with_train=True), config)
 
 
-def load_labelled(config: DataConfig) -> RawData:
+def load_labelled(config: DataConfig, label_names: Sequence[str] = ()) -> RawData:
     """Reads what a saved model is evaluated on, and no training data: validation and test examples, as written.
+
+    Args:
+        config: Its `test_file` may be `-`, standard input.
+        label_names: The model's classes, in any case: no label that is one of them counts as missing.
 
     Raises:
         UsageError: for data that is not there, cannot be read, or has no labels.
     """
     if not config.uses_files:
         return _from_name(config, with_train=False)
-
-    def read(path: str) -> RawTable:
-        columns = {"text_column": config.text_column, "label_column": config.label_column, "header": config.header}
-        return read_file(path, **columns)
-
+    known = {name.casefold() for name in label_names}
+    read = _reader(config, class_words={word for word in (*MISSING, "NaN", "nan") if word.casefold() in known})
     test = read(config.test_file) if config.test_file else None
     return RawData(train=None, validation=_read_validation(config, read), test=test)
 
@@ -140,7 +143,7 @@ def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
     return examples.take(np.sort(order[:limit]))
 
 
-def map_labels(raw_labels: Sequence[str | None], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
+def map_labels(raw_labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
     """Class ids of labels as written; `2.0` also counts as `2`.
 
     Args:
@@ -152,12 +155,12 @@ def map_labels(raw_labels: Sequence[str | None], label_names: Sequence[str], whe
         int32 `[n]`.
 
     Raises:
-        UsageError: for a label that is not in `label_names`, or none.
+        UsageError: for a label that is not in `label_names`.
     """
     ids = {name: index for index, name in enumerate(label_names)}
     out = np.empty(len(raw_labels), np.int32)
     for row, label in enumerate(raw_labels):
-        known = ids.get(label, ids.get(_canonical(label or ""))) if label is not None else None
+        known = ids.get(label, ids.get(_canonical(label)))
         if known is None:
             raise UsageError(
                 f"A label must be one of the training data's {len(ids)}: {_shorten(label_names)}. "
@@ -167,7 +170,7 @@ def map_labels(raw_labels: Sequence[str | None], label_names: Sequence[str], whe
     return out
 
 
-def map_scores(raw_labels: Sequence[str | None], where: Callable[[int], str]) -> np.ndarray:
+def map_scores(raw_labels: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
     """Regression targets, float32 `[n]`, of labels as written.
 
     Raises:
@@ -196,16 +199,27 @@ def _from_name(config: DataConfig, *, with_train: bool) -> RawData:
     return read_tfds(config.dataset, config.data_dir, *columns, with_train=with_train)
 
 
-def _from_files(config: DataConfig) -> RawData:
+def _reader(config: DataConfig, class_words: Container[str]) -> Callable[..., RawTable]:
+    """Reads a file of the configuration: its path, and whether it must have labels."""
+
     def read(path: str, require_label: bool = True) -> RawTable:
         return read_file(
-            path,
+            standard_input("test_file") if path == STANDARD_STREAM else path,
+            format=config.input_format,
             text_column=config.text_column,
             label_column=config.label_column,
             header=config.header,
+            delimiter=config.separator,
             require_label=require_label,
+            skip_bad_rows=config.skip_bad_rows,
+            class_words=class_words,
         )
 
+    return read
+
+
+def _from_files(config: DataConfig) -> RawData:
+    read = _reader(config, class_words=NAMES_OR_MISSING if config.task == "classification" else ())
     train = read(config.train_file)
     validation = _read_validation(config, read)
     test = read(config.test_file, require_label=False) if config.test_file else None
@@ -264,6 +278,7 @@ def _assemble(raw: RawData, config: DataConfig) -> TaskData:
         label_names = raw.label_names or _class_names(raw.train, config.task)
         _refuse_single_class(raw.train, label_names)
     for table in (raw.train, *others):
+        notes += table.notes
         empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
         if empty:
             notes.append(f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}")
@@ -321,8 +336,8 @@ def _has_fractions(labels: Sequence[str]) -> bool:
     return all(map(_is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
 
 
-def _is_number(label: str | None) -> bool:
-    return label is not None and _NUMBER.fullmatch(label) is not None
+def _is_number(label: str) -> bool:
+    return _NUMBER.fullmatch(label) is not None
 
 
 def _canonical(label: str) -> str:
@@ -334,5 +349,5 @@ def _shorten(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(map(_quoted, names[:most])) + (", ..." if len(names) > most else "")
 
 
-def _quoted(label: str | None) -> str:
-    return "no label" if label is None else repr(label if len(label) <= 60 else f"{label[:57]}...")
+def _quoted(label: str) -> str:
+    return repr(label if len(label) <= 60 else f"{label[:57]}...")

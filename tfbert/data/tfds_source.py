@@ -18,6 +18,7 @@ import tensorflow_datasets as tfds
 
 from tfbert.data.columns import find_columns
 from tfbert.data.files import RawData, RawTable
+from tfbert.data.labels import NAMES_OR_MISSING, is_missing
 from tfbert.data.rows import OpenFile, Row
 from tfbert.errors import UsageError
 
@@ -253,7 +254,8 @@ def _label_text(feature: tfds.features.FeatureConnector, value: Any, where: str)
         return feature.int2str(int(value)) if value >= 0 else None
     kind = _kind(feature)
     if kind == "O":
-        return _decode(value, where).strip() or None
+        text = _decode(value, where).strip()
+        return None if is_missing(text, NAMES_OR_MISSING) else text
     return str(bool(value)).lower() if kind == "b" else str(value)
 
 
