@@ -553,7 +553,11 @@ def test_tfds(data_dir):
     assert sorted(data.train.text) == [f"text {i} é" for i in range(6)]
     assert data.train.labels.tolist() == [int(text.split()[1]) % 2 for text in data.train.text]
     assert {name: len(examples) for name, examples in data.validation.items()} == {"validation": 2}
-    assert data.notes == ("tiny_glue is tiny_glue/1.0.0 of TensorFlow Datasets",)
+    assert data.notes == (
+        "tiny_glue is tiny_glue/1.0.0 of TensorFlow Datasets",
+        "warning: 2 of 2 classes with fewer than 5 training examples: 'neg' (3), 'pos' (3)",
+        "warning: tiny_glue 'validation': 2 of 2 rows are in the training data too",
+    )
 
 
 def test_tfds_pairs_two_validation_sets_and_unlabelled_rows(data_dir):

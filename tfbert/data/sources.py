@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from tfbert.data.demo import demo_data
+from tfbert.data.doubts import doubts
 from tfbert.data.files import RawData, RawTable, read_file
 from tfbert.data.labels import MISSING, NAMES_OR_MISSING
 from tfbert.data.streams import standard_input
@@ -286,14 +287,15 @@ def _assemble(raw: RawData, config: DataConfig) -> TaskData:
     def examples(table: RawTable, limit: int) -> Examples:
         return subset(label_examples(table, task, label_names), limit, notes)
 
-    return TaskData(
+    data = TaskData(
         task=task,
         label_names=tuple(label_names),
         train=examples(raw.train, config.max_train_examples),
         validation={name: examples(table, config.max_eval_examples) for name, table in raw.validation.items()},
         test=examples(raw.test, config.max_eval_examples) if raw.test else None,
-        notes=tuple(notes),
+        notes=(),
     )
+    return dataclasses.replace(data, notes=(*notes, *doubts(data)))
 
 
 def _class_names(train: RawTable, asked_task: str) -> tuple[str, ...]:

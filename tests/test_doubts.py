@@ -1,0 +1,91 @@
+"""What looks like an accident in data is said once, in one line each, with its numbers."""
+
+import pytest
+
+from tfbert.config import DataConfig
+from tfbert.data.sources import load_data
+
+
+def warnings_of(tmp_path, train, validation=(), test=(), **options):
+    """What is said of these (text, label) rows."""
+    files = {}
+    for name, rows in (("train", train), ("validation", validation), ("test", test)):
+        if rows:
+            files[f"{name}_file"] = str(tmp_path / f"{name}.tsv")
+            columns = ["text", "text_pair"][: len(rows[0]) - 1]
+            lines = ["\t".join(row) for row in ([*columns, "label"], *rows)]
+            (tmp_path / f"{name}.tsv").write_text("\n".join(lines))
+    notes = load_data(DataConfig(**files, **options)).notes
+    assert all("\n" not in note for note in notes)
+    return [note.replace(f"{tmp_path}/", "") for note in notes if note.startswith("warning: ")]
+
+
+def rows(**counts):
+    return [(f"{label} {i}", label.replace("_", " ")) for label, count in counts.items() for i in range(count)]
+
+
+def test_nothing_is_said_of_data_that_is_right(tmp_path):
+    assert warnings_of(tmp_path, rows(good=5, bad=5), [("else", "good")], [("more", "bad")]) == []
+
+
+def test_classes_that_differ_in_case_or_space_only(tmp_path):
+    train = [
+        *rows(Positive=6, positive=5, POSITIVE=7, negative=1200, not_sure=5),
+        *[(f"x{i}", "not  sure") for i in range(5)],
+    ]
+    assert warnings_of(tmp_path, train) == [
+        "warning: classes that differ only in case or space: 'POSITIVE' (7 examples), 'Positive' (6 examples), "
+        "'positive' (5 examples); 'not  sure' (5 examples), 'not sure' (5 examples)"
+    ]
+
+
+@pytest.mark.parametrize("one, other", [("STRASSE", "straße"), ("caf\u00e9", "cafe\u0301"), ("a b", "a\u00a0b")])
+def test_names_that_look_the_same(tmp_path, one, other):
+    train = [(f"x{i}", label) for i in range(5) for label in (one, other, "else")]
+    (line,) = warnings_of(tmp_path, train)
+    assert repr(one) in line and repr(other) in line and "else" not in line
+
+
+def test_classes_that_hardly_occur(tmp_path):
+    train = rows(good=30, bad=5, goof=1, bda=4)
+    assert warnings_of(tmp_path, train) == [
+        "warning: 2 of 4 classes with fewer than 5 training examples: 'bda' (4), 'goof' (1)"
+    ]
+    (line,) = warnings_of(tmp_path, rows(**{f"c{i:02}": 1 + 99 * (i == 0) for i in range(30)}), task="classification")
+    assert "29 of 30 classes" in line and line.endswith("'c10' (1), and 19 more")
+    assert warnings_of(tmp_path, [("x", f"{i}.5") for i in range(9)]) == [], "scores are no classes"
+    # What is trained on counts.
+    (line,) = warnings_of(tmp_path, rows(a=50, b=50), max_train_examples=6)
+    assert "classes with fewer than 5" in line
+
+
+def test_one_file_in_two_roles(tmp_path):
+    train = rows(good=5, bad=5)
+    warnings_of(tmp_path, train)
+    for name in ("validation", "test"):
+        (tmp_path / f"{name}.tsv").unlink(missing_ok=True)
+        (tmp_path / f"{name}.tsv").symlink_to(tmp_path / "train.tsv")
+    path = str(tmp_path / "train.tsv")
+    for files in ({"validation_file": path}, {"test_file": str(tmp_path / "test.tsv")}):
+        notes = load_data(DataConfig(train_file=path, **files)).notes
+        assert sum("is trained on and evaluated on" in note for note in notes) == 1
+        assert not any("rows are in the training data" in note for note in notes)
+
+
+def test_rows_in_common_are_counted(tmp_path):
+    train = rows(good=6, bad=6)
+    validation = [*train[:2], train[1], (" good 3  ", "bad"), ("new", "bad"), ("", "good")]
+    said = warnings_of(tmp_path, [*train, ("", "bad")], validation, [("fresh", "good"), train[0]])
+    assert said == [
+        "warning: validation.tsv: 4 of 6 rows are in the training data too",
+        "warning: test.tsv: 1 of 2 rows are in the training data too",
+    ]
+    pairs = [(f"a{i}", f"b{i}", str(i % 2)) for i in range(10)]
+    said = warnings_of(tmp_path, pairs, [("a1", "b2", "0"), ("a3", "b3", "1")])
+    assert said[0] == "warning: validation.tsv: 1 of 2 rows are in the training data too"
+
+
+def test_rows_in_common_are_those_that_are_used(tmp_path):
+    train = rows(good=60, bad=60)
+    (line,) = warnings_of(tmp_path, train, train, max_eval_examples=7)
+    assert line == "warning: validation.tsv: 7 of 7 rows are in the training data too"
