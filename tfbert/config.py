@@ -28,6 +28,7 @@ SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 MAX_COMPILED_SHAPES = 6
 CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
+_ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -306,4 +307,8 @@ class Config:
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
         parts = get_type_hints(cls)
         refuse_unknown("the configuration", values, parts)
+        data, predict = values.get("data"), values.get("predict")
+        if isinstance(data, dict) and isinstance(predict, dict):
+            for name in _ONCE_OF_PREDICT & predict.keys():
+                data.setdefault(name, predict.pop(name))
         return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})
