@@ -555,6 +555,20 @@ def test_failed_save_leaves_the_older_file(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_no_file_of_a_model_is_written_through_a_link(tmp_path):
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    out.mkdir()
+    mine.write_text("mine")
+    names = ["config.json", "model.safetensors", "vocab.txt"]
+    for name in names:
+        (out / name).symlink_to(mine)
+        (out / f"{name}.partial").symlink_to(mine)
+    save_pretrained(build(), Vocabulary(), out)
+    weights.write_weights({"w": np.ones(2, np.float32)}, out / "model.safetensors")
+    assert mine.read_text() == "mine" and not any((out / name).is_symlink() for name in names)
+    assert (out / "vocab.txt").read_text() != "mine"
+
+
 # Where files come from.
 
 

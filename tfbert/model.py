@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pathlib
+import shutil
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -118,15 +119,20 @@ def save_pretrained(model: TFBertForSequenceClassification, tokenizer: BertToken
     values |= {"architectures": ["BertForSequenceClassification"], "torch_dtype": "float32"}
     # Two classes called LABEL_0 and LABEL_1 are transformers' default and would be left out.
     values |= {"id2label": model.config.id2label, "label2id": model.config.label2id}
+    partial = directory / ".model.partial"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(directory, model_max_length=model.config.max_position_embeddings)
-        weights.write_weights(weights.get_weights_dict(model), directory / weights.SAFETENSORS)
-        partial = directory / "config.json.partial"
-        partial.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        partial.replace(directory / "config.json")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()  # Moved from a new directory, no file is written through a link that has its name.
+        tokenizer.save(partial, model_max_length=model.config.max_position_embeddings)
+        weights.write_weights(weights.get_weights_dict(model), partial / weights.SAFETENSORS)
+        (partial / "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+            path.replace(directory / path.name)
     except OSError as error:
         raise RunError(f"The model could not be written to {directory}: {weights.first_line(error)}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _scratch_config(config: ModelConfig, tokenizer: BertTokenizer, max_seq_length: int) -> BertConfig:

@@ -153,6 +153,7 @@ def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None
     # safetensors writes the memory as it lies, whatever the strides.
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     try:
+        partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
         partial.touch()
         mode = partial.stat().st_mode  # As the umask says; safetensors makes its files private.
         save_file(contiguous, partial, metadata={"format": "pt"})
