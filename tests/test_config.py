@@ -222,6 +222,8 @@ def test_options_that_were_predicts_are_found_in_earlier_files():
         ('{"training": {"class_weights": ["a"]}}', "class_weights"),
         ('{"output": {"output_dir": null}}', "output_dir"),
         ('{"training": {"global_batch_size": 0}}', "global_batch_size"),
+        pytest.param("[" * 100_000, "must be JSON", id="nested"),
+        pytest.param('{"training": {"max_steps": ' + "9" * 5000 + "}}", "must be JSON", id="digits"),
     ],
 )
 def test_bad_json_is_a_usage_error(text, match):

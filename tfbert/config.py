@@ -15,7 +15,7 @@ from tfbert.benchmark_config import BenchmarkConfig
 from tfbert.data_config import DataConfig
 from tfbert.errors import UsageError
 from tfbert.mode_config import ExportConfig, HubConfig, Mode, PredictConfig, mode_problems
-from tfbert.validation import at_least, choice_problems, one_of, part_from_dict, refuse_unknown
+from tfbert.validation import at_least, choice_problems, one_of, option, part_from_dict, refuse_unknown
 
 LrSchedule = Literal["linear", "cosine", "constant"]
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
@@ -29,16 +29,18 @@ MAX_COMPILED_SHAPES = 6
 CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
 _ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
+UNTIL_STEP = "until_step"
+"""What `run_config.json` holds beside the configuration: values that options had up to an update of the run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Which weights to start from."""
 
-    model_name_or_path: str = "scratch/tiny"
+    model_name_or_path: str = option("scratch/tiny", resume="same")
     """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large) for
     random weights and a vocabulary learned from the training text."""
-    vocab_file: str = ""
+    vocab_file: str = option("", resume="content")
     """A WordPiece vocabulary, one token a line. Empty: the model's own, or one learned (`scratch/`)."""
 
     @property
@@ -68,38 +70,38 @@ class ModelConfig:
 class TrainingConfig:
     """How the weights are updated. A step is one optimizer update."""
 
-    global_batch_size: int = 32
+    global_batch_size: int = option(32, resume="same")
     """Examples of one update, over all replicas and micro-batches."""
-    gradient_accumulation_steps: int | Literal["auto"] = 1
+    gradient_accumulation_steps: int | Literal["auto"] = option(1, resume="split")
     """Micro-batches that each replica's share of a global batch is split into, one after the other. `auto`: as few as
     memory has room for, found once before training."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = option(False, resume="split")
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
-    num_train_epochs: float | None = None
+    num_train_epochs: float | None = option(None, resume="longer")
     """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs."""
-    max_steps: int = 0
+    max_steps: int = option(0, resume="longer")
     """Train for this many updates; with `num_train_epochs` for those passes at most. 0: no limit."""
-    learning_rate: float | None = None
+    learning_rate: float | None = option(None, resume="same")
     """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones."""
-    lr_schedule: LrSchedule = "linear"
+    lr_schedule: LrSchedule = option("linear", resume="same")
     """After the warm-up: `linear` or `cosine` down to 0 at the last step, or `constant`."""
-    warmup_ratio: float = 0.1
+    warmup_ratio: float = option(0.1, resume="same")
     """Share of all steps during which the rate rises linearly from 0."""
-    warmup_steps: int = 0
+    warmup_steps: int = option(0, resume="same")
     """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
-    weight_decay: float = 0.01
+    weight_decay: float = option(0.01, resume="same")
     """AdamW's decoupled decay (Loshchilov & Hutter 2019); never on biases and LayerNorm."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = option(1.0, resume="same")
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
-    max_skipped_steps: int = 20
+    max_skipped_steps: int = option(20, resume="free")
     """Stop with an error after this many updates in a row whose gradients were not finite."""
-    label_smoothing: float = 0.0
+    label_smoothing: float = option(0.0, resume="same")
     """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016)."""
-    class_weights: tuple[float, ...] | Literal["", "balanced"] = ""
+    class_weights: tuple[float, ...] | Literal["", "balanced"] = option("", resume="same")
     """A weight for each class in label order, or `balanced`: n / (num_classes x count). Empty: all 1."""
-    early_stopping_patience: int = 0
+    early_stopping_patience: int = option(0, resume="same")
     """Stop after this many evaluations in a row without a better metric. 0: never."""
-    metric_for_best_model: str = ""
+    metric_for_best_model: str = option("", resume="same")
     """The evaluation metric that decides which weights are kept, with or without `eval_`; of several validation sets,
     that of the first. Empty: accuracy, or pearson for regression; GLUE's own for glue/cola (matthews_correlation),
     glue/mrpc and glue/qqp (f1)."""
@@ -150,30 +152,30 @@ class TrainingConfig:
 class RuntimeConfig:
     """On what, and in which precision, the run computes."""
 
-    strategy: StrategyName = "one_device"
+    strategy: StrategyName = option("one_device", resume="split")
     """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG."""
-    device: Device = "auto"
+    device: Device = option("auto", resume="split")
     """`auto`: GPUs where there are any, else the CPU; `gpu`: an error where there is none; `cpu`: leave GPUs alone."""
-    num_replicas: int = 0
+    num_replicas: int = option(0, resume="split")
     """Replicas on this machine. 0: all GPUs with `mirrored` and `multi_worker`, or one CPU replica where there is no
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
-    cluster_timeout_seconds: int = 300
+    cluster_timeout_seconds: int = option(300, resume="free")
     """How long a worker of `multi_worker` waits for the others to be there before it fails."""
-    mixed_precision: bool = False
+    mixed_precision: bool = option(False, resume="same")
     """Compute in 16 bits, keep the weights in float32."""
-    mixed_precision_dtype: MixedPrecisionDtype = "auto"
+    mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same")
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
-    per_device_eval_batch_size: int = 32
+    per_device_eval_batch_size: int = option(32, resume="split")
     """Rows that each replica evaluates or predicts at a time."""
-    xla: bool = False
+    xla: bool = option(False, resume="split")
     """Compile each replica's forward and backward pass with XLA."""
-    max_compiled_shapes: int = MAX_COMPILED_SHAPES
+    max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split")
     """With `xla`, batches are padded to this many widths at most, chosen from the data: each is compiled once."""
-    seed: int = 42
+    seed: int = option(42, resume="same")
     """Decides initial weights, data order and dropout."""
-    deterministic: bool = False
+    deterministic: bool = option(False, resume="split")
     """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
-    keep_freed_memory: bool = True
+    keep_freed_memory: bool = option(True, resume="free")
     """Set glibc's malloc, before TensorFlow is imported, so that freed memory is used again rather than given back to
     the kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES say is left alone."""
 
@@ -206,23 +208,25 @@ class RuntimeConfig:
 class OutputConfig:
     """What a run writes, where and how often."""
 
-    output_dir: str = ""
+    output_dir: str = option("", resume="free")
     """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
-    overwrite_output_dir: bool = False
+    overwrite_output_dir: bool = option(False, resume="free")
     """Write into a directory that holds an earlier run's files, replacing them."""
-    resume: Resume = "auto"
-    """`auto` goes on from the newest sound checkpoint of an unfinished run in `output_dir`; `never` does not look."""
-    save_steps: int = 500
+    resume: Resume = option("auto", resume="free")
+    """`auto` goes on from the newest sound checkpoint of an unfinished run in `output_dir`, with the settings that it
+    began with; `never` does not look."""
+    save_steps: int = option(500, resume="free")
     """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
-    save_total_limit: int = 2
-    """Checkpoints to keep, the newest ones; the best weights are kept apart. 0: all."""
-    eval_steps: int = 0
+    save_total_limit: int = option(2, resume="free")
+    """Checkpoints to keep until the run is done, the newest ones; the best weights are kept apart. 0: all, and after
+    the run as models."""
+    eval_steps: int = option(0, resume="same")
     """Evaluate every this many updates. 0: after each epoch."""
-    logging_steps: int = 10
+    logging_steps: int = option(10, resume="free")
     """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
-    tensorboard: bool = False
+    tensorboard: bool = option(False, resume="free")
     """Also write TensorBoard event files to `output_dir/tensorboard`."""
-    profile_steps: tuple[int, ...] = ()
+    profile_steps: tuple[int, ...] = option((), resume="free")
     """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, a step's split
     into the report. Empty: no profile."""
 
@@ -296,16 +300,18 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """Reads what `to_json` wrote.
+        """Reads what `to_json` wrote, and the `run_config.json` of a run that went on with other settings.
 
         Raises:
             UsageError: for text that is not such an object, an unknown name, or a value of the wrong type.
         """
         try:
             values = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
         parts = get_type_hints(cls)
+        if isinstance(values, dict):
+            values.pop(UNTIL_STEP, None)
         refuse_unknown("the configuration", values, parts)
         data, predict = values.get("data"), values.get("predict")
         if isinstance(data, dict) and isinstance(predict, dict):

@@ -9,7 +9,7 @@ import dataclasses
 import pathlib
 from typing import Literal
 
-from tfbert.validation import at_least
+from tfbert.validation import at_least, option
 
 Task = Literal["auto", "classification", "regression"]
 Batching = Literal["length_grouped", "padded", "packed"]
@@ -26,43 +26,43 @@ _TAB = ("tab", "\\t")
 class DataConfig:
     """Which examples to train and evaluate on, and how they become batches."""
 
-    dataset: str = ""
+    dataset: str = option("", resume="content")
     """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless `train_file` is given."""
-    data_dir: str = ""
+    data_dir: str = option("", resume="content")
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
-    train_file: str = ""
+    train_file: str = option("", resume="content")
     """Training examples: .tsv, .csv, .jsonl or .parquet, also .gz."""
-    validation_file: str = ""
+    validation_file: str = option("", resume="content")
     """Examples evaluated during training: a file, or several separated by commas (MNLI has two; the first decides what
     is best). Empty: no evaluation during training."""
-    test_file: str = ""
+    test_file: str = option("", resume="free")
     """Labelled examples evaluated once, after training, with the model that is saved. `-` in `mode=evaluate`: standard
     input, with `input_format`."""
-    input_format: InputFormat = "auto"
+    input_format: InputFormat = option("auto", resume="content")
     """Of all files that are read, whatever their names. `auto`: by each one's ending; `text`, a text a line, for
     standard input in `mode=predict`."""
-    delimiter: str = ""
+    delimiter: str = option("", resume="content")
     """What separates the columns of .tsv and .csv files: a character, or `tab`. Empty: tab in .tsv, comma in .csv."""
-    skip_bad_rows: bool = False
+    skip_bad_rows: bool = option(False, resume="content")
     """Leave out rows of files that cannot be used, as those with a column too many or without a label, and count them,
     rather than stop at the first one."""
-    text_column: tuple[str, ...] = ()
+    text_column: tuple[str, ...] = option((), resume="content")
     """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
-    label_column: str = ""
+    label_column: str = option("", resume="content")
     """The label's column: a name or an index. Empty: found by name."""
-    header: bool = True
+    header: bool = option(True, resume="content")
     """Whether .tsv and .csv files start with a line of column names."""
-    task: Task = "auto"
+    task: Task = option("auto", resume="content")
     """`auto` takes labels with a fraction (0.5, 3.2) as regression and everything else as classification.
     `classification` also takes NA, N/A, None and null in files for classes, where `auto` refuses them as missing."""
-    max_seq_length: int | None = None
+    max_seq_length: int | None = option(None, resume="same")
     """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut. None: 128 in training, and later
     what the model was trained with."""
-    max_train_examples: int = 0
+    max_train_examples: int = option(0, resume="content")
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
-    max_eval_examples: int = 0
+    max_eval_examples: int = option(0, resume="content")
     """Evaluate on this many examples of each evaluation set, drawn likewise. 0: all."""
-    batching: Batching = "length_grouped"
+    batching: Batching = option("length_grouped", resume="same")
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
     pads every batch to `max_seq_length`; `packed` puts several texts, which see nothing of each other, in one row:
     every update has the same shape, almost without padding."""

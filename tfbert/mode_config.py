@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tfbert.benchmark_config import AXES, BenchmarkConfig
 from tfbert.data_config import STANDARD_STREAM
+from tfbert.validation import option
 
 if TYPE_CHECKING:
     from tfbert.config import Config
@@ -62,11 +63,11 @@ class ExportConfig:
 class HubConfig:
     """Whether a trained model is uploaded to the Hugging Face hub, and where."""
 
-    push_to_hub: bool = False
+    push_to_hub: bool = option(False, resume="free")
     """Upload the model to the Hugging Face hub when training is done, with the token that `hf auth login` stored."""
-    hub_model_id: str = ""
+    hub_model_id: str = option("", resume="free")
     """The repository to upload to, `OWNER/NAME` or `NAME`. Empty: the name of `output_dir`."""
-    hub_private_repo: bool = False
+    hub_private_repo: bool = option(False, resume="free")
     """Make the repository private where it does not exist yet."""
 
     def problems(self) -> list[str]:

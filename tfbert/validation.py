@@ -1,11 +1,32 @@
-"""What the configuration's dataclasses share: rules as lines of text, and values read from JSON."""
+"""What the configuration's dataclasses share: their fields, rules as lines of text, and values read from JSON."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.errors import UsageError
+
+OnResume = Literal["same", "longer", "content", "split", "free"]
+"""What another value of an option means to a run that goes on from a checkpoint:
+
+- `same`: it changes what training comes to, and is refused;
+- `longer`: it decides how long the run is, which may grow;
+- `content`: it names files whose content is compared, wherever they are;
+- `split`: the updates are the same on other devices and in other pieces;
+- `free`: it changes nothing that is computed before the last update.
+"""
+
+
+def option(default: Any, *, resume: OnResume) -> Any:
+    """A field of a configuration dataclass.
+
+    Args:
+        default: Its default.
+        resume: Whether a run may go on with another value, and what is said.
+    """
+    return dataclasses.field(default=default, metadata={"resume": resume})
 
 
 def part_from_dict(part: type, values: Any) -> Any:
