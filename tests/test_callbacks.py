@@ -10,11 +10,11 @@ import tf_keras as keras
 
 from tfbert import callbacks
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged, eval_prefix
-from tfbert.checkpoint import RunState
 from tfbert.errors import Preempted, RunError
 from tfbert.finetuner import StepCounters
 from tfbert.flops import Work
 from tfbert.optimizer import WarmupSchedule
+from tfbert.saved_state import RunState
 from tfbert.schedule import Schedule
 from tfbert.step_clock import PlannedStep, StepClock
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import types
+import zlib
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tfbert.callbacks import Progress
-from tfbert.checkpoint import Checkpoints, RunState
+from tfbert.checkpoint import Checkpoints, tidy
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.finetune import finetune
+from tfbert.saved_state import MODEL, STATE, RunState, newest_sound
+from tfbert.sealed import seal, unseal
+from tfbert.weights import write_weights
 
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 
@@ -142,9 +146,12 @@ def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monk
     results = finetune(config)
     assert "step-00000007 is not whole (optimizer.safetensors is damaged)" in caplog.text
     assert results["global_step"] == 12
-    size = sum(p.stat().st_size for p in (corpus / "run" / "checkpoints" / "step-00000009").iterdir())
-    assert (results["checkpoints"], results["checkpoint_bytes"]) == (1, size)
+    size = results["checkpoint_bytes"]
+    assert results["checkpoints"] == 1 and size > 3 * (corpus / "run" / MODEL).stat().st_size
     assert f"checkpoints written: 1, {results['checkpoint_seconds']:.1f} s and {size / 1e6:.0f} MB each" in caplog.text
+    assert f"resuming at step 6 of 12 from {corpus}/run/checkpoints/step-00000006" in caplog.text
+    # Nothing goes on from a finished run.
+    assert "checkpoints removed: " in caplog.text.splitlines()[-1] and not (corpus / "run" / "checkpoints").exists()
 
 
 def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(corpus, monkeypatch, caplog):
@@ -163,16 +170,18 @@ def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(corpus, m
 def checkpoints_in(tmp_path, keep=0):
     """Checkpoints of hardly anything, and a function that saves one."""
     checkpoints = Checkpoints(
-        tmp_path / "checkpoints", is_writer=True, keep=keep, save_model=lambda path: (path / "model").write_text("m")
+        tmp_path / "checkpoints",
+        is_writer=True,
+        keep=keep,
+        save_model=lambda path: write_weights({"w": np.ones(3, np.float32)}, path / MODEL),
     )
     optimizer = types.SimpleNamespace(variables=[tf.Variable(1.0)])
     model = types.SimpleNamespace(optimizer=optimizer, progress=types.SimpleNamespace())
 
-    def save(step, best_step=0):
+    def save(step, best_step=0, identity=None):
         best = {"eval_loss": 1.0} if best_step else {}
-        return checkpoints.save(
-            model, RunState(step=step, best=best, best_step=best_step, without_better=0, identity={})
-        )
+        state = RunState(step=step, best=best, best_step=best_step, without_better=0, identity=identity or {})
+        return checkpoints.save(model, state)
 
     return checkpoints, save
 
@@ -189,7 +198,7 @@ def test_damaged_newer_checkpoints_make_room_for_the_one_written(tmp_path):
     save(500)
     flip_a_bit(tmp_path / "checkpoints" / "step-00000500" / "optimizer.safetensors")
     checkpoints, save = checkpoints_in(tmp_path, keep=1)
-    assert checkpoints.newest_sound().step == 400
+    assert newest_sound(checkpoints.directory).step == 400
     assert save(450) > 0
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000450"]
     checkpoints, save = checkpoints_in(tmp_path, keep=2)
@@ -208,14 +217,14 @@ def test_a_checkpoint_is_as_sound_as_the_best_weights_it_refers_to(tmp_path, cap
     save(8, best_step=6)
     if is_old:
         for path in tmp_path.rglob("state.json"):
-            content = json.loads(path.read_text())
+            content, _ = unseal(path.read_text())
             del content["best_file"]
-            path.write_text(json.dumps(content))
-    assert checkpoints.newest_sound().step == 8
+            path.write_text(json.dumps(content | {"format": 1}))
+    assert newest_sound(checkpoints.directory).step == 8
     damage(tmp_path / "checkpoints" / "best-00000006" / "model.safetensors")
     if is_old and damage is flip_a_bit:
         return  # It says nothing to compare with.
-    assert checkpoints.newest_sound().step == 4
+    assert newest_sound(checkpoints.directory).step == 4
     assert "step-00000008 is not whole" in caplog.text and "best-00000006/model.safetensors" in caplog.text
 
 
@@ -226,8 +235,209 @@ def test_best_weights_damaged_after_they_were_written_never_pass_for_right(tmp_p
     save(4, best_step=2)
     save(8, best_step=2)
     # The updates are not lost with them.
-    state = checkpoints.newest_sound()
+    state = newest_sound(checkpoints.directory)
     assert (state.step, state.best, state.best_step) == (8, {}, 0)
+
+
+def two_checkpoints(tmp_path):
+    """`step-4` and `step-8`, the best weights at 4."""
+    tmp_path.mkdir(exist_ok=True)
+    checkpoints, save = checkpoints_in(tmp_path)
+    checkpoints.save_best({"w": np.zeros(3, np.float32)}, 4)
+    save(4, best_step=4)
+    save(8, best_step=4, identity={"settings": {"learning_rate": 5e-5}})
+    return checkpoints.directory
+
+
+def test_every_byte_that_is_changed_is_noticed_or_harmless(tmp_path, caplog):
+    directory = two_checkpoints(tmp_path)
+    right, before = newest_sound(directory), newest_sound(tmp_path / "none")
+    assert right.step == 8 and before is None
+    for path in sorted((directory / "step-00000008").iterdir()):
+        original = path.read_bytes()
+        damages = [original[:n] + bytes([original[n] ^ 1 << n % 8]) + original[n + 1 :] for n in range(len(original))]
+        damages += [original[:n] for n in range(0, len(original), 1 if path.name == STATE else 16)]
+        damages += [bytes(len(original)), original + b"\0"]
+        for damage in damages:
+            path.write_bytes(damage)
+            found = newest_sound(directory)
+            is_harmless = path.name == STATE and found == right
+            assert is_harmless or found.step == 4, (path.name, damage)
+            if is_harmless:
+                assert unseal(damage.decode())[0] == unseal(original.decode())[0], "only the space between values"
+        path.write_bytes(original)
+        caplog.clear()
+    assert newest_sound(directory) == right
+    # The best weights, to which both refer: the updates are not lost with them.
+    best = directory / "best-00000004" / MODEL
+    original = best.read_bytes()
+    for place in range(len(original)):
+        best.write_bytes(original[:place] + bytes([original[place] ^ 1 << place % 8]) + original[place + 1 :])
+        assert newest_sound(directory) == dataclasses.replace(right, best={}, best_step=0)
+
+
+WRONG = [
+    "[]",
+    "8",
+    "null",
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    "{}",
+    {"step": "8"},
+    {"step": 8.0},
+    {"step": True},
+    {"step": -8},
+    {"step": 10**400},
+    {"files": []},
+    {"files": {}},
+    {"files": {"model.safetensors": 5}},
+    {"files": {"../../x": {"bytes": 1, "crc32": 1}}},
+    {"best": []},
+    {"best": {"eval_loss": "1.0"}},
+    {"best": {"eval_loss": float("nan")}},
+    {"best": {"eval_loss": float("inf")}},
+    {"best_step": 9},
+    {"best_step": None},
+    {"without_better": 1.5},
+    {"identity": [1]},
+    {"format": 3},
+    {"format": "1"},
+    {"surplus": 1},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:30])
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_state_of_the_wrong_shape_is_passed_over(tmp_path, wrong, is_sealed):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    content, _ = unseal(path.read_text())
+    if isinstance(wrong, dict):
+        values = content | wrong if is_sealed else content | {"format": 1} | wrong
+        text = json.dumps(values)
+        if is_sealed and wrong != {"format": 3}:
+            text = json.dumps(values | {"crc32": zlib.crc32(json.dumps(values, sort_keys=True).encode())})
+        wrong = text
+    path.write_text(wrong)
+    assert newest_sound(path.parent.parent).step == 4
+
+
+def test_a_directory_and_its_content_must_agree(tmp_path):
+    directory = two_checkpoints(tmp_path)
+    for name in ("step-00000012", "step-0000000008", "step-100000000"):
+        (directory / "step-00000008").rename(directory / name)
+        assert newest_sound(directory).step == 4
+        (directory / name).rename(directory / "step-00000008")
+    (directory / "step-00000008").rename(directory / "step-00000002")
+    assert newest_sound(directory).step == 4
+
+
+def test_the_newest_is_the_one_of_the_highest_number(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    for step in (99_999_999, 100_000_000):
+        save(step)
+    assert newest_sound(checkpoints.directory).step == 100_000_000
+
+
+def test_a_checkpoint_of_a_newer_version_is_not_replaced(tmp_path):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    path.write_text(seal(unseal(path.read_text())[0] | {"format": 3, "more": 1}))
+    with pytest.raises(UsageError, match="must be of this version.*format 3"):
+        newest_sound(path.parent.parent)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_taken_and_named(tmp_path, caplog):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    path.write_text(json.dumps(unseal(path.read_text())[0] | {"format": 1}))
+    assert newest_sound(path.parent.parent).step == 8
+    assert "step-00000008 is of an earlier version" in caplog.text
+
+
+def test_what_is_gone_when_it_is_read_is_a_failed_run_and_no_wrong_use(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    save(4)
+    (checkpoints.directory / "step-00000004" / MODEL).unlink()
+    state = RunState(step=4, best={}, best_step=0, without_better=0, identity={})
+    with pytest.raises(RunError, match="must hold this run's variables"):
+        checkpoints.restore(types.SimpleNamespace(model=None), state)
+
+
+def files_below(directory):
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def test_equal_weights_are_on_the_disk_once(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    for step, value in ((4, 1), (8, 0)):
+        checkpoints.save_best({"w": np.full(3, value, np.float32)}, step)
+        save(step, best_step=step)
+    at, best = (lambda kind, step: checkpoints.directory / f"{kind}-{step:08}" / MODEL), "best"
+    assert at("step", 4).samefile(at(best, 4)) and not at("step", 8).samefile(at(best, 8))
+    assert newest_sound(checkpoints.directory).step == 8
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_a_finished_run_keeps_no_checkpoint_unless_all_were_asked_for(tmp_path, monkeypatch, can_link):
+    if not can_link:
+        monkeypatch.setattr(os, "link", lambda *names: (_ for _ in ()).throw(OSError(1, "not permitted")))
+    for keep in (2, 0):
+        run = tmp_path / str(keep)
+        directory = two_checkpoints(run)
+        (directory / ".partial-step-00000009").mkdir()
+        write_weights({"w": np.ones(3, np.float32)}, run / MODEL)
+        size = (run / MODEL).stat().st_size
+        (line,) = tidy(run, keep=keep)
+        assert "checkpoints removed: 0.0 MB" in line
+        if keep:
+            assert files_below(run) == [MODEL]
+            continue
+        assert "2 kept as models" in line
+        assert files_below(directory) == [f"step-0000000{n}/{MODEL}" for n in (4, 8)]
+        assert all(path.samefile(run / MODEL) == can_link for path in directory.rglob(MODEL))
+        assert all(path.stat().st_size == size for path in directory.rglob(MODEL))
+        assert newest_sound(directory) is None
+    assert tidy(tmp_path / "2", keep=2) == []
+
+
+def test_a_kill_while_checkpoints_are_removed_leaves_a_finished_model(tmp_path, monkeypatch):
+    for keep in (2, 0):
+        run = tmp_path / str(keep)
+        two_checkpoints(run)
+        write_weights({"w": np.ones(3, np.float32)}, run / MODEL)
+        right, allowed = (run / MODEL).read_bytes(), 0
+        while True:
+            left = [allowed]
+
+            def dying(original, left=left):
+                def call(*arguments, **options):
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise KeyboardInterrupt
+                    return original(*arguments, **options)
+
+                return call
+
+            try:
+                with monkeypatch.context() as patch:
+                    for name in ("unlink", "rmdir", "replace", "link"):
+                        patch.setattr(os, name, dying(getattr(os, name)))
+                    tidy(run, keep=keep)
+                break
+            except KeyboardInterrupt:
+                assert (run / MODEL).read_bytes() == right
+                allowed += 1
+        assert allowed > 3, "nothing was interrupted"
+        kept = [] if keep else [f"checkpoints/step-0000000{step}/{MODEL}" for step in (4, 8)]
+        assert files_below(run) == [*kept, MODEL]
+
+
+def test_a_link_to_another_disk_is_emptied_and_stays(tmp_path):
+    run = tmp_path / "run"
+    two_checkpoints(tmp_path / "disk")
+    run.mkdir()
+    (run / "checkpoints").symlink_to(tmp_path / "disk" / "checkpoints")
+    (tmp_path / "disk" / "checkpoints" / "mine").write_text("mine")
+    tidy(run, keep=2)
+    assert files_below(tmp_path / "disk") == ["checkpoints/mine"] and (run / "checkpoints").is_symlink()
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monkeypatch):

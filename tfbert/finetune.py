@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import time
 
 import tensorflow as tf
 
-from tfbert import __version__, hub, output, runtime
+from tfbert import __version__, hub, output, resume, runtime
 from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged
+from tfbert.checkpoint import tidy
 from tfbert.config import Config
 from tfbert.cpu_time import CpuTime
 from tfbert.data.pipeline import distribute_batches
@@ -17,7 +19,7 @@ from tfbert.evaluate import Predictor, evaluate
 from tfbert.logs import RunLog
 from tfbert.model import save_pretrained
 from tfbert.model_card import model_card
-from tfbert.preemption import StopRequest
+from tfbert.preemption import Consensus, StopRequest
 from tfbert.prepare import Run, prepare, say
 from tfbert.profiling import Profile
 from tfbert.report.at_end import report_at_end
@@ -49,16 +51,16 @@ def finetune(config: Config) -> dict[str, float]:
     config = config.resolved()
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
-    if finished := output.finished_before_restart(config, say(is_chief(strategy))):
-        upload(config, output.choose(config), is_chief(strategy))  # Perhaps it was the upload that failed.
-        return finished
+    consensus = Consensus(strategy)
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
-    with peer_failures_as_run_errors():
-        run = prepare(config, strategy)
-        try:
-            return train(run, policy, started)
-        finally:
-            output.release(run.directory)
+    with peer_failures_as_run_errors(), resume.begin(config, strategy, consensus) as start:
+        if start.finished is None:
+            return train(prepare(start, strategy, consensus), policy, started)
+        say(is_chief(strategy))(f"{start.directory} holds this run, finished before the restart")
+        if is_chief(strategy):
+            tidy(start.directory, keep=config.output.save_total_limit)  # Perhaps it was killed there.
+        upload(config, start.directory, is_chief(strategy))  # Perhaps it was the upload that failed.
+        return start.finished
 
 
 def train(run: Run, policy: str, started: float) -> dict[str, float]:
@@ -71,7 +73,7 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
     """
     config, schedule, model = run.config, run.schedule, run.model
     if run.chief:
-        output.prepare(run.directory, config, is_resumed=run.resumed is not None)
+        resume.write_start(run.directory, config, run.identity, is_resumed=run.resumed is not None)
     devices = describe(run.strategy)
     for line in banner(run, policy, devices):
         run.say(line)
@@ -118,11 +120,11 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
         run.checkpoints,
         every=config.output.save_steps,
         evaluation=evaluation,
-        identity=run.identity,
+        identity=dataclasses.asdict(run.identity),
         progress=progress,
         is_stopping=lambda: run.consensus.any(stop.is_set),
         ask_every=STEPS_BETWEEN_QUESTIONS if run.consensus.has_peers else 1,
-        way_on=output.way_on(config, run.directory),
+        way_on=resume.way_on(config, run.directory),
     )
     callbacks.append(saving)
     profile = None
@@ -164,7 +166,8 @@ def train(run: Run, policy: str, started: float) -> dict[str, float]:
             report_at_end(run.directory, facts, run.data, logits, results)
             # Last: a run with results is one that is finished.
             output.write_json(run.directory / output.RESULTS, results)
-    for line in summary(results, run.directory):
+            tidied = tidy(run.directory, keep=config.output.save_total_limit)
+    for line in [*summary(results, run.directory), *(tidied if run.chief else ())]:
         run.say(line)
     upload(config, run.directory, run.chief)
     return results

@@ -6,25 +6,25 @@ import dataclasses
 import functools
 import logging
 import pathlib
-import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from tfbert import hub, output
-from tfbert.checkpoint import Checkpoints, RunState, check_identity, crc
+from tfbert import hub, resume
+from tfbert.checkpoint import Checkpoints
 from tfbert.classifier import forward
 from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.plan import micro_batch_size
 from tfbert.data.sources import Examples, TaskData, load_data
 from tfbert.data.tokenizer import BertTokenizer
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import UsageError
 from tfbert.fine_tuned import record_inputs
 from tfbert.finetuner import FineTuner
 from tfbert.glue import decisive_metric
+from tfbert.identity import Identity, facts_of
 from tfbert.losses import build_loss
 from tfbert.metrics import check_metric_name, default_metric
 from tfbert.micro_batches import find_accumulation
@@ -32,7 +32,9 @@ from tfbert.mode_config import evaluation_options
 from tfbert.model import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.optimizer import build_optimizer
 from tfbert.preemption import Consensus
+from tfbert.resume import Start
 from tfbert.runtime import reset_peak_memory
+from tfbert.saved_state import RunState
 from tfbert.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.strategy import is_chief
 
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from transformers import TFBertForSequenceClassification
 
 log = logging.getLogger("tfbert")
-
-_EVALUATION = "evaluation_crc32"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Run:
         directory: The output directory.
         checkpoints: Those there.
         resumed: What it goes on from, restored already; None at its beginning.
-        identity: What a checkpoint must have in common with it.
+        identity: What it is, for its checkpoints.
         data: The examples, as text.
         metric: Decides which weights are kept.
         tokenizer: The model's.
@@ -74,7 +74,7 @@ class Run:
     directory: pathlib.Path
     checkpoints: Checkpoints
     resumed: RunState | None
-    identity: dict[str, Any]
+    identity: Identity
     data: TaskData
     metric: str
     tokenizer: BertTokenizer
@@ -93,38 +93,28 @@ class Run:
         return encode(self.tokenizer, examples, self.config.data.max_seq_length)
 
 
-def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
+def prepare(start: Start, strategy: tf.distribute.Strategy, consensus: Consensus) -> Run:
     """Finds out whether the run can start, and makes all it needs.
 
     Args:
-        config: Its defaults resolved.
+        start: What `resume.begin` found; its directory is locked.
         strategy: Every worker of it must call.
+        consensus: Between them.
 
     Raises:
         UsageError: for anything given that cannot be used.
-        RunError: where the workers see different files.
     """
     chief = is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
-    consensus = Consensus(strategy)
+    config, training = start.config, start.config.training
+    for note in start.notes:
+        say(chief)(note)
 
-    # What is there: an earlier start's choices and checkpoint, the model's files, the data.
-    directory = output.choose(config)
-    config = output.as_begun(config, directory)
-    training = config.training
+    # What is given: the split, the login, the model's files, the data.
     accumulation = 1 if training.is_auto else training.gradient_accumulation_steps
     micro_batch_size(training.global_batch_size, replicas, accumulation)
-    checkpoints = Checkpoints(
-        directory / "checkpoints",
-        is_writer=chief,
-        keep=config.output.save_total_limit,
-        save_model=lambda path: save_pretrained(classifier, tokenizer, path),
-    )
-    resumed = find_checkpoint(config, checkpoints, consensus)
-    if chief:
-        output.check(directory, config, can_resume=resumed is not None)
-        if config.hub.push_to_hub:
-            hub.check_login()
+    if chief and config.hub.push_to_hub:
+        hub.check_login()
     model_files = resolve_model(config.model)
     data = load_data(config.data)
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or default_metric(data.task)
@@ -149,7 +139,13 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
     record_inputs(classifier.config, num_texts=2 if is_pairs else 1, max_seq_length=config.data.max_seq_length)
     weights = example_weights(data.train.labels, len(data.label_names), training.class_weights)
     train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
-    schedule = dataclasses.replace(plan_run(config, len(train)), first_step=resumed.step if resumed else 0)
+    schedule = plan_run(config, len(train))
+    config = resume.keep_warm_up(start, schedule.total_steps)
+    facts = facts_of(data, train, tokenizer, classifier.config)
+    resumed, lines = None, []
+    if start.resumed:
+        resumed, lines = resume.take_up(start, facts, schedule.total_steps)
+        schedule = dataclasses.replace(schedule, first_step=resumed.step)
     with strategy.scope():
         model = FineTuner(
             classifier,
@@ -159,22 +155,21 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
             seed=config.runtime.seed,
             forward=functools.partial(forward, recompute=training.gradient_checkpointing),
         )
-        optimizer = build_optimizer(training, schedule.total_steps)
+        optimizer = build_optimizer(config.training, schedule.total_steps)
         model.compile(optimizer=optimizer, loss=build_loss(data.task, training.label_smoothing))
         model.create_variables()
 
     # Where it goes on, and in which batches.
-    identity = identify(config, data, train, classifier.config)
+    checkpoints = Checkpoints(
+        start.directory / resume.CHECKPOINTS,
+        is_writer=chief,
+        keep=config.output.save_total_limit,
+        save_model=lambda path: save_pretrained(classifier, tokenizer, path),
+    )
     if resumed:
-        same = {name: value for name, value in identity.items() if name != _EVALUATION}
-        check_identity(resumed.identity, same, checkpoints.directory)
-        if resumed.step >= schedule.total_steps:
-            raise UsageError(
-                f"A run goes on towards its last update. Received: {checkpoints.directory} at step {resumed.step} of "
-                f"{schedule.total_steps}. Pass more --num_train_epochs or --max_steps, or --overwrite_output_dir."
-            )
         checkpoints.restore(model, resumed)
-        resumed = _without_other_best(resumed, identity, say(chief))
+    for line in lines:
+        say(chief)(line)
     batches_of = functools.partial(
         training_batches, lengths=train.tokens.lengths, schedule=schedule, num_replicas=replicas
     )
@@ -189,10 +184,10 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
         strategy=strategy,
         consensus=consensus,
         chief=chief,
-        directory=directory,
+        directory=start.directory,
         checkpoints=checkpoints,
         resumed=resumed,
-        identity=identity,
+        identity=resume.identify(start, config, facts, schedule.total_steps, replicas),
         data=data,
         metric=metric,
         tokenizer=tokenizer,
@@ -207,62 +202,6 @@ def prepare(config: Config, strategy: tf.distribute.Strategy) -> Run:
 def say(chief: bool) -> Callable[[str], None]:
     """Prints lines on the chief; elsewhere they are for debugging."""
     return log.info if chief else log.debug
-
-
-def find_checkpoint(config: Config, checkpoints: Checkpoints, consensus: Consensus) -> RunState | None:
-    """The state to go on from; None to start at the beginning.
-
-    Raises:
-        RunError: where workers see different checkpoints: they must share the output directory.
-    """
-    directory = checkpoints.directory.parent
-    is_wanted = output.looks_for_earlier(config) or output.is_of_this_launch(directory)
-    is_finished = (directory / output.RESULTS).exists()
-    found = checkpoints.newest_sound() if is_wanted and not is_finished else None
-    steps = config.training.gradient_accumulation_steps
-    seen = (found.step if found else 0, 0 if config.training.is_auto else steps)
-    if not all([consensus.is_same(number) for number in seen]):  # A list: every worker answers every question.
-        raise RunError(
-            "All workers must see the same checkpoints and run_config.json. "
-            f"Received: {checkpoints.directory} with {f'step {found.step}' if found else 'none'} and "
-            f"gradient_accumulation_steps={steps} on this worker. "
-            "Put --output_dir on a file system that all workers share."
-        )
-    return found
-
-
-def identify(config: Config, data: TaskData, train: EncodedExamples, bert_config: Any) -> dict[str, Any]:
-    """What a checkpoint's run and this one must have in common."""
-    return {
-        "task": data.task,
-        "label_names": list(data.label_names),
-        "layers": bert_config.num_hidden_layers,
-        "hidden_size": bert_config.hidden_size,
-        "vocab_size": bert_config.vocab_size,
-        "train_examples": len(train),
-        "train_crc32": crc(train.tokens.flat, train.labels, train.weights),
-        "global_batch_size": config.training.global_batch_size,
-        "batching": config.data.batching,
-        "seed": config.runtime.seed,
-        _EVALUATION: _evaluation_crc(data),
-    }
-
-
-def _evaluation_crc(data: TaskData) -> int:
-    """Tells evaluation sets apart: their names, texts and labels."""
-    value = 0
-    for name, part in data.validation.items():
-        texts = "\0".join([name, *part.text, *(part.text_pair or [])])
-        value = zlib.crc32(texts.encode("utf-8", "surrogatepass"), crc(part.labels, np.array([value])))
-    return value
-
-
-def _without_other_best(state: RunState, identity: dict[str, Any], say: Callable[[str], None]) -> RunState:
-    """The state without a best evaluation that was one on other examples: no number of these compares with it."""
-    if not state.best or state.identity.get(_EVALUATION, identity[_EVALUATION]) == identity[_EVALUATION]:
-        return state
-    say("the examples to evaluate on are others than before: the best evaluation so far is forgotten")
-    return dataclasses.replace(state, best={}, best_step=0, without_better=0)
 
 
 def _check_options(config: Config, data: TaskData) -> None:

@@ -1,0 +1,114 @@
+"""The lock on an output directory: one process at a time reads it to go on and writes to it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import stat
+from collections.abc import Iterator
+
+from tfbert.errors import RunError, UsageError
+
+LOCK = ".lock"
+"""Is there while a run is going on, and after one that was killed."""
+_CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+@contextlib.contextmanager
+def locked(directory: pathlib.Path) -> Iterator[None]:
+    """Keeps other processes out of a directory, which is made if needed, until the end of the block or of this process.
+
+    The lock file goes at the end, and so do directories that were made for it and in which nothing was written.
+
+    Raises:
+        UsageError: for a directory that cannot be made or written to.
+        RunError: for one that another process has locked.
+    """
+    directory = directory.absolute()
+    made = [path for path in (directory, *directory.parents) if not path.exists()]  # The deepest first.
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = _take(directory)
+    except OSError as error:
+        _remove(made)
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
+        ) from None
+    except (UsageError, RunError):
+        _remove(made)
+        raise
+    try:
+        yield
+    finally:
+        _give_back(directory, descriptor)
+        _remove(made)
+
+
+def _remove(made: list[pathlib.Path]) -> None:
+    with contextlib.suppress(OSError):  # Something was written there.
+        for path in made:
+            path.rmdir()
+
+
+def _take(directory: pathlib.Path) -> int | None:
+    """An open descriptor that holds the lock; None on a file system without locks."""
+    path = directory / LOCK
+    while True:
+        try:
+            # Neither through a link nor into what is there: it may be anything of the user's.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(path, flags, 0o666)
+        except OSError as error:
+            if path.is_symlink() or path.is_dir():
+                raise _not_a_lock(path) from None
+            raise error from None
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _not_a_lock(path)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_file(path, descriptor):
+                return descriptor
+            os.close(descriptor)  # Who held it has just removed it: the next one is another file.
+        except UsageError:
+            os.close(descriptor)
+            raise
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in _CONFLICTS:
+                path.unlink(missing_ok=True)
+                return None
+            # Not waited for: once the other run ends, what the user wanted of the directory is out of date.
+            raise RunError(
+                f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which "
+                "another process is writing. Pass another, or wait for it; several workers need "
+                "--strategy=multi_worker."
+            ) from None
+
+
+def _give_back(directory: pathlib.Path, descriptor: int | None) -> None:
+    if descriptor is None:
+        return
+    path = directory / LOCK
+    with contextlib.suppress(OSError):  # The directory may be gone.
+        if _is_file(path, descriptor):
+            path.unlink()
+    os.close(descriptor)
+
+
+def _is_file(path: pathlib.Path, descriptor: int) -> bool:
+    """Whether the name still leads to the open file."""
+    try:
+        found, opened = path.lstat(), os.fstat(descriptor)
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _not_a_lock(path: pathlib.Path) -> UsageError:
+    return UsageError(
+        f"The lock of an output directory is a file. Received: {str(path)!r}, which is a link or something else. "
+        "Remove it, or pass another --output_dir."
+    )

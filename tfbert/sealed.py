@@ -1,0 +1,47 @@
+"""JSON that carries its own checksum: what was changed since it was written is not believed. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+_SEAL = "crc32"
+
+
+def seal(values: dict[str, Any]) -> str:
+    """The JSON text of an object, with a checksum over all of it.
+
+    Args:
+        values: What JSON can hold; no NaN or infinity.
+    """
+    return json.dumps(values | {_SEAL: _checksum(values)}, indent=2, allow_nan=False) + "\n"
+
+
+def unseal(text: str) -> tuple[dict[str, Any], bool]:
+    """Reads a JSON object, and whether it is sealed: one without any checksum is what earlier versions wrote.
+
+    Raises:
+        ValueError: for text that is no JSON object, whatever it is instead, or not the one that was sealed.
+    """
+    try:
+        values = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    if _SEAL not in values:
+        return values, False
+    expected = values.pop(_SEAL)
+    if type(expected) is not int or expected != _checksum(values):
+        raise ValueError("not what was written")
+    return values, True
+
+
+def _checksum(values: dict[str, Any]) -> int:
+    """CRC-32 of the values, however the text around them is laid out."""
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number")
