@@ -21,7 +21,7 @@ from tfbert.errors import EXPECTED, Preempted, UsageError
 from tfbert.quiet import quieten_libraries, stderr_held_back
 
 VERBS = {
-    "train": ("tfbert.finetune", "finetune"),
+    "train": ("tfbert.training_run", "finetune"),
     "evaluate": ("tfbert.evaluation", "evaluate_model"),
     "predict": ("tfbert.predict", "predict"),
     "export": ("tfbert.export", "export"),

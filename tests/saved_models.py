@@ -11,8 +11,8 @@ from tests.models import VOCAB, tiny_bert
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, TrainingConfig
 from tfbert.data.tokenizer import BertTokenizer
 from tfbert.fine_tuned import record_inputs
-from tfbert.finetune import finetune
 from tfbert.model import save_pretrained
+from tfbert.training_run import finetune
 
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 

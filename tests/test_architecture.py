@@ -1,7 +1,9 @@
 """The house rules of the code: imports point down, nothing heavy at import, files stay short."""
 
 import ast
+import importlib
 import pathlib
+import pkgutil
 import subprocess
 import sys
 
@@ -36,6 +38,7 @@ FLOORS = [
         "preemption",
         "data",
     },
+    {"host_clock"},
     {"saved_state", "launch_mark", "flops", "step_clock", "data_clock", "step_marks"},
     {"step_split"},
     {"dropout", "ops", "optimizer", "losses", "model_files", "model", "recompute", "classifier", "schedule"},
@@ -45,7 +48,7 @@ FLOORS = [
     {"resume"},
     {"profiling", "prepare"},
     {"summary", "model_card", "report", "evaluation"},
-    {"finetune", "predict", "export"},
+    {"training_run", "predict", "export"},
     {"benchmark"},
 ]
 
@@ -159,6 +162,14 @@ def test_keras_is_always_tf_keras(path):
         is_tf_keras = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
         assert not is_tf_keras, f"{path}:{node.lineno}"
     assert "keras" not in {module.split(".")[0] for module, _ in imports(path)}
+
+
+@pytest.mark.parametrize("path", sorted(path.parent for path in MODULES if path.name == "__init__.py"), ids=str)
+def test_no_public_name_is_that_of_a_module(path):
+    """Importing a module sets its name in the package, and would put it in the place of the public thing."""
+    package = importlib.import_module(".".join(path.parts))
+    names = {*getattr(package, "__all__", ()), *getattr(package, "_LAZY", ())}
+    assert not names & {module.name for module in pkgutil.iter_modules(package.__path__)}
 
 
 def test_the_command_is_short():

@@ -192,7 +192,7 @@ def test_the_number_of_replicas_is_settled_where_gpus_are_counted(tmp_path):
 @pytest.mark.parametrize("tf_config", [False, True])
 def test_a_row_counts_its_gpus(tmp_path, monkeypatch, tf_config):
     found = []
-    monkeypatch.setattr("tfbert.finetune.finetune", found.append)
+    monkeypatch.setattr("tfbert.training_run.finetune", found.append)
     monkeypatch.setattr(row_process, "_num_gpus", lambda config: 2)
     monkeypatch.setattr(row_process, "measure_peak", lambda config: 1e12)
     axis = {"benchmark_workers": (2,)} if tf_config else {}

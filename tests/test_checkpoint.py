@@ -17,9 +17,9 @@ from tfbert.callbacks import Progress
 from tfbert.checkpoint import Checkpoints, tidy
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.finetune import finetune
 from tfbert.saved_state import MODEL, STATE, RunState, newest_sound
 from tfbert.sealed import seal, unseal
+from tfbert.training_run import finetune
 from tfbert.weights import write_weights
 
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]

@@ -1,6 +1,7 @@
 """The run as a whole: what bad input says and leaves, what a run leaves, the command's exit status."""
 
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -12,14 +13,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfbert
 from tests.test_checkpoint import assert_same_bits, corpus, make_config, weights  # noqa: F401 (corpus is a fixture)
 from tfbert.config import Config
 from tfbert.data.pipeline import EncodedExamples
 from tfbert.data.tokenizer import BertTokenizer
 from tfbert.errors import RunError, UsageError
 from tfbert.evaluate import Predictor, evaluate
-from tfbert.finetune import finetune
+from tfbert.finetuner import FineTuner
 from tfbert.report.at_end import report_at_end
+from tfbert.training_run import finetune
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -123,6 +126,32 @@ def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(corpus):  # 
     assert (predictor.logits(examples).argmax(axis=1) == labels).mean() == pytest.approx(results["eval_accuracy"])
 
 
+def test_a_run_inherits_nothing_from_an_earlier_one_of_its_process(corpus):  # noqa: F811
+    def plain(name):
+        return changed(make_config(corpus, name), training={"max_steps": 3}, output={"save_steps": 0})
+
+    other = changed(
+        make_config(corpus, "other", strategy="mirrored", num_replicas=2, mixed_precision=True, deterministic=True),
+        training={"max_steps": 2, "label_smoothing": 0.1, "gradient_accumulation_steps": 1},
+        data={"batching": "packed"},
+    )
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    first = tfbert.finetune(plain("first"))
+    between = tfbert.finetune(other)
+    second = tfbert.finetune(plain("second"))
+
+    assert (between["num_replicas"], between["global_step"]) == (2, 2)
+    assert json.loads((corpus / "other" / "report.json").read_text())["precision"] == "mixed_bfloat16"
+    assert 0 <= between["data_wait_share"] < 1
+    assert_same_bits(weights(corpus / "first"), weights(corpus / "second"))
+    same = ("num_replicas", "global_step", "train_loss", "eval_loss", "eval_accuracy", "best_step")
+    assert {name: first[name] for name in same} == {name: second[name] for name in same}
+    assert json.loads((corpus / "second" / "report.json").read_text())["precision"] == "float32"
+    assert {number: signal.getsignal(number) for number in before} == before
+    gc.collect()
+    assert not [found for found in gc.get_objects() if isinstance(found, FineTuner) and hasattr(found, "_dropout")]
+
+
 def test_regression_and_early_stopping(corpus):  # noqa: F811
     rng = np.random.default_rng(1)
     for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
@@ -154,7 +183,7 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
         assert all((out / name).exists() for name in files)
         raise RunError("Predictions must be finite")
 
-    monkeypatch.setattr("tfbert.finetune.evaluate", fails)
+    monkeypatch.setattr("tfbert.training_run.evaluate", fails)
     with pytest.raises(RunError, match="Predictions must be finite"):
         finetune(config)
     assert not (out / "all_results.json").exists()
@@ -169,8 +198,8 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
         assert not (out / "all_results.json").exists(), "results come last"
         return report_at_end(*arguments)
 
-    monkeypatch.setattr("tfbert.finetune.evaluate", told_to_stop)
-    monkeypatch.setattr("tfbert.finetune.report_at_end", report)
+    monkeypatch.setattr("tfbert.training_run.evaluate", told_to_stop)
+    monkeypatch.setattr("tfbert.training_run.report_at_end", report)
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nobody listens"))
     try:
         results = finetune(config)

@@ -16,8 +16,8 @@ from tests.models import tiny_bert
 from tests.test_checkpoint import make_config, weights, write_corpus
 from tfbert.config import ModelConfig, RuntimeConfig, TrainingConfig
 from tfbert.data.tokenizer import BertTokenizer
-from tfbert.finetune import finetune
 from tfbert.model import save_pretrained
+from tfbert.training_run import finetune
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEVICES = {

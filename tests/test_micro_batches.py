@@ -21,11 +21,11 @@ from tfbert.checkpoint import _training_variables
 from tfbert.classifier import forward
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.finetune import finetune
 from tfbert.finetuner import FineTuner
 from tfbert.micro_batches import find_accumulation
 from tfbert.preemption import Consensus
 from tfbert.schedule import plan_run, training_batches
+from tfbert.training_run import finetune
 
 SLOW = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parent.parent
@@ -162,7 +162,7 @@ SMALL_GPU = """
 import json, sys
 import tensorflow as tf
 from tfbert.config import Config
-from tfbert.finetune import finetune
+from tfbert.training_run import finetune
 
 gpu = tf.config.list_physical_devices("GPU")[0]
 tf.config.set_visible_devices(gpu, "GPU")
@@ -236,7 +236,7 @@ import json, os, sys
 import pytest
 from tests.test_micro_batches import limit_memory
 from tfbert.config import Config
-from tfbert.finetune import finetune
+from tfbert.training_run import finetune
 
 if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
     limit_memory(pytest.MonkeyPatch(), 2 * 10)

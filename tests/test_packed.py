@@ -17,8 +17,8 @@ from tfbert.data.pipeline import EncodedExamples, make_dataset
 from tfbert.data.plan import FILL, BatchPlan
 from tfbert.data.tokenizer import TokenIds
 from tfbert.errors import Preempted
-from tfbert.finetune import finetune
 from tfbert.optimizer import NO_DECAY
+from tfbert.training_run import finetune
 
 BATCH = 8
 

@@ -291,8 +291,8 @@ def test_a_run_of_an_earlier_version_has_a_report(tmp_path):
 
 
 def test_a_run_reports_and_a_broken_report_loses_nothing(corpus, monkeypatch, caplog):  # noqa: F811
-    from tfbert.finetune import finetune
     from tfbert.report import at_end
+    from tfbert.training_run import finetune
 
     results = finetune(make_config(corpus, "out"))
     facts = json.loads((corpus / "out" / "report.json").read_text())

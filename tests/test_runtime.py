@@ -1,10 +1,12 @@
 """Set-up of the process: the precision policy, the devices asked for, what the CPU can do."""
 
+import mmap
 import pathlib
 
 import pytest
 import tensorflow as tf
 import tf_keras as keras
+from tensorflow.python.framework import config as determinism
 
 from tfbert import runtime
 from tfbert.config import Config, RuntimeConfig
@@ -39,6 +41,53 @@ def test_a_gpu_that_is_not_there(monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     with pytest.raises(UsageError, match="device=gpu needs a GPU.*pass --device=cpu"):
         runtime.set_up(RuntimeConfig(device="gpu"))
+
+
+def test_gpus_are_hidden_and_found_again_or_the_run_is_refused(monkeypatch):
+    """A process's first run with device=cpu decides for the later ones only if it has used a device."""
+    visible, settled = ["GPU"], []
+
+    def set_visible(devices, kind):
+        if settled:
+            raise RuntimeError("Visible devices cannot be modified after being initialized")
+        visible[:] = devices
+
+    monkeypatch.setattr(runtime, "_hidden", [])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: list(visible))
+    monkeypatch.setattr(tf.config, "set_visible_devices", set_visible)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, enable: set_visible([gpu], "GPU"))
+    runtime.set_up(RuntimeConfig(device="cpu"))
+    assert visible == []
+    runtime.set_up(RuntimeConfig(device="gpu"))
+    assert visible == ["GPU"]
+    settled.append(True)
+    runtime.set_up(RuntimeConfig())  # The growth of its memory stays as it was.
+    with pytest.raises(UsageError, match="Received: device='cpu' in a process that has run with them. Use a new"):
+        runtime.set_up(RuntimeConfig(device="cpu"))
+    settled.clear()
+    runtime.set_up(RuntimeConfig(device="cpu"))
+    settled.append(True)
+    runtime.set_up(RuntimeConfig(device="cpu"))
+    for device in ("auto", "gpu"):  # Not a run on the CPU without a word.
+        with pytest.raises(UsageError, match="in a process that has run without them"):
+            runtime.set_up(RuntimeConfig(device=device))
+
+
+def test_settings_end_with_the_run():
+    with runtime.settings_kept():
+        runtime.set_up(RuntimeConfig(mixed_precision=True, device="cpu", deterministic=True))
+        assert determinism.is_op_determinism_enabled()
+    assert keras.mixed_precision.global_policy().name == "float32"
+    assert not determinism.is_op_determinism_enabled()
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/clear_refs").exists(), reason="Linux's")
+def test_the_peak_of_a_process_is_reset():
+    with mmap.mmap(-1, 1 << 28) as large:  # Not malloc's, which `keep_freed_memory` tells to keep what it has.
+        large.write(b"\1" * len(large))
+        before = runtime.peak_memory_bytes()
+    runtime.reset_peak_memory()
+    assert runtime.peak_memory_bytes() < before - (1 << 27)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_a_profile_without_steps_says_so(tmp_path):
 
 def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):  # noqa: F811
     config = changed(make_config(corpus, "out"), output={"profile_steps": (7, 9), "eval_steps": 0, "save_steps": 0})
-    from tfbert.finetune import finetune
+    from tfbert.training_run import finetune
 
     finetune(config)
     assert list((corpus / "out" / "profile").glob("plugins/profile/*/*.xplane.pb"))
@@ -133,7 +133,7 @@ def test_steps_that_make_no_sense(corpus, steps):  # noqa: F811
 
 
 def test_steps_beyond_the_run_are_refused_before_anything_is_written(corpus):  # noqa: F811
-    from tfbert.finetune import finetune
+    from tfbert.training_run import finetune
 
     with pytest.raises(UsageError, match="profile_steps must lie within the run's 12 updates"):
         finetune(changed(make_config(corpus, "out"), output={"profile_steps": (10, 13)}))

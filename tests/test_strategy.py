@@ -1,9 +1,12 @@
 """Which devices a strategy takes, and what it calls them; GPUs are pretended."""
 
+import json
+
 import pytest
 import tensorflow as tf
 
 from tfbert.config import RuntimeConfig
+from tfbert.errors import UsageError
 from tfbert.strategy import build_strategy, describe
 
 
@@ -40,3 +43,14 @@ def test_gpus_are_named(gpus):
     assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU (NVIDIA H100 80GB HBM3, NVIDIA T4)"
     gpus[1].update(first="", second="")
     assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU"
+
+
+def test_what_tensorflow_has_settled_is_one_line(monkeypatch):
+    """A later run of a process may want other devices than the first."""
+    tf.constant(0) + 1
+    with pytest.raises(UsageError, match="CPU replicas must be set up before.*num_replicas=3.*use a new process"):
+        build_strategy(RuntimeConfig(strategy="mirrored", num_replicas=3, device="cpu"))
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    with pytest.raises(UsageError, match="A cluster must be joined before.*in a new process"):
+        build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=0.1)

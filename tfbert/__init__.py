@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 # TensorFlow takes seconds to import; a configuration needs none of it.
 _LAZY = {
     "FineTuner": "tfbert.finetuner",
-    "finetune": "tfbert.finetune",
+    "finetune": "tfbert.training_run",
     "build_strategy": "tfbert.strategy",
     "BertTokenizer": "tfbert.data.tokenizer",
 }

@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.host_clock import read_clock
+
 ASKED, ARRIVED = "data_asked", "data_arrived"
 """Names of the two operations that read the time; a profile finds them by these."""
 
@@ -61,9 +63,9 @@ def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = 
         asked: Name of the operation that reads the time before.
         arrived: Of the one after.
     """
-    before = tf.timestamp(name=asked)
+    before = read_clock(asked)
     with tf.control_dependencies([before]):
         batch = next(batches)
     with tf.control_dependencies([t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]):
-        after = tf.timestamp(name=arrived)
+        after = read_clock(arrived)
     return batch, after - before

@@ -118,7 +118,8 @@ class Predictor:
 
     def _dataset(self, work: queue.SimpleQueue):
         """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
-        replicas = self._strategy.num_replicas_in_sync
+        # TensorFlow keeps the function that generates a data set to the end of the process: it must not hold the model.
+        replicas, pad_id = self._strategy.num_replicas_in_sync, self._pad_id
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
             local = replicas // context.num_input_pipelines
@@ -128,7 +129,7 @@ class Predictor:
                 for tokens, plan in iter(work.get, None):
                     for rows, width in zip(plan.rows, plan.widths, strict=True):
                         for share in rows.reshape(replicas, -1)[first : first + local]:
-                            yield padded_inputs(tokens, share, int(width), self._pad_id)
+                            yield padded_inputs(tokens, share, int(width), pad_id)
 
             with tf.device("CPU"):
                 batches = tf.data.Dataset.from_generator(shares, output_signature=_INPUTS)

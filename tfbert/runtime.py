@@ -10,40 +10,77 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 import tf_keras as keras
+from tensorflow.python.framework import config as determinism  # There is no public way to ask, or to end it.
 
 from tfbert.allocator import keep_freed_memory
 from tfbert.config import Config, RuntimeConfig
 from tfbert.errors import RunError, UsageError
 
+_hidden: list[tf.config.PhysicalDevice] = []
+"""GPUs that a run of this process did not want to see."""
+
 
 def set_up(config: RuntimeConfig) -> str:
-    """Makes the process what the configuration says; call it once, before the strategy is built.
+    """Makes the process what the configuration says, before the strategy is built; a later run may say something else.
 
     Returns:
         The precision policy's name: `float32`, `mixed_float16` or `mixed_bfloat16`.
 
     Raises:
-        UsageError: for a GPU that was asked for and is not there.
+        UsageError: for a GPU that was asked for and is not there, or a change of devices that TensorFlow, once it has
+            used them, does not allow.
     """
     if config.keep_freed_memory:
         keep_freed_memory()  # The command has done so before TensorFlow was imported; a program may not have.
-    gpus = tf.config.get_visible_devices("GPU")
+    gpus = _visible_gpus(config.device)
     if config.device == "gpu" and not gpus:
         raise UsageError(
             "device=gpu needs a GPU that TensorFlow can use. Received: none visible. Check nvidia-smi and "
             "CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
         )
-    if config.device == "cpu":
-        tf.config.set_visible_devices([], "GPU")
-        gpus = []
     for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+        with contextlib.suppress(RuntimeError):  # In use already, so that it stays as it is.
+            tf.config.experimental.set_memory_growth(gpu, True)
     keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
     policy = precision_policy(config, has_gpus=bool(gpus))
     keras.mixed_precision.set_global_policy(policy)
     return policy
+
+
+@contextlib.contextmanager
+def settings_kept() -> Iterator[None]:
+    """What `set_up` changes inside ends with it: the caller's own models get its precision and kernels back.
+
+    Not so devices, which stay as they were first used, and seeds.
+    """
+    policy, is_deterministic = keras.mixed_precision.global_policy(), determinism.is_op_determinism_enabled()
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(policy)
+        if not is_deterministic:
+            determinism.disable_op_determinism()
+
+
+def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:
+    """The GPUs to use; with `device="cpu"` they are hidden, until a run of this process asks for them again."""
+    global _hidden
+    gpus = tf.config.get_visible_devices("GPU")
+    wanted = [] if device == "cpu" else gpus or _hidden
+    if wanted == gpus:
+        return gpus
+    try:
+        tf.config.set_visible_devices(wanted, "GPU")
+    except RuntimeError:
+        raise UsageError(
+            "Whether GPUs are used is settled when TensorFlow first uses a device. "
+            f"Received: device={device!r} in a process that has run {'with' if gpus else 'without'} them. "
+            "Use a new process."
+        ) from None
+    _hidden = gpus
+    return wanted
 
 
 def precision_policy(config: RuntimeConfig, *, has_gpus: bool) -> str:
@@ -67,9 +104,11 @@ def emulates_bfloat16() -> bool:
 
 
 def reset_peak_memory() -> None:
-    """`peak_memory_bytes` of GPUs counts from here on; that of a process cannot be taken back."""
+    """`peak_memory_bytes` counts from here on; a process's own on Linux only."""
     for i in range(len(tf.config.list_logical_devices("GPU"))):
         tf.config.experimental.reset_memory_stats(f"GPU:{i}")
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # See proc(5).
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tfbert.host_clock import read_clock
+
 ROWS, GRADIENTS, REDUCED, UPDATED = "mark_rows", "mark_gradients", "mark_reduced", "mark_updated"
 """Names of the operations, in their order."""
 FORWARD_BACKWARD, ALL_REDUCE, UPDATE = "forward_backward", "all_reduce", "update"
@@ -22,4 +24,4 @@ def mark(name: str, after: list[tf.Tensor]) -> None:
     # A call that TensorFlow inlines passes on its values, but not who waits for it: hold on to the values themselves.
     held = tf.identity_n(after) if len(after) > 1 else after
     with tf.control_dependencies(held):
-        tf.timestamp(name=name)
+        read_clock(name)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tfbert.data_clock import ARRIVED, ASKED
 from tfbert.errors import RunError
+from tfbert.host_clock import OPERATIONS
 from tfbert.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED
 
 PARTS = ("forward and backward", "update", "all-reduce", "data")
@@ -23,7 +24,9 @@ OTHER = "other"
 Interval = tuple[int, int]
 """Start and end in picoseconds."""
 
-_MARK = re.compile(rf"(?:replica_(\d+)/)?({ASKED}|{ARRIVED}|{ROWS}|{GRADIENTS}|{REDUCED}|{UPDATED}):Timestamp")
+_MARK = re.compile(
+    rf"(?:replica_(\d+)/)?({ASKED}|{ARRIVED}|{ROWS}|{GRADIENTS}|{REDUCED}|{UPDATED}):(?:{'|'.join(OPERATIONS)})"
+)
 
 
 def read_split(directory: str | pathlib.Path) -> dict[str, float]:

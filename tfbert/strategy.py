@@ -197,6 +197,8 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
         num_accelerators={"GPU": len(gpus)},
         rpc_layer="grpc",
     )
+    if _is_in_use():  # Not found out after waiting for the others, at a port that an earlier run here may hold.
+        raise _too_late("TensorFlow has used its devices.")
     wait_for_peers(cluster, timeout_seconds)
     fail_fast(cluster, timeout_seconds)
     try:
@@ -208,10 +210,21 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
             "See the other workers' output for the cause, and start all workers again."
         ) from error
     except RuntimeError as error:
-        raise UsageError(
-            "A cluster must be joined before TensorFlow is used. "
-            f"Received: {str(error).splitlines()[0]} Build the strategy first, in a new process."
-        ) from error
+        raise _too_late(str(error).splitlines()[0]) from error
+
+
+def _is_in_use() -> bool:
+    """Whether TensorFlow has settled the devices of this process; there is no public way to ask."""
+    from tensorflow.python.eager import context
+
+    return context.context()._initialized
+
+
+def _too_late(received: str) -> UsageError:
+    return UsageError(
+        "A cluster must be joined before TensorFlow is used. "
+        f"Received: {received} Build the strategy first, in a new process."
+    )
 
 
 def _own_gpus(cluster: Cluster, gpus: list) -> list:

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
         with stderr_held_back():
-            from tfbert.finetune import finetune
+            from tfbert.training_run import finetune
         if len(argv) > 2:
             num_replicas = num_workers * replicas_of(config.runtime, _num_gpus(config))
             config = settle_inference(config, int(argv[2]), num_replicas)
@@ -56,10 +56,11 @@ def measure_peak(config: Config) -> float:
         config: Whose precision decides the data type; devices are as the run left them.
     """
     import tensorflow as tf
-    import tf_keras as keras
+
+    from tfbert.runtime import precision_policy
 
     has_gpu = bool(tf.config.list_logical_devices("GPU"))
-    dtype = keras.mixed_precision.global_policy().compute_dtype
+    dtype = precision_policy(config.runtime, has_gpus=has_gpu).removeprefix("mixed_")
     size = 8192 if has_gpu else 2048
     with tf.device("GPU:0" if has_gpu else "CPU:0"):
         first = tf.cast(tf.random.stateless_uniform([size, size], [1, config.runtime.seed]), dtype)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import pathlib
 import time
+import weakref
 
 import tensorflow as tf
 
@@ -16,6 +18,7 @@ from tfbert.cpu_time import CpuTime
 from tfbert.data.pipeline import distribute_batches
 from tfbert.data_clock import DataClock
 from tfbert.evaluate import Predictor, evaluate
+from tfbert.finetuner import FineTuner
 from tfbert.logs import RunLog
 from tfbert.model import save_pretrained
 from tfbert.model_card import model_card
@@ -31,10 +34,15 @@ from tfbert.weights import set_weights_dict
 
 STEPS_BETWEEN_QUESTIONS = 5
 """Updates between two looks at whether another worker was asked to stop: each look waits for all of them."""
+_earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
+"""Those of runs of this process that Python has not yet freed."""
 
 
 def finetune(config: Config) -> dict[str, float]:
     """Trains, evaluates and saves a classifier as the configuration says; goes on where an earlier start stopped.
+
+    Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
+    its first use of a device cannot change: GPUs or none, the number of CPU replicas (fewer may be used), the cluster.
 
     Args:
         config: The run.
@@ -47,15 +55,24 @@ def finetune(config: Config) -> dict[str, float]:
         RunError: for a run that failed.
         Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
     """
+    with runtime.settings_kept():
+        return _finetune(config.resolved())
+
+
+def _finetune(config: Config) -> dict[str, float]:
     started = time.perf_counter()
-    config = config.resolved()
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime, cluster_timeout_seconds=config.runtime.cluster_timeout_seconds)
     consensus = Consensus(strategy)
+    if _earlier_models:
+        gc.collect()  # A model is full of circles, and a GPU has no room for two.
+        runtime.reset_peak_memory()
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
     with peer_failures_as_run_errors(), resume.begin(config, strategy, consensus) as start:
         if start.finished is None:
-            return train(prepare(start, strategy, consensus), policy, started)
+            run = prepare(start, strategy, consensus)
+            _earlier_models.add(run.model)
+            return train(run, policy, started)
         say(is_chief(strategy))(f"{start.directory} holds this run, finished before the restart")
         if is_chief(strategy):
             tidy(start.directory, keep=config.output.save_total_limit)  # Perhaps it was killed there.
