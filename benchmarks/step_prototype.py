@@ -62,7 +62,7 @@ def make_side(directory, tokenizer, examples, *, is_prototype):
     step = tf.function(lambda iterator: model.train_step(next(iterator)))
     own_drop = dropout.drop
     if is_prototype:
-        dropout.drop = lambda inputs, rate, stream, number: tf.nn.experimental.stateless_dropout(
+        dropout.drop = lambda inputs, rate, stream, number, **_: tf.nn.experimental.stateless_dropout(
             inputs, rate, seed=tf.stack([tf.bitcast(stream[0], tf.int64), number])
         )
     step(batches)  # Traced here, with this side's dropout.

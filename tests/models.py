@@ -8,6 +8,8 @@ import tensorflow as tf
 import tf_keras as keras
 from transformers import BertConfig, TFBertForSequenceClassification
 
+from tfbert.dropout import KeyedDropout, Rows, noise_key
+
 VOCAB = 60
 
 POLICIES = pytest.mark.parametrize(
@@ -84,10 +86,15 @@ class NumpyAdamW:
         return value - self.decay * self.rate * decays * value - rate * m / (np.sqrt(v) + self.epsilon)
 
 
-def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=()):
-    """One big batch after the other, nothing split: the weights that every way of splitting must reach."""
-    for inputs, labels, weights in batches:
-        with tf.GradientTape() as tape:
+def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=0):
+    """One big batch after the other, nothing split: the weights that every way of splitting must reach.
+
+    Dropout, where the model has it, is that of a run with this seed.
+    """
+    dropout = KeyedDropout(model)
+    for step, (inputs, labels, weights) in enumerate(batches):
+        noise = dropout.keyed(noise_key(seed, tf.constant(step, tf.int64)), Rows(0, len(labels)))
+        with noise, tf.GradientTape() as tape:
             logits = tf.cast(model(inputs, training=True).logits, tf.float32)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_sum(losses * weights) / max(1, (weights > 0).sum())

@@ -86,7 +86,7 @@ def test_with_dropout_the_logits_have_the_models_mean():
     def logits(compute):
         @tf.function
         def one(number):
-            with dropout.keyed(noise_key(1, number, tf.constant(0), tf.constant(0))):
+            with dropout.keyed(noise_key(1, number)):
                 return compute(inputs)
 
         found = tf.map_fn(one, tf.range(3000, dtype=tf.int64), fn_output_signature=tf.float32).numpy()

@@ -5,7 +5,14 @@ import pytest
 import tensorflow as tf
 
 from tests.models import strategy_of
-from tfbert.gradients import accumulate, all_reduce_sum, clip_coefficient, nothing_if_empty, pad_rows
+from tfbert.gradients import (
+    accumulate,
+    all_reduce_sum,
+    clip_coefficient,
+    nothing_if_empty,
+    pad_rows,
+    sum_and_count_before,
+)
 
 
 def linear_loss(kernel, bias):
@@ -170,3 +177,22 @@ def test_sums_over_replicas():
 def test_one_replica_sums_nothing():
     tensors = [tf.ones([2])]
     assert strategy_of(1).run(lambda: all_reduce_sum(tensors))[0] is tensors[0]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_replicas_before_this_one_have(replicas):
+    """Shares of 5 and 2 rows: the second replica's begin at row 5."""
+    strategy = strategy_of(replicas)
+
+    @tf.function
+    def run():
+        def each():
+            replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
+            return sum_and_count_before(tf.cast(replica, tf.float32) + 1.5, 5 - 3 * replica)
+
+        return strategy.run(each)
+
+    total, before = (strategy.experimental_local_results(part) for part in run())
+    np.testing.assert_array_equal(total, [[1.5], [4.0, 4.0]][replicas - 1])
+    np.testing.assert_array_equal(before, [0, 5][:replicas])
+    assert before[0].dtype == tf.int64

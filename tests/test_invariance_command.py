@@ -1,5 +1,5 @@
-"""The command gives one device's weights however a batch is split: {one device, two replicas, two workers through
-TF_CONFIG} x {1, 2, 4 micro-batches} x {float32, bfloat16, float16} x {XLA off, on}, the last batch ragged."""
+"""The command gives one device's weights however a batch is split, dropout on: {one device, two replicas, two workers
+through TF_CONFIG} x {1, 2, 4 micro-batches} x {float32, bfloat16, float16} x {XLA off, on}, the last batch ragged."""
 
 import dataclasses
 import itertools
@@ -36,12 +36,15 @@ GRID = list(itertools.product(DEVICES, (1, 2, 4), PRECISIONS, (False, True)))
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """A directory with the data, the first weights in `model`, and those that one big batch a step made in `one`."""
+    """A directory with the data, the first weights in `model`, and those that one big batch a step made in `one`.
+
+    With XLA in `one_xla`: batches have other widths there, and noise belongs to places in a row of some width.
+    """
     directory = tmp_path_factory.mktemp("invariance")
     write_corpus(directory)
     words = (directory / "vocab.txt").read_text().split()
     tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(60 - len(words))])
-    save_pretrained(tiny_bert(num_labels=2, dropout=0.0), tokenizer, directory / "model")
+    save_pretrained(tiny_bert(num_labels=2, dropout=0.1), tokenizer, directory / "model")
     # One epoch of 44 rows in batches of 8: the last batch holds 4, so a second replica's share of it is empty.
     config = dataclasses.replace(
         make_config(directory, "one"),
@@ -51,6 +54,7 @@ def reference(tmp_path_factory):
     )
     (directory / "config.json").write_text(config.to_json())
     finetune(config)
+    run_command([f"--run_config={directory / 'config.json'}", f"--output_dir={directory / 'one_xla'}", "--xla"])
     return directory
 
 
@@ -82,7 +86,8 @@ def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, device
     else:
         run_command(arguments)
 
-    start, one, split = (weights(d) for d in (reference / "model", reference / "one", tmp_path / "split"))
+    whole = reference / ("one_xla" if xla else "one")
+    start, one, split = (weights(directory) for directory in (reference / "model", whole, tmp_path / "split"))
     for name, expected in one.items():
         # Attention's key bias has gradient 0 in exact arithmetic; AdamW makes updates of its rounding noise.
         if name.endswith("key.bias"):

@@ -16,7 +16,7 @@ from tests.test_finetuner import CLIP, batches, build, concatenated, weights
 from tests.test_packed import make_examples, plan_of
 from tfbert.classifier import forward
 from tfbert.data.pipeline import make_dataset
-from tfbert.dropout import KeyedDropout, noise_key
+from tfbert.dropout import KeyedDropout, Rows, noise_key
 
 ROOT = pathlib.Path(__file__).parent.parent
 SLOW = pytest.mark.slow
@@ -65,7 +65,8 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance, sums_in_
         @tf.function(jit_compile=xla)
         def step():
             with tf.GradientTape() as tape:
-                with dropout.keyed(noise_key(1, tf.constant(2, tf.int64), tf.constant(0), tf.constant(0))):
+                # Rows 3 to 8 of a global batch.
+                with dropout.keyed(noise_key(1, tf.constant(2, tf.int64)), Rows(tf.constant(3, tf.int64), 6)):
                     logits = tf.cast(forward(model, inputs, True), tf.float32)
                 loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
             # The key's context is left here, as it is in FineTuner: recomputation must remember it.

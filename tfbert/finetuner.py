@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert import gradients, refusals
-from tfbert.dropout import KeyedDropout, noise_key
+from tfbert.dropout import KeyedDropout, Rows, noise_key
 from tfbert.masks import mask_of, with_mask
 from tfbert.optimizer import apply_if_finite, scaled, unscaled
 from tfbert.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
@@ -34,7 +34,7 @@ class FineTuner(keras.Model):
         max_grad_norm: Largest global norm of the gradient of the global batch; 0 for no clipping.
         jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
             is compiled anew: pad to few lengths.
-        seed: Decides the dropout noise, together with step, replica and layer.
+        seed: Decides the dropout noise, together with step, row of the global batch and layer.
         forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
             the model. What it returns has one row a label. It is traced as it is, without AutoGraph, which takes
             seconds and which nothing in BERT needs; the loss too.
@@ -173,10 +173,10 @@ class FineTuner(keras.Model):
             self.create_variables()
         rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
         with tf.name_scope(ALL_REDUCE):
-            (total_rows,) = gradients.all_reduce_sum([rows])
+            total_rows, first_row = gradients.sum_and_count_before(rows, num_rows)
         total_rows = tf.maximum(total_rows, 1.0)
         self._mark(ROWS, [total_rows])
-        grads, loss, outputs = self._own_gradients(inputs, labels, weights, total_rows)
+        grads, loss, outputs = self._own_gradients(inputs, labels, weights, total_rows, first_row)
         predictions, *mask = (output[:num_rows] for output in outputs)
         grads, trained = self._reached(grads)
         self._mark(GRADIENTS, [loss, *grads])
@@ -209,7 +209,8 @@ class FineTuner(keras.Model):
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         num_rows = _num_rows(labels)
         weights = _row_weights(sample_weight, num_rows)
-        grads, _, _ = self._own_gradients(inputs, labels, weights, tf.cast(num_rows, tf.float32))
+        first_row = tf.constant(0, tf.int64)
+        grads, _, _ = self._own_gradients(inputs, labels, weights, tf.cast(num_rows, tf.float32), first_row)
         return tf.linalg.global_norm(self._reached(grads)[0])
 
     def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[tf.Variable]]:
@@ -224,10 +225,9 @@ class FineTuner(keras.Model):
         found, trained = zip(*pairs, strict=True)
         return list(found), list(trained)
 
-    def _own_gradients(self, inputs, labels, weights, total_rows):
+    def _own_gradients(self, inputs, labels, weights, total_rows, first_row):
         data, weights = gradients.pad_rows((inputs, labels), weights, self.gradient_accumulation_steps)
-        replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
-        return self._local_gradients(*data, weights, total_rows, self.optimizer.iterations, replica)
+        return self._local_gradients(*data, weights, total_rows, self.optimizer.iterations, first_row)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Loss and compiled metrics of a batch, averaged over rows whose weight is above 0."""
@@ -246,10 +246,11 @@ class FineTuner(keras.Model):
         if self.marks_steps:
             mark(name, after)
 
-    def _accumulate(self, inputs, labels, weights, total_rows, step, replica):
+    def _accumulate(self, inputs, labels, weights, total_rows, step, first_row):
         def loss_fn(inputs, labels, weights, micro_batch):
+            noise = self._dropout.keyed(noise_key(self.seed, step), _rows(inputs, labels, first_row, micro_batch))
             # The scopes' names are what a profile of a GPU knows the parts of a step by, XLA or not: see `step_split`.
-            with self._dropout.keyed(noise_key(self.seed, step, replica, micro_batch)), tf.name_scope(FORWARD_BACKWARD):
+            with noise, tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
             loss = self._weighted_loss(labels, predictions, weights)
             if self.losses:
@@ -324,6 +325,17 @@ class StepCounters:
 
 def _num_rows(labels: Any) -> tf.Tensor:
     return tf.shape(tf.nest.flatten(labels)[0])[0]
+
+
+def _rows(inputs: Any, labels: Any, first_row: tf.Tensor, micro_batch: tf.Tensor) -> Rows:
+    """Which rows of the global batch a micro-batch is, for its noise.
+
+    Packed inputs have another number of rows than labels: all that is known is which micro-batch they are.
+    """
+    num_rows = _num_rows(labels)
+    known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, labels))} - {None}
+    count = num_rows if not known else known.pop() if len(known) == 1 else 1
+    return Rows(first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
 
 
 def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Tensor:

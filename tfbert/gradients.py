@@ -141,6 +141,26 @@ def all_reduce_sum(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
+def sum_and_count_before(value: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """A sum over all replicas and the number of things that those before this one have, in one exchange.
+
+    Args:
+        value: float32 `[]`, to be summed.
+        count: int32 `[]`, things of this replica.
+
+    Returns:
+        The sum, and int64 `[]`: 0 for the first replica.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return value, tf.constant(0, tf.int64)
+    replicas = tf.range(context.num_replicas_in_sync)
+    own = tf.cast(tf.where(replicas == context.replica_id_in_sync_group, count, 0), tf.float32)
+    (sums,) = all_reduce_sum([tf.concat([[value], own], axis=0)])
+    before = tf.where(replicas < context.replica_id_in_sync_group, sums[1:], 0.0)
+    return sums[0], tf.cast(tf.reduce_sum(before), tf.int64)
+
+
 def clip_coefficient(norm: tf.Tensor, max_norm: float) -> tf.Tensor:
     """The factor that brings a gradient of global norm `norm` down to `max_norm` (Pascanu et al. 2013); 1 if below.
 
