@@ -1,4 +1,4 @@
-"""The three ways a run ends that are not a bug; the command turns each into one line and an exit status."""
+"""The ways a run ends that are not a bug; the command turns each into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ class RunError(RuntimeError):
     """A run that was set up correctly failed: a full disk, a lost worker, diverged training. Exit status 1."""
 
     status = 1
+
+
+class ReaderGone(RunError):
+    """Who reads the output wanted no more of it, as `head` does: no failure to speak of. Exit status 141, in silence,
+    as a shell reports a command that such a pipe ended."""
+
+    status = 141
+
+    def __str__(self) -> str:
+        return ""
 
 
 class Preempted(Exception):

@@ -28,7 +28,7 @@ from tfbert.evaluate import Predictor
 from tfbert.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.logs import duration
 from tfbert.metrics import SAVED_MODEL_WAY_OUT
-from tfbert.prediction_files import GlueFile, PredictionFile, open_predictions, output_format
+from tfbert.prediction_files import GlueFile, PredictionFile, open_predictions, output_format, standard_output
 from tfbert.prediction_texts import BadRows, Texts, find_text_columns, read_texts
 from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 
@@ -124,7 +124,8 @@ def open_sources(config: Config) -> list[Source]:
     """What to predict, and where the predictions go.
 
     Raises:
-        UsageError: for input that cannot be opened, columns that are not there, or output without a known ending.
+        UsageError: for input that cannot be opened, columns that are not there, output without a known ending, or
+            standard input or output that is closed.
     """
     asked, directory = config.predict, pathlib.Path(config.output.output_dir)
     if config.data.dataset:
@@ -141,6 +142,8 @@ def open_sources(config: Config) -> list[Source]:
         texts, id_column = find_text_columns(file, config.data.text_column, asked.id_column)
         path = directory / glue.TASKS[task].file if task else pathlib.Path(asked.output_file)
         is_stream = not task and asked.output_file == STANDARD_STREAM
+        if is_stream:
+            standard_output()  # Found to be closed now, not after the model has been loaded.
         sources.append(
             Source(
                 file=file,

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import softmax
 
 from tfbert import glue, output
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import ReaderGone, RunError, UsageError
 from tfbert.mode_config import PredictConfig
 
 
@@ -38,6 +38,20 @@ def output_format(asked: PredictConfig) -> str:
     )
 
 
+def standard_output() -> TextIO:
+    """Standard output, to write predictions to.
+
+    Raises:
+        UsageError: where it is closed: Python would drop what is written, without a word.
+    """
+    if sys.stdout is None:
+        raise UsageError(
+            "Standard output must be open for predictions to go there. Received: output_file='-' with it closed. "
+            "Pass --output_file=FILE, or run the command without >&-."
+        )
+    return sys.stdout
+
+
 class PredictionFile:
     """Writes a line for each example; to be used in `with`, whose end without an error makes the file appear.
 
@@ -52,36 +66,23 @@ class PredictionFile:
         self._file: TextIO | None = None
 
     def __enter__(self) -> PredictionFile:
-        with self._as_run_error():
-            if not self._is_writer:
-                pass
-            elif self._path is None:
-                self._file = sys.stdout
-                if hasattr(sys.stdout, "reconfigure"):
-                    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-            else:
-                output.make(self._path.parent)
-                opener = gzip.open if self._path.suffix.lower() == ".gz" else open
-                # A lone surrogate, as JSON can bring into an id, is shown as \udc80 rather than ending the run.
-                self._file = opener(self._partial, "wt", encoding="utf-8", errors="backslashreplace", newline="\n")
-        self._write_lines(self._header())
+        try:
+            with self._as_run_error():
+                self._open()
+            self._write_lines(self._header())
+        except BaseException:
+            self._give_up()
+            raise
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        if self._file is None:
-            return
-        if self._path is None:
-            with self._as_run_error():
-                self._file.flush()
-            return
-        with self._as_run_error():
-            self._file.close()
-            if error is not None:
-                self._partial.unlink(missing_ok=True)
-                return
-            with self._partial.open("rb") as file:
-                os.fsync(file.fileno())
-            self._partial.replace(self._path)
+        try:
+            if error is None:
+                self._write_lines(self._last_lines())
+                with self._as_run_error():
+                    self._complete()
+        finally:
+            self._give_up()
 
     def write(self, ids: Sequence[Any], logits: np.ndarray) -> None:
         """Writes one line for each example.
@@ -98,6 +99,9 @@ class PredictionFile:
     def _header(self) -> Iterable[str]:
         return ()
 
+    def _last_lines(self) -> Iterable[str]:
+        return ()
+
     def _lines(self, ids: Sequence[Any], logits: np.ndarray) -> Iterable[str]:
         raise NotImplementedError
 
@@ -106,17 +110,59 @@ class PredictionFile:
             with self._as_run_error():
                 self._file.writelines(f"{line}\n" for line in lines)
 
+    def _open(self) -> None:
+        if not self._is_writer:
+            return
+        if self._path is None:
+            self._file = standard_output()
+            if hasattr(self._file, "reconfigure"):
+                self._file.reconfigure(encoding="utf-8", errors="backslashreplace")
+            return
+        output.make(self._path.parent)
+        opener = gzip.open if self._path.suffix.lower() == ".gz" else open
+        self._partial.unlink(missing_ok=True)  # Of a run that was killed, or a link: neither is written through.
+        # A lone surrogate, as JSON can bring into an id, is shown as \udc80 rather than ending the run.
+        self._file = opener(self._partial, "xt", encoding="utf-8", errors="backslashreplace", newline="\n")
+
+    def _complete(self) -> None:
+        """Lets the file appear under its name, on the disk."""
+        if self._file is None:
+            return
+        if self._path is None:
+            self._file.flush()
+        else:
+            self._file.close()  # Writes what is left: a disk may be full only now.
+            with self._partial.open("rb") as file:
+                os.fsync(file.fileno())
+            self._partial.replace(self._path)
+        self._file = None
+
+    def _give_up(self) -> None:
+        """Leaves no part of a file, and so no disk full of it; does nothing after `_complete`."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if self._path is None:  # What was written stays written.
+            with contextlib.suppress(RunError), self._as_run_error():
+                file.flush()
+            return
+        with contextlib.suppress(OSError):
+            file.close()
+        with contextlib.suppress(OSError):
+            self._partial.unlink(missing_ok=True)
+
     @contextlib.contextmanager
     def _as_run_error(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
-            # Else the interpreter says so again when it flushes at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise RunError("Predictions must be taken. Received: standard output, closed by its reader.") from None
         except OSError as error:
+            if self._path is None:
+                _drop_standard_output()
+            if isinstance(error, BrokenPipeError):
+                raise ReaderGone("Predictions must be taken. Received: an output that its reader closed.") from None
+            name = "standard output" if self._path is None else repr(str(self._path))
             raise RunError(
-                f"Predictions must be writable. Received: {str(self._path)!r} ({error.strerror}). Free space there."
+                f"Predictions must be writable. Received: {name} ({error.strerror}). Free space there."
             ) from None
 
 
@@ -199,10 +245,8 @@ class GlueFile(PredictionFile):
             text = glue.score_text(float(row[0])) if self._written is None else self._written[int(row.argmax())]
             self._rows.append((index, text))
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            self._write_lines(f"{index}\t{text}" for index, text in sorted(self._rows))
-        super().__exit__(kind, error, trace)
+    def _last_lines(self) -> Iterable[str]:
+        return (f"{index}\t{text}" for index, text in sorted(self._rows))
 
     def _header(self) -> Iterable[str]:
         return ["index\tprediction"]
@@ -220,6 +264,15 @@ def open_predictions(
         is_writer: Whether to write at all.
     """
     return (_TsvFile if format == "tsv" else _JsonFile)(path, label_names, is_writer=is_writer)
+
+
+def _drop_standard_output() -> None:
+    """What is left in its buffer goes nowhere: else the interpreter fails once more when it flushes at its end."""
+    if sys.stdout is not sys.__stdout__:  # A notebook's or a test's.
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _cell(value: Any) -> str:
