@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+import yaml
 
 import flags
 from tests.test_flags import defined
@@ -70,6 +71,49 @@ def test_a_command_line_is_quoted_and_says_no_more_than_needed():
     assert command_line(config) == (
         "python run_finetune.py '--model_name_or_path=a model' '--dataset=x y' --class_weights=1.0,2.5"
     )
+
+
+ODD_LABELS = ("<script>alert(1)</script>", "a\n\n## b", "x|y", "`tick``s`", "not_b", " ", "\u202ea\ud800")
+
+
+def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
+    """Labels come from the data, names of sets from files: neither is the card's author."""
+    monkeypatch.chdir(tmp_path)
+    file = "<b>_x_|[y](z)\n---.tsv"
+    (tmp_path / file).touch()
+    config = Config(model=ModelConfig(model_name_or_path="scratch/tiny"), data=DataConfig(train_file=file))
+    train = Examples(name="<img>|\n| a_b |", text=["x"], text_pair=None, labels=None)
+    data = TaskData(
+        task="classification",
+        label_names=ODD_LABELS,
+        train=train,
+        validation={"validation_- x: y\n---": train},
+        test=None,
+        notes=(),
+    )
+    results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
+    results |= {"eval_- x: y\n---_accuracy": 0.5}
+    card = model_card(config, data, results, version="1")
+    card.encode()
+    head, body = card.removeprefix("---\n").split("\n---\n", 1)
+    assert yaml.safe_load(head) == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": ["bert", "tfbert"],
+        "metrics": ["- x: y\n---_accuracy"],
+    }
+    lines = body.splitlines()
+    assert lines[1] == r"# scratch/tiny fine-tuned on \<b\>\_x\_\|\[y\](z)\\n---.tsv"
+    assert lines[4] == (
+        r"Classes, in the order of the logits: `<script>alert(1)</script>`, `a\n\n## b`, `x|y`, ``` `tick``s` ```, "
+        r"`not_b`, `   `, `\u202ea\ud800`."
+    )
+    assert r"| training | \<img\>\|\\n\| a_b \| | 1 |" in lines
+    assert r"| eval\_- x: y\\n---\_accuracy | 0.5000 |" in lines
+    (command,) = (line for line in lines if line.startswith("    python"))
+    assert command.endswith(r"$'--train_file=<b>_x_|[y](z)\u000a---.tsv'")
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True).stdout
+    assert words.split("\0")[-2] == f"--train_file={config.data.train_file}"
 
 
 class FakeHub(http.server.BaseHTTPRequestHandler):

@@ -67,6 +67,17 @@ def test_what_a_killed_run_left_is_replaced_and_no_link_is_followed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.tsv", "precious"]
 
 
+def test_labels_and_ids_keep_to_their_column_and_stay_apart(tmp_path):
+    names = ["<script>|", "a\tb", "a b", "a\r\nb"]
+    with open_predictions(tmp_path / "out.tsv", "tsv", names, is_writer=True) as file:
+        file.write(["x\ty", 'quote"', "z\n"], np.float32([[0, 9, 0, 0], [0, 0, 0, 9], [9, 0, 0, 0]]))
+    header, *rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().split("\n")[:-1]]
+    shown = ["<script>|", r"a\tb", "a b", r"a\r\nb"]
+    assert header == ["id", "label", *(f"probability_{name}" for name in shown)]
+    assert [row[:2] for row in rows] == [[r"x\ty", shown[1]], ['quote"', shown[3]], [r"z\n", shown[0]]]
+    assert {len(row) for row in rows} == {6}
+
+
 def sources(**options):
     return open_sources(
         Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=PredictConfig(**options))

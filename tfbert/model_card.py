@@ -6,16 +6,22 @@ import dataclasses
 import importlib.metadata
 import pathlib
 import platform
+import re
 import shlex
 from collections.abc import Sequence
 
 import tensorflow as tf
+from huggingface_hub import ModelCardData
 
 from tfbert.config import Config
 from tfbert.data.sources import TaskData
 
 _PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
+# What Markdown or HTML gives a meaning to within a line; an underscore only at the edge of a word.
+_MARKUP = re.compile(r"[\\`*\[\]<>|~$&]|(?<!\w)_|_(?!\w)")
+# Control characters, ends of lines, what turns the direction of the text around, and halves of surrogate pairs.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def model_card(config: Config, data: TaskData, results: dict[str, float], *, version: str) -> str:
@@ -30,22 +36,23 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
     metrics = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
     takes = "pairs of texts" if data.train.text_pair is not None else "single texts"
     gives = f"{len(data.label_names)} classes" if data.label_names else "a score"
+    classes = ", ".join(map(_code, data.label_names))
     sets = {"training": data.train, **data.validation} | ({"test": data.test} if data.test else {})
-    header = ["library_name: transformers", "pipeline_tag: text-classification", "tags:", "- bert", "- tfbert"]
+    metadata = {"library_name": "transformers", "pipeline_tag": "text-classification", "tags": ["bert", "tfbert"]}
     if not config.model.is_scratch and _is_hub_name(config.model.model_name_or_path):
-        header.append(f"base_model: {config.model.model_name_or_path}")
+        metadata["base_model"] = config.model.model_name_or_path
     if metrics:
         names = dict.fromkeys(name.split("_", 1)[1] for name in metrics if name.startswith("eval_"))
-        header += ["metrics:", *(f"- {name}" for name in names if name != "loss")]
+        metadata["metrics"] = [name for name in names if name != "loss"]
     lines = [
         "---",
-        *header,
+        ModelCardData(**metadata).to_yaml(),
         "---",
         "",
-        f"# {config.model.model_name_or_path} fine-tuned on {config.data.source}",
+        f"# {_plain(config.model.model_name_or_path)} fine-tuned on {_plain(config.data.source)}",
         "",
         f"A BERT model that gives {takes} one of {gives}." if data.label_names else f"BERT that scores {takes}.",
-        *([f"Classes, in the order of the logits: {', '.join(data.label_names)}."] if data.label_names else []),
+        *([f"Classes, in the order of the logits: {classes}."] if classes else []),
         "",
         "## Data",
         "",
@@ -97,7 +104,7 @@ def command_line(config: Config) -> str:
             else:
                 text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
                 words.append(f"--{field.name}={text}")
-    return shlex.join(words)
+    return " ".join(map(_shell_word, words))
 
 
 def _is_hub_name(name: str) -> bool:
@@ -117,5 +124,31 @@ def _versions() -> list[tuple[str, str]]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [header, ["---"] * len(header), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+    cells = [header, ["---"] * len(header), *(map(_plain, row) for row in rows)]
+    return ["| " + " | ".join(row) + " |" for row in cells]
+
+
+def _plain(text: str) -> str:
+    """Markdown that shows a text as it is: no HTML, no link, no column of a table and no further line."""
+    return _MARKUP.sub(r"\\\g<0>", _visible(text))
+
+
+def _code(text: str) -> str:
+    """A text as a code span, in a fence of more backticks than it has in a row."""
+    text = _visible(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    blank = " " if not text.strip(" ") or text[0] in "` " or text[-1] in "` " else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
+
+
+def _visible(text: str) -> str:
+    """A text with its control characters, as JSON brings them into labels, written as Python writes them."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def _shell_word(word: str) -> str:
+    """As `shlex.quote`, on one line: a line end would end the card's block of code."""
+    if not _CONTROL.search(word):
+        return shlex.quote(word)
+    escaped = re.sub(r"[\\']", r"\\\g<0>", word)
+    return "$'" + _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"

@@ -276,8 +276,9 @@ def _drop_standard_output() -> None:
 
 
 def _cell(value: Any) -> str:
-    """A value as a .tsv can hold it: its tabs and line ends, which only CSV and JSON can bring, become blanks."""
-    return str(value).replace("\t", " ").replace("\n", " ").replace("\r", " ")
+    """A value as a .tsv can hold it: its tabs and line ends, which only CSV and JSON can bring, are written `\\t`,
+    `\\n` and `\\r`, so that what differs goes on to differ."""
+    return str(value).replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _number(value: float) -> str:
