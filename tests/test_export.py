@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from scipy.special import softmax
 
-from tests.saved_models import label_names, reference_logits, reference_logits_of
+from tests.saved_models import label_names, reference_logits, reference_logits_of, save_random
 from tests.test_predict import HOSTILE, read_json
 from tests.test_predict import run as predict_run
 from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig
@@ -113,6 +113,60 @@ def test_token_ids_are_answered(runs, single):
     encoded = BertTokenizerFast.from_pretrained(runs / "single")(texts, padding=True)
     found = ask(single, "token_ids", **{name: encoded[name] for name in encoded})
     np.testing.assert_allclose(found["logits"], reference_logits_of(runs / "single", texts), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory):
+    """The signatures of an export for pairs: 60 tokens, 64 positions, two token types."""
+    directory = tmp_path_factory.mktemp("untrained")
+    save_random(directory / "pairs", ["other", "same"], num_texts=2)
+    export_of(directory, "pairs", directory / "exported")
+    return tf.saved_model.load(str(directory / "exported")).signatures
+
+
+def ids(*shape, **changed):
+    """Inputs of a shape for `token_ids`."""
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return {name: tf.ones(shape, tf.int32) for name in names} | changed
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (0, 0), (0, 99)])
+def test_no_rows_of_ids_give_no_answer(untrained, shape):
+    found = untrained["token_ids"](**ids(*shape))
+    assert {name: tuple(value.shape) for name, value in found.items()} == {
+        "logits": (0, 2),
+        "probabilities": (0, 2),
+        "label": (0,),
+    }
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        (ids(2, 0), r"Rows must have 1 to 64 columns, as many as the model has positions. Received: \] \[2 0\]"),
+        (ids(2, 65), r"Rows must have 1 to 64 columns, as many as the model has positions. Received: \] \[2 65\]"),
+        (ids(2, 9, attention_mask=tf.ones([2, 8], tf.int32)), r"must be of one shape. Received: \] \[2 8\] \[2 9\]"),
+        (ids(2, 9, token_type_ids=tf.ones([1, 9], tf.int32)), r"must be of one shape. Received: .*\[1 9\]"),
+        (
+            ids(1, 3, input_ids=tf.constant([[0, 60, 1]])),
+            r"input_ids must be from 0 to 59. Received: .*60",
+        ),
+        (ids(1, 2, token_type_ids=tf.constant([[-1, 0]])), "token_type_ids must be from 0 to 1. Received: "),
+    ],
+)
+def test_ids_that_the_model_cannot_take_are_told_the_rule(untrained, inputs, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        untrained["token_ids"](**inputs)
+    assert np.isfinite(untrained["token_ids"](**ids(2, 64))["logits"]).all()
+    assert untrained["token_ids"](**ids(1, 1))["logits"].shape == (1, 2)
+
+
+def test_pairs_without_rows_and_without_second_texts(untrained):
+    none = tf.constant([], tf.string)
+    assert untrained["text"](text=none, text_pair=none)["logits"].shape == (0, 2)
+    for texts in ([], ["good", "bad"]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Every text needs its second text"):
+            untrained["text"](text=tf.constant(texts, tf.string), text_pair=tf.constant(["film"]))
 
 
 def test_pairs_and_float16_with_its_measured_loss(runs, tmp_path):

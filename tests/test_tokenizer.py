@@ -158,6 +158,17 @@ def test_special_tokens_in_a_text_are_plain_text(vocab_file):
     assert not control & set(ids[0])
 
 
+def test_the_call_of_hugging_face_that_gives_the_same(vocab_file):
+    """As README and the tokenizer's docstring name it; and that a call without it, or the other way, does not."""
+    text, pair = "the [SEP] fox [CLS]", "a [MASK] [PAD]"
+    ids, _ = BertTokenizer.from_vocab_file(vocab_file)([text], [pair], max_seq_length=40)
+    reference = hugging_face(vocab_file)
+    assert ids.to_list() == [reference(text, pair, split_special_tokens=True)["input_ids"]]
+    assert ids.to_list() == [hugging_face(vocab_file, split_special_tokens=True)(text, pair)["input_ids"]]
+    reference.backend_tokenizer.encode_special_tokens = True
+    assert ids.to_list() != [reference(text, pair)["input_ids"]]
+
+
 def test_invalid_utf8_is_dropped(vocab_file):
     raw = [b"the\xff fox", b"\xc3(", b"\xed\xa0\x80a\xed\xb0\x80", b"fox\xe2\x82", b"\xf4\x90\x80\x80", b"\xc0\x80the"]
     texts = [text.decode("utf-8", "replace") for text in raw]

@@ -53,9 +53,10 @@ class TextClassifier(tf.Module):
 
         Returns:
             `serving_default`, also called `text`: takes `text` and, for pairs, `text_pair`, string `[n]`. `token_ids`:
-            takes `input_ids`, `attention_mask` and `token_type_ids`, int32 `[n, length]`. Both return `logits`, float32
-            `[n, num_labels]`; for classification also `probabilities` likewise and `label`, string `[n]`; for
-            regression `score`, float32 `[n]`.
+            takes `input_ids`, `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the
+            model's positions. Both return `logits`, float32 `[n, num_labels]`; for classification also `probabilities`
+            likewise and `label`, string `[n]`; for regression `score`, float32 `[n]`. No rows give no rows; inputs that
+            do not fit end in an InvalidArgumentError that says the rule.
         """
         text = {"text": tf.TensorSpec([None], tf.string, name="text")}
         if self._model.num_texts == 2:
@@ -68,9 +69,12 @@ class TextClassifier(tf.Module):
 
     def _from_text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         count = tf.shape(text)[0]
-        # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again.
-        nothing = tf.fill([tf.maximum(1 - count, 0)], "")
-        texts = [tf.concat([part, nothing], axis=0) for part in (text, text_pair) if part is not None]
+        texts = [text] if text_pair is None else [text, text_pair]
+        rule = "Every text needs its second text: text and text_pair must be of one length. Received: "
+        fits = [_assert_all_equal([tf.shape(part) for part in texts], rule)]
+        with tf.control_dependencies(fits):
+            # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again.
+            texts = [tf.pad(part, [[0, tf.maximum(1 - count, 0)]], constant_values="") for part in texts]
         tokenizer = self._model.tokenizer
         ids, second_start = tokenizer(*texts, max_seq_length=self._model.max_seq_length)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -86,13 +90,33 @@ class TextClassifier(tf.Module):
         return self._outputs(logits[:count])
 
     def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._outputs(self._model.logits(inputs))
+        config, shape = self._model.classifier.config, tf.shape(inputs["input_ids"])
+        count, width, positions = shape[0], shape[1], config.max_position_embeddings
+        rule = f"{', '.join(inputs)} must be of one shape. Received: "
+        fits = [_assert_all_equal([tf.shape(value) for value in inputs.values()], rule)]
+        rule = f"Rows must have 1 to {positions} columns, as many as the model has positions. Received: "
+        fits += [tf.debugging.Assert((count == 0) | ((width > 0) & (width <= positions)), [rule, shape])]
+        for name, size in (("input_ids", config.vocab_size), ("token_type_ids", config.type_vocab_size)):
+            # A GPU gives zeros for what is outside a table, in silence.
+            rule = f"{name} must be from 0 to {size - 1}. Received: "
+            inside = tf.reduce_all((inputs[name] >= 0) & (inputs[name] < size))
+            fits += [tf.debugging.Assert(inside, [rule, inputs[name]])]
+        with tf.control_dependencies(fits):  # As above; no rows may have any number of columns, none included.
+            stand_in = [[0, tf.maximum(1 - count, 0)], [0, tf.maximum(1 - width, 0)]]
+            inputs = {name: tf.pad(value, stand_in)[:, :positions] for name, value in inputs.items()}
+        return self._outputs(self._model.logits(inputs)[:count])
 
     def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         if self._labels is None:
             return {"logits": logits, "score": logits[:, 0]}
         label = tf.gather(self._labels, tf.argmax(logits, axis=1))
         return {"logits": logits, "probabilities": tf.nn.softmax(logits), "label": label}
+
+
+def _assert_all_equal(shapes: Sequence[tf.Tensor], rule: str) -> tf.Operation:
+    """In the graph: refuses inputs of different shapes."""
+    equal = tf.reduce_all([tf.reduce_all(shape == shapes[0]) for shape in shapes])
+    return tf.debugging.Assert(equal, [rule, *shapes])
 
 
 def export(config: Config) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 The same tokenizer serves `tf.data` and a SavedModel that takes raw text, so training and serving cannot disagree. One
 difference is wanted: a special token written in a text, such as a literal `[SEP]`, is plain text (`[`, `sep`, `]`), for
-a text must not be able to inject control ids. Hugging Face does the same when told
-`tokenizer.backend_tokenizer.encode_special_tokens = True`. `normalizer` lists what else differs: rare new characters.
+a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`, in the call
+or when the tokenizer is made. (Setting it on the `backend_tokenizer` has no effect: each call sets it anew.)
+`normalizer` lists what else differs: rare new characters.
 """
 
 from __future__ import annotations
