@@ -16,13 +16,10 @@ class RunError(RuntimeError):
 
 
 class ReaderGone(RunError):
-    """Who reads the output wanted no more of it, as `head` does: no failure to speak of. Exit status 141, in silence,
-    as a shell reports a command that such a pipe ended."""
+    """Who reads the output wanted no more of it, as `head` does: no failure to speak of, so without a message. Exit
+    status 141, as a shell reports a command that such a pipe ended."""
 
     status = 141
-
-    def __str__(self) -> str:
-        return ""
 
 
 class Preempted(Exception):

@@ -159,7 +159,7 @@ class PredictionFile:
             if self._path is None:
                 _drop_standard_output()
             if isinstance(error, BrokenPipeError):
-                raise ReaderGone("Predictions must be taken. Received: an output that its reader closed.") from None
+                raise ReaderGone from None
             name = "standard output" if self._path is None else repr(str(self._path))
             raise RunError(
                 f"Predictions must be writable. Received: {name} ({error.strerror}). Free space there."
