@@ -131,7 +131,7 @@ def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, ca
     assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [["id", "label"], ["0", "b"]]
 
     def gone(argv):
-        raise ReaderGone("closed")
+        raise ReaderGone
 
     monkeypatch.setattr(run_finetune, "parse", gone)
     assert run_finetune.main() == 141

@@ -204,15 +204,20 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
     config = changed(
         config,
         training={"gradient_accumulation_steps": 2, "gradient_checkpointing": True},
-        runtime={"strategy": "mirrored", "num_replicas": 2, "xla": True},
+        runtime={"strategy": "mirrored", "num_replicas": 2},
         output={"logging_steps": 1, "save_steps": 3, "tensorboard": True},
     )
     start = look(tmp_path / "run", config)
     _, lines = resume.take_up(start, FACTS, 12)
     assert lines[0] == f"resuming at step 9 of 12 from {tmp_path}/run/checkpoints/step-00000009"
     (split,) = lines[1:]
-    assert "the updates are the same" in split and "num_replicas=2 in place of 0" in split and "xla=True" in split
+    assert "the same updates but for rounding" in split and "num_replicas=2 in place of 0" in split
     assert "logging_steps" not in split
+    compiled = look(
+        tmp_path / "run", changed(config, runtime={"strategy": "one_device", "num_replicas": 0, "xla": True})
+    )
+    _, (_, split) = resume.take_up(compiled, FACTS, 12)
+    assert "other dropout noise" in split and "xla=True in place of False" in split
     # The whole run's truth: what was otherwise before, for who reads run_config.json; it goes on loading.
     what = identity_of(config, start=start)
     resume.write_start(tmp_path / "run", config, what, is_resumed=True)

@@ -170,7 +170,10 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
     if split := earlier.changed(start.asked, "split"):
         now = settings(start.asked, "split")
         what = ", ".join(f"{name}={now[name]!r} in place of {value!r}" for name, value in split.items())
-        lines.append(f"computed otherwise than before, the updates are the same: {what}")
+        # Noise belongs to places in padded rows, and to packed ones.
+        other_noise = start.config.data.batching == "packed" or split.keys() & {"xla", "max_compiled_shapes"}
+        updates = "other dropout noise" if other_noise else "the same updates but for rounding"
+        lines.append(f"computed otherwise than before, {updates}: {what}")
     if state.best and earlier.facts.get(EVALUATION, facts[EVALUATION]) != facts[EVALUATION]:
         # No number of these compares with the ones to come.
         lines.append("the examples to evaluate on are others than before: the best evaluation so far is forgotten")
