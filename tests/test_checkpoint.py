@@ -88,7 +88,7 @@ def run_to(step, config, monkeypatch):
 
 # Results that are times, or follow from them.
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
-TIMES += ("data_wait_share", "peak_memory", "checkpoint")
+TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel")
 SLOW = pytest.mark.slow
 GRID = [
     pytest.param({}, id="one_device-float32"),
