@@ -5,9 +5,8 @@
     python run_finetune.py --model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2
     python run_finetune.py --mode=predict --model=runs/sst2 --input_file=reviews.tsv --output_file=labels.tsv
 
-Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a run that failed; 75 a run that stopped
-because SIGTERM or SIGINT asked it to, and says how it goes on; 130 Ctrl-C at another time; 141 predictions whose
-reader, such as `head`, wanted no more.
+Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a run that failed; 75 stopped by SIGTERM or
+SIGINT, and says how it goes on; 130 Ctrl-C at another time; 141 predictions whose reader, like `head`, wanted no more.
 """
 
 import importlib

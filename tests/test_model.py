@@ -199,7 +199,7 @@ def test_shards(tmp_path):
     assert_same_weights(build(tmp_path), tensors)
 
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UsageError, match="without model-00002-of-00002.safetensors"):
+    with pytest.raises(UsageError, match="without 'model-00002-of-00002.safetensors'"):
         build(tmp_path)
 
 
@@ -467,7 +467,7 @@ def test_vocabulary_and_length_must_fit(tmp_path):
     [
         ({"model_type": "roberta"}, "model_type='roberta'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
-        ({"num_attention_heads": 3}, "not a multiple of the number"),
+        ({"num_attention_heads": 3}, "must be a multiple of num_attention_heads"),
         ({"hidden_act": "gelly"}, "gelly"),
     ],
 )

@@ -397,7 +397,7 @@ class TestFiles:
                 r"'the' as token 6 \(counted from 0\), first seen as token 2",
             ),
             (b"[PAD]\n[UNK]\n[CLS]\nthe\n", r"4 tokens without \[SEP\] \[MASK\]"),
-            (b"[PAD]\n\xff\n", "must be UTF-8"),
+            (b"[PAD]\n\xff\n", "not UTF-8, invalid start byte at byte 6"),
         ],
     )
     def test_bad_vocabulary(self, tmp_path, content, message):

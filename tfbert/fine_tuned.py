@@ -6,17 +6,18 @@ Training writes what transformers has no name for into `config.json` under `tfbe
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
+from tfbert.bert_config import OWN_FIELD
 from tfbert.classifier import forward
 from tfbert.config import Config
 from tfbert.errors import UsageError
 from tfbert.evaluate import Predictor
+from tfbert.foreign_files import read_json_object
 from tfbert.model import build_model, load_config, load_tokenizer, resolve_model
 from tfbert.output import RUN_CONFIG
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from tfbert.data.tokenizer import BertTokenizer
 
-_FIELD = "tfbert"
 _DEFAULT_MAX_SEQ_LENGTH = 128
 
 
@@ -83,7 +83,7 @@ def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: 
         UsageError: for pairs on a model that cannot tell the second text from the first.
     """
     _check_token_types(config, num_texts or 1)
-    setattr(config, _FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length})
+    setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length})
 
 
 def _check_token_types(config: BertConfig, num_texts: int) -> None:
@@ -153,18 +153,18 @@ def _task(saved: BertConfig, directory: pathlib.Path) -> tuple[Literal["classifi
 
 def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
     """`num_texts` and `max_seq_length` where the directory says them."""
-    noted = getattr(saved, _FIELD, None)
-    noted = noted if isinstance(noted, dict) else {}
-    found = {name: noted[name] for name in ("num_texts", "max_seq_length") if isinstance(noted.get(name), int)}
+    noted = getattr(saved, OWN_FIELD, None) or {}
+    found = {name: noted[name] for name in ("num_texts", "max_seq_length") if noted.get(name) is not None}
     try:
-        data = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))["data"]
-    except (OSError, ValueError, KeyError, TypeError):
+        data = read_json_object(directory / RUN_CONFIG, "").get("data")
+    except UsageError:  # There is none, or it is another program's.
         return found
     if isinstance(data, dict):
-        if isinstance(data.get("max_seq_length"), int):
-            found.setdefault("max_seq_length", data["max_seq_length"])
-        if data.get("text_column"):
-            found.setdefault("num_texts", len(data["text_column"]))
+        length, columns = data.get("max_seq_length"), data.get("text_column")
+        if type(length) is int and length > 1:
+            found.setdefault("max_seq_length", length)
+        if isinstance(columns, list) and len(columns) in (1, 2):
+            found.setdefault("num_texts", len(columns))
     return found
 
 

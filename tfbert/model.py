@@ -73,15 +73,15 @@ def build_model(
     else:
         bert_config = load_config(directory)
         _check_fit(config, directory, bert_config, tokenizer, max_seq_length)
-        tensors = weights.read_weights(weights.find_weight_file(directory))
-        reason = _match_head(tensors, bert_config, labels, task, log)
+        with weights.open_weights(weights.find_weight_file(directory)) as stored:
+            # Before anything is read or built: a few bytes can describe more than a machine holds.
+            _check_shapes(directory, stored, bert_config)
+            tensors, reason = _read(stored, bert_config, labels, task, log)
     _set_labels(bert_config, labels, task)
     model = _create(bert_config)
 
     shapes = weights.get_weight_shapes(model)
     new = [name for name in shapes if name not in tensors]
-    if directory is not None:
-        _check_encoder(directory, tensors, shapes)
     because = reason and f" ({reason})"
     if require_head and new:
         raise UsageError(
@@ -92,7 +92,7 @@ def build_model(
     if directory is not None:
         if new:
             log(f"New weights, to be trained: {', '.join(new)}{because}.")
-        if unused := [name for name in tensors if name not in shapes]:
+        if unused := [name for name in stored if name not in shapes]:
             log(f"Weights in the file that this model does not use: {weights.group_names(unused)}.")
     for name in new:
         tensors[name] = _draw(name, shapes[name], seed, bert_config.initializer_range)
@@ -157,10 +157,12 @@ def _check_fit(
     tokenizer: BertTokenizer,
     max_seq_length: int,
 ) -> None:
+    from tfbert.data.vocabulary import read_vocab_file
+
     rows, tokens = bert_config.vocab_size, tokenizer.vocab_size
     own = directory / "vocab.txt"
     # Some models pad their embeddings with rows that no token of their own vocabulary uses.
-    sizes = {rows} | ({len(own.read_bytes().splitlines())} if own.is_file() else set())
+    sizes = {rows} | ({len(read_vocab_file(own))} if own.is_file() else set())
     if tokens > rows or (config.vocab_file and tokens not in sizes):
         instead = ", or no --vocab_file" if config.vocab_file else ""
         raise UsageError(
@@ -175,35 +177,68 @@ def _check_fit(
         )
 
 
-def _check_encoder(
-    directory: pathlib.Path, tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]
-) -> None:
-    missing = [name for name in shapes if name not in tensors and name not in _HEAD + _POOLER]
-    misshapen = [name for name, shape in shapes.items() if name in tensors and tensors[name].shape != shape]
+def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each weight of a BERT without its head, by PyTorch name; the model need not exist."""
+    hidden, wide = config.hidden_size, config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def linear(name: str, rows: int, columns: int) -> None:
+        shapes.update({f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)})
+
+    def norm(name: str) -> None:
+        shapes.update({f"{name}.LayerNorm.{part}": (hidden,) for part in ("weight", "bias")})
+
+    tables = {"word": config.vocab_size, "position": config.max_position_embeddings}
+    for name, rows in (tables | {"token_type": config.type_vocab_size}).items():
+        shapes[f"bert.embeddings.{name}_embeddings.weight"] = (rows, hidden)
+    norm("bert.embeddings")
+    for i in range(config.num_hidden_layers):
+        layer = f"bert.encoder.layer.{i}"
+        for part in ("self.query", "self.key", "self.value", "output.dense"):
+            linear(f"{layer}.attention.{part}", hidden, hidden)
+        norm(f"{layer}.attention.output")
+        linear(f"{layer}.intermediate.dense", wide, hidden)
+        linear(f"{layer}.output.dense", hidden, wide)
+        norm(f"{layer}.output")
+    linear("bert.pooler.dense", hidden, hidden)
+    return shapes
+
+
+def _check_shapes(directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig) -> None:
+    """Refuses weights that are not those of `config`; pooler and head may be missing."""
+    shapes = encoder_shapes(config)
+    missing = [name for name in shapes if name not in stored and name not in _POOLER]
+    if all(name in stored for name in _HEAD):
+        rows = stored[_HEAD[0]].shape[:1]  # As many as it has labels, whose number config.json need not say.
+        shapes |= {_HEAD[0]: (*rows, config.hidden_size), _HEAD[1]: rows}
+    misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
     if missing or misshapen:
-        what = weights.describe_mismatch(missing, misshapen, tensors, shapes)
+        what = weights.describe_mismatch(missing, misshapen, stored, shapes)
         raise UsageError(
             "The weights must be those that config.json describes. "
             f"Received: {weights.find_weight_file(directory)} with {what}. Check that both files are of one model."
         )
 
 
-def _match_head(tensors: dict[str, np.ndarray], saved: BertConfig, labels: list[str], task: str, log: Callable) -> str:
-    """Puts the head's rows in the order of `labels`, or removes a head that means something else.
+def _read(
+    stored: Mapping[str, weights.Stored], saved: BertConfig, labels: list[str], task: str, log: Callable
+) -> tuple[dict[str, np.ndarray], str]:
+    """The weights that the model can use, the head's rows in the order of `labels`; a head that means something else
+    is left aside.
 
     Returns:
-        Why it was removed; empty where it was kept, or there is none.
+        Them, and why the head was left aside; empty where it was not, or there is none.
     """
-    if not all(name in tensors for name in _HEAD):
-        for name in _HEAD:
-            tensors.pop(name, None)
-        return ""
+    tensors = {name: stored[name].read() for name in encoder_shapes(saved) if name in stored}
+    if not all(name in stored for name in _HEAD):
+        return tensors, ""
     reason = ""
-    rows = len(tensors["classifier.weight"])
+    rows = stored[_HEAD[0]].shape[0]
     owners = saved.architectures or ["BertForSequenceClassification"]
-    names = [saved.id2label.get(i, "") for i in range(rows)]
-    unnamed = names == [f"LABEL_{i}" for i in range(rows)] or saved.num_labels != rows
-    order = {name.casefold(): row for row, name in enumerate(names)}
+    order = list(range(rows)) if rows == len(labels) else []
+    names = [saved.id2label.get(i, "") for i in order]
+    unnamed = names == [f"LABEL_{i}" for i in order] or saved.num_labels != rows
+    places = {name.casefold(): row for row, name in enumerate(names)}
     wanted = [label.casefold() for label in labels]
     if not any(owner.endswith("ForSequenceClassification") for owner in owners):
         reason = f"the file's head is that of {owners[0]}"
@@ -211,17 +246,16 @@ def _match_head(tensors: dict[str, np.ndarray], saved: BertConfig, labels: list[
         reason = f"the file's head has {rows} labels, this task {len(labels)}"
     elif task == "regression" or names == labels:
         pass
-    elif sorted(order) == sorted(wanted) and len(order) == rows:
-        tensors |= {name: tensors[name][[order[label] for label in wanted]] for name in _HEAD}
+    elif sorted(places) == sorted(wanted) and len(places) == rows:
+        order = [places[label] for label in wanted]
         log(f"The head's labels ({', '.join(names)}) are taken in the data's order: {', '.join(labels)}.")
     elif unnamed:
         log(f"The file does not name its head's labels; they are taken to be, in order: {', '.join(labels)}.")
     else:
         reason = f"the file's head is for other labels: {weights.list_names(names)}"
-    if reason:
-        for name in _HEAD:
-            del tensors[name]
-    return reason
+    if not reason:
+        tensors |= {name: stored[name].read()[order] for name in _HEAD}
+    return tensors, reason
 
 
 def _set_labels(config: BertConfig, labels: list[str], task: str) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import pathlib
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfbert import tf1_checkpoint, weights
+from tfbert import bert_config, tf1_checkpoint, weights
 from tfbert.config import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import UsageError
 
@@ -31,13 +29,11 @@ SCRATCH_LAYOUTS = {
 vocabulary that is learned."""
 
 _TOKENIZER_FILES = ("vocab.txt", "tokenizer*.json", "special_tokens_map.json")
-_CASING = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _HUB_WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("tf_model.h5",),
     ("pytorch_model.bin",),
 )
-_LAYOUT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
 def resolve_model(config: ModelConfig) -> pathlib.Path | None:
@@ -71,56 +67,8 @@ def resolve_model(config: ModelConfig) -> pathlib.Path | None:
 
 
 def load_config(directory: pathlib.Path) -> BertConfig:
-    """Reads the model's `config.json`, or `bert_config.json`; `id2label` names the labels of a fine-tuned model.
-
-    Raises:
-        UsageError: where it is unreadable or describes anything but a BERT with absolute positions.
-    """
-    from transformers.models.bert.configuration_bert import BertConfig
-
-    path = _config_file(directory)
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict):
-            raise ValueError("not a JSON object")
-    except (OSError, ValueError) as error:
-        what = f"{path}: {weights.first_line(error)}"
-        raise UsageError(f"config.json must be readable JSON. Received: {what}. Repair it.") from None
-    absent = [key for key in _LAYOUT_KEYS if key not in values]
-    model_type = values.get("model_type", "bert")  # Files from before 2020 do not say.
-    if model_type != "bert":
-        raise UsageError(
-            "tfbert trains models of the BERT architecture (model_type bert). "
-            f"Received: model_type={model_type!r} in {path}. Pass a BERT model."
-        )
-    if absent:
-        raise UsageError(
-            f"config.json must describe a BERT model. Received: {path} without {', '.join(absent)}. Add them."
-        )
-    if values.get("position_embedding_type", "absolute") != "absolute":
-        raise UsageError(
-            "The TensorFlow BERT has absolute positions only. Received: "
-            f"position_embedding_type={values['position_embedding_type']!r} in {path}. Pass another model."
-        )
-    for option in ("is_decoder", "add_cross_attention"):
-        if values.get(option):
-            raise UsageError(
-                "config.json must describe an encoder, whose tokens attend to all others. "
-                f"Received: {option}={values[option]!r} in {path}. Pass another model."
-            )
-    if values.get("id2label") is not None:
-        values["id2label"] = _label_names(values["id2label"], path)
-    return BertConfig.from_dict(values)
-
-
-def _label_names(id2label: Any, path: pathlib.Path) -> dict[int, str]:
-    """`id2label` with names that are strings: some files number the labels, `{"0": 0, "1": 1}`."""
-    try:
-        return {int(key): str(name) for key, name in id2label.items()}
-    except (AttributeError, ValueError):
-        raise UsageError(
-            f"id2label must name each label under its number. Received: id2label={id2label!r} in {path}. Repair it."
-        ) from None
+    """The model's `config.json`, or `bert_config.json`, as `tfbert.bert_config.load_config` reads it."""
+    return bert_config.load_config(_config_file(directory))
 
 
 def load_tokenizer(
@@ -214,11 +162,8 @@ def _casing(directory: pathlib.Path | None, vocab_file: pathlib.Path) -> dict[st
 
     Of bert-base-cased's 28% have; of SciBERT's uncased vocabulary, which holds some by mistake, 0.1%.
     """
-    stated = {}
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        if directory is not None:
-            values = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
-            stated = {key: values[key] for key in _CASING if isinstance(values.get(key), bool)}
-    tokens = vocab_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    from tfbert.data.vocabulary import read_casing, read_vocab_file
+
+    tokens = read_vocab_file(vocab_file)
     capitals = sum(bool(re.search("[A-Z]", token)) for token in tokens if not token.startswith("["))
-    return {"do_lower_case": capitals <= 0.01 * len(tokens)} | stated
+    return {"do_lower_case": capitals <= 0.01 * len(tokens)} | (read_casing(directory) if directory else {})

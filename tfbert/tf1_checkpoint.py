@@ -13,8 +13,10 @@ miniatures and SciBERT were published, or the `model.ckpt-STEP.*` that Google's 
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -43,14 +45,14 @@ def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
     return found[0] if found else None
 
 
-def read_checkpoint(index: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads a checkpoint.
+def open_checkpoint(index: pathlib.Path) -> dict[str, tuple[Sequence[int], bool, Callable[[], np.ndarray]]]:
+    """Opens a checkpoint.
 
     Args:
         index: What `find_checkpoint` found.
 
     Returns:
-        Arrays by PyTorch name, in PyTorch's shapes.
+        By PyTorch name: the shape in the checkpoint, whether that is PyTorch's transposed, and what reads the array.
 
     Raises:
         ValueError: for a checkpoint that is damaged or lacks a data file.
@@ -59,16 +61,15 @@ def read_checkpoint(index: pathlib.Path) -> dict[str, np.ndarray]:
 
     try:
         reader = tf.train.load_checkpoint(str(index.with_suffix("")))
-        tensors = {}
-        for variable in reader.get_variable_to_shape_map():
-            if _NOT_WEIGHTS.search(variable):
-                continue
-            name, is_transposed = tensor_name(variable)
-            value = reader.get_tensor(variable)
-            tensors[name] = value.T if is_transposed else value
+        shapes = reader.get_variable_to_shape_map()
     except (tf.errors.OpError, RuntimeError) as error:
         raise ValueError(str(error)) from None
-    return tensors
+    found = {}
+    for variable, shape in shapes.items():
+        if not _NOT_WEIGHTS.search(variable):
+            name, is_transposed = tensor_name(variable)
+            found[name] = (shape, is_transposed, functools.partial(reader.get_tensor, variable))
+    return found
 
 
 def tensor_name(variable: str) -> tuple[str, bool]:

@@ -14,17 +14,20 @@ The one naming is that of PyTorch's `BertForSequenceClassification`, with PyTorc
 
 from __future__ import annotations
 
-import json
+import contextlib
+import dataclasses
+import functools
 import pathlib
 import pickle
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfbert import tf1_checkpoint
 from tfbert.errors import RunError, UsageError
+from tfbert.foreign_files import read_json_object
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,6 +41,7 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
 )
 """Names a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
+_READABLE = "A weight file must be readable and whole"
 _ENCODER_PARTS = ("embeddings", "encoder", "pooler")
 # Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -54,29 +58,67 @@ def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
     return found or tf1_checkpoint.find_checkpoint(directory)
 
 
-def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads a weight file of any format.
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """A weight in an open file, whose shape is known before any of it is read.
+
+    Attributes:
+        path: The file, for messages.
+        shape: As in PyTorch.
+        get: Reads it as it lies in the file.
+        is_transposed: Whether that is PyTorch's matrix transposed.
+    """
+
+    path: pathlib.Path
+    shape: tuple[int, ...]
+    get: Callable[[], np.ndarray]
+    is_transposed: bool
+
+    def read(self) -> np.ndarray:
+        """The array in PyTorch's shape; of whatever floating type, as float32.
+
+        Raises:
+            UsageError: where it cannot be read, or holds something else than floating-point numbers.
+        """
+        try:
+            array = self.get()
+            if array.dtype.kind not in "fV":  # ml_dtypes' bfloat16 is of kind V.
+                raise ValueError(f"it holds {array.dtype} in place of floating-point numbers")
+            array = array.astype(np.float32, copy=False)
+        except Exception as error:  # What is damaged, or was made to do harm, can raise anything in any library.
+            raise _damaged(self.path, error) from None
+        return array.T if self.is_transposed else array
+
+
+@contextlib.contextmanager
+def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
+    """Opens a weight file of any format.
 
     Args:
         path: What `find_weight_file` found. A safetensors file may follow PyTorch's or TensorFlow's naming, with or
             without the `bert.` prefix, and may be an index of several files.
 
-    Returns:
-        Arrays by PyTorch name, in PyTorch's shapes; floating ones, 16-bit or double, as float32.
+    Yields:
+        Weights by PyTorch name, to be read while the file is open: a file may describe terabytes in a few bytes.
 
     Raises:
         UsageError: for a damaged file, a missing shard, or a PyTorch file where PyTorch is not installed.
     """
-    readers = {SAFETENSORS: _read_safetensors, SAFETENSORS_INDEX: _read_shards, H5: _read_h5, TORCH: _read_torch}
-    tensors = {}
-    for name, array in readers.get(path.name, _read_tf1)(path).items():
-        name, transposed = pytorch_name(name)
-        if name.endswith(_BUFFERS):
-            continue
-        array = array.T if transposed else array
-        # ml_dtypes' bfloat16 is of kind V.
-        tensors[name] = array.astype(np.float32, copy=False) if array.dtype.kind in "fV" else array
-    return tensors
+    openers = {SAFETENSORS: _open_safetensors, SAFETENSORS_INDEX: _open_shards, H5: _open_h5, TORCH: _open_torch}
+    with contextlib.ExitStack() as files:
+        try:
+            found = openers.get(path.name, _open_tf1)(path, files)
+        except UsageError:
+            raise
+        except Exception as error:  # As above.
+            raise _damaged(path, error) from None
+        yield {name: stored for name, stored in found.items() if not name.endswith(_BUFFERS)}
+
+
+def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads all of a weight file, as `open_weights` finds them."""
+    with open_weights(path) as found:
+        return {name: stored.read() for name, stored in found.items()}
 
 
 def pytorch_name(name: str) -> tuple[str, bool]:
@@ -208,48 +250,73 @@ def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
     return out
 
 
-def _read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="np") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-    except (OSError, SafetensorError) as error:
-        raise _damaged(path, error) from None
+def _stored(path: pathlib.Path, name: str, shape: Iterable[int], get: Callable[[], np.ndarray]) -> dict[str, Stored]:
+    """A weight under its PyTorch name."""
+    name, is_transposed = pytorch_name(name)
+    shape = tuple(map(int, shape))
+    return {name: Stored(path, shape[::-1] if is_transposed else shape, get, is_transposed)}
 
 
-def _read_shards(path: pathlib.Path) -> dict[str, np.ndarray]:
-    try:
-        files = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise _damaged(path, error) from None
-    if absent := [name for name in files if not (path.parent / name).is_file()]:
+def _open_safetensors(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    from safetensors import safe_open
+
+    file = files.enter_context(safe_open(path, framework="np"))
+    found = {}
+    for name in file.keys():  # noqa: SIM118 (it is no dict)
+        get = functools.partial(file.get_tensor, name)
+        found |= _stored(path, name, file.get_slice(name).get_shape(), get)
+    return found
+
+
+def _open_shards(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    if _is_lfs_pointer(path):
+        raise ValueError
+    listed = read_json_object(path, _READABLE).get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+        raise ValueError("without a weight_map that names a file for each weight")
+    found = {}
+    for name in sorted(set(listed.values())):
+        found |= _open_safetensors(_shard(path, name), files)
+    return found
+
+
+def _shard(index: pathlib.Path, name: str) -> pathlib.Path:
+    """A file that an index names. It is one beside the index, whoever wrote it, and a link only to where it may lead:
+    a file below the directory, or of the hub's cache, which links `snapshots/REVISION/FILE` to `blobs/HASH`."""
+    directory = index.parent
+    is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
+    if not is_plain or not (directory / name).is_file():
         raise UsageError(
-            f"All files that {path.name} lists must be there. "
-            f"Received: {path.parent} without {list_names(absent)}. Copy the model again."
+            f"All files that {index.name} lists must be there, beside it. "
+            f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
         )
-    return {key: array for name in files for key, array in _read_safetensors(path.parent / name).items()}
+    own, target = directory.resolve(), (directory / name).resolve()
+    blobs = own.parent.parent / "blobs"
+    if not target.is_relative_to(own) and not (own.parent.name == "snapshots" and target.parent == blobs):
+        raise UsageError(
+            f"All files that {index.name} lists must be in its directory. "
+            f"Received: {directory / name}, a link to {target}. Put the file itself there."
+        )
+    return directory / name
 
 
-def _read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
+def _open_h5(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
     import h5py
 
-    tensors = {}
+    found = {}
 
     def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
         if isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual:
+                raise ValueError(f"{name} is stored in another file")
             # LAYER/MODEL/LAYER/.../kernel:0, where MODEL differs from class to class.
-            tensors["/".join(name.split("/")[2:])] = item[()]
+            found.update(_stored(path, "/".join(name.split("/")[2:]), item.shape, lambda: item[()]))
 
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(visit)
-    except (OSError, RuntimeError) as error:
-        raise _damaged(path, error) from None
-    return tensors
+    files.enter_context(h5py.File(path, "r")).visititems(visit)
+    return found
 
 
-def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
+def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
     try:
         import torch
     except ImportError:
@@ -257,28 +324,39 @@ def _read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
             f"{path.name} can only be read with PyTorch. Received: {path}. "
             "Run pip install 'tfbert[torch]', or convert the file to model.safetensors."
         ) from None
+
+    def get(tensor: torch.Tensor) -> np.ndarray:  # NumPy has no bfloat16.
+        return (tensor.float() if tensor.is_floating_point() else tensor).detach().numpy()
+
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-        # NumPy has no bfloat16.
-        return {n: (t.float() if t.is_floating_point() else t).detach().numpy() for n, t in tensors.items()}
-    except Exception as error:  # Reading half a pickle can raise anything.
-        unsafe = isinstance(error, pickle.UnpicklingError) and "Weights only load failed" in str(error)
-        raise _damaged(path, ValueError("it holds more than tensors, or is damaged") if unsafe else error) from None
+    except pickle.UnpicklingError as error:
+        unsafe = "Weights only load failed" in str(error)
+        raise ValueError("it holds more than tensors, or is damaged" if unsafe else str(error)) from None
+    found = {}
+    for name, tensor in tensors.items():
+        found |= _stored(path, name, tensor.shape, functools.partial(get, tensor))
+    return found
 
 
-def _read_tf1(path: pathlib.Path) -> dict[str, np.ndarray]:
-    try:
-        return tf1_checkpoint.read_checkpoint(path)
-    except ValueError as error:
-        raise _damaged(path, error) from None
+def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    found = {}
+    for name, (shape, is_transposed, get) in tf1_checkpoint.open_checkpoint(path).items():
+        shape = tuple(reversed(shape)) if is_transposed else tuple(shape)
+        found[pytorch_name(name)[0]] = Stored(path, shape, get, is_transposed)
+    return found
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> UsageError:
-    try:
-        with path.open("rb") as file:
-            is_pointer = file.read(20).startswith(b"version https://git")
-    except OSError:
-        is_pointer = False
+    is_pointer = _is_lfs_pointer(path)
     reason = "a Git LFS pointer, not the file itself" if is_pointer else first_line(error)
     todo = "Run git lfs pull" if is_pointer else "Copy or download it again"
-    return UsageError(f"A weight file must be readable and whole. Received: {path}: {reason}. {todo}.")
+    return UsageError(f"{_READABLE}. Received: {path}: {reason}. {todo}.")
+
+
+def _is_lfs_pointer(path: pathlib.Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(20).startswith(b"version https://git")
+    except OSError:
+        return False

@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import re
+import reprlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,6 +34,9 @@ from tfbert.errors import UsageError
 __all__ = ["BertTokenizer", "TokenIds", "learn_vocabulary"]
 
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
+_MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest; compiled in seconds.
+_MAX_TOKEN_BYTES = 256  # What FastWordpieceTokenizer can hold.
+_NOT_A_TOKEN = re.compile("[\r\n\0\ud800-\udfff]")
 _CHUNK_BYTES = 1 << 22  # Text handed to one graph call of `encode`, so that memory does not grow with text length.
 
 
@@ -65,7 +70,7 @@ class BertTokenizer:
         tokenize_chinese_chars: Make every CJK character a word of its own.
 
     Raises:
-        UsageError: if `vocab` holds a token twice or one with a line break, or lacks a special token.
+        UsageError: if `vocab` lacks a special token, or holds a token twice or one that no vocabulary can have.
 
     Example:
         >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "deep", "##er"])
@@ -87,13 +92,22 @@ class BertTokenizer:
             "strip_accents": strip_accents,
             "tokenize_chinese_chars": tokenize_chinese_chars,
         }
+        if len(self._vocab) > _MAX_TOKENS:
+            raise UsageError(
+                f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self._vocab):,}. Use another."
+            )
         ids: dict[str, int] = {}
         for i, token in enumerate(self._vocab):
-            if "\n" in token or "\r" in token or token in ids:  # An empty one is fine: SciBERT has it.
+            if token in ids or _NOT_A_TOKEN.search(token):  # An empty one is fine: SciBERT has it.
                 first = f", first seen as token {ids[token]}" if token in ids else ""
                 raise UsageError(
-                    "Every token of a vocabulary must be there once and without line breaks. "
-                    f"Received: {token!r} as token {i} (counted from 0){first}. Repair the vocabulary."
+                    "Every token of a vocabulary must be there once, without line breaks and valid Unicode. "
+                    f"Received: {reprlib.repr(token)} as token {i} (counted from 0){first}. Repair the vocabulary."
+                )
+            if len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES:
+                raise UsageError(
+                    f"A token must be at most {_MAX_TOKEN_BYTES} bytes long. "
+                    f"Received: {reprlib.repr(token)} as token {i} (counted from 0). Repair the vocabulary."
                 )
             ids[token] = i
         missing = [token for token in SPECIAL_TOKENS if token not in ids]
@@ -137,8 +151,9 @@ class BertTokenizer:
         Raises:
             UsageError: if there is no such file, or it is no vocabulary.
         """
+        vocab = read_vocab_file(path)
         try:
-            return cls(read_vocab_file(path), **casing)
+            return cls(vocab, **casing)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -152,7 +167,10 @@ class BertTokenizer:
             UsageError: if neither file is there, or they describe a tokenizer that this one would not equal.
         """
         vocab, casing = read_pretrained(pathlib.Path(directory))
-        return cls(vocab, **casing)
+        try:
+            return cls(vocab, **casing)
+        except UsageError as error:
+            raise UsageError(f"{directory}: {error}") from None
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into wordpieces. Works eagerly, in `tf.data` and in a SavedModel.
