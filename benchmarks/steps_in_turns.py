@@ -89,7 +89,9 @@ def own_step(args, scratch):
     from tfbert import runtime
     from tfbert.data.pipeline import distribute_batches
     from tfbert.data_clock import DataClock
+    from tfbert.preemption import Consensus
     from tfbert.prepare import prepare
+    from tfbert.resume import look
     from tfbert.strategy import build_strategy
 
     config = Config(
@@ -100,7 +102,8 @@ def own_step(args, scratch):
         output=OutputConfig(output_dir=f"{scratch}/run"),
     ).resolved()
     runtime.set_up(config.runtime)
-    run = prepare(config, build_strategy(config.runtime))
+    strategy = build_strategy(config.runtime)
+    run = prepare(look(pathlib.Path(config.output.output_dir), config), strategy, Consensus(strategy))
     with run.strategy.scope():
         clock = DataClock()
     clock.attach(run.model)
