@@ -13,11 +13,14 @@ from safetensors.numpy import save_file
 from tests.test_model import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
 from tfbert import foreign_files, weights
 from tfbert.bert_config import load_config
+from tfbert.config import Config, ModelConfig
 from tfbert.data.tokenizer import BertTokenizer
 from tfbert.errors import UsageError
+from tfbert.fine_tuned import load_fine_tuned
+from tfbert.mode_config import PredictConfig
 from tfbert.model import encoder_shapes, load_tokenizer
-from tfbert.model_files import ModelConfig
 
+PREDICT = PredictConfig(input_file="-")
 NOT_SIZES = [None, "32", [], {}, True, -1, 0, 1.5, 32.0, 2**40, 10**300]
 NOT_SHARES = [None, "0.1", True, -0.1, 1.0, 2, float("nan"), float("inf"), -float("inf"), 1e999]
 BAD_VALUES = {
@@ -84,6 +87,13 @@ def test_usual_values_are_taken(tmp_path):
     usual |= {"tfbert": {"num_texts": None, "max_seq_length": 128}, "architectures": None, "layer_norm_eps": 1e-12}
     (tmp_path / "config.json").write_text(json.dumps(FINE_TUNED | usual))
     assert load_config(tmp_path / "config.json").hidden_size == HIDDEN
+
+
+def test_labels_of_one_name_are_not_told_apart(tmp_path):
+    """A JSON object of probabilities would lose one of them."""
+    write(tmp_path, pytorch_tensors(), FINE_TUNED | {"id2label": {"0": "good", "1": "good"}})
+    config = Config(mode="predict", model=ModelConfig(model_name_or_path=str(tmp_path)), predict=PREDICT)
+    refuse(load_fine_tuned, config, match="Received: 'good' more than once in id2label")
 
 
 BAD_JSON = {

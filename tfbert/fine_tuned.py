@@ -148,7 +148,14 @@ def _task(saved: BertConfig, directory: pathlib.Path) -> tuple[Literal["classifi
         )
     if saved.problem_type == "regression" or saved.num_labels == 1:
         return "regression", ()
-    return "classification", tuple(saved.id2label.get(i, f"LABEL_{i}") for i in range(saved.num_labels))
+    names = tuple(saved.id2label.get(i, f"LABEL_{i}") for i in range(saved.num_labels))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(
+            "Every label of a model must have a name of its own. "
+            f"Received: {twice!r} more than once in id2label of {directory / 'config.json'}. Repair it."
+        )
+    return "classification", names
 
 
 def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
