@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -254,4 +255,7 @@ def test_the_command_reports_and_exits(corpus):  # noqa: F811
     done = run(*files, *split)
     assert done.returncode == 0, done.stderr
     assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
+    # From the first line to the last it is the command that speaks, and it says nothing that says nothing.
+    assert not [line for line in done.stderr.splitlines() if re.match(r"[IWE]\d{4} |WARNING:", line)], done.stderr
+    assert "evaluation every" in done.stderr
     assert (corpus / "out" / "model.safetensors").exists()

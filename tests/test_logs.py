@@ -1,10 +1,12 @@
 """What a run writes while it runs."""
 
 import contextlib
+import io
 import json
 import logging
 import os
 import pathlib
+import sys
 
 import pytest
 import tensorflow as tf
@@ -118,3 +120,32 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 @pytest.mark.parametrize("seconds, text", [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3723, "1:02:03")])
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_is_drawn_from_the_first_update_on_and_lines_stand_above_it(tmp_path, monkeypatch):
+    """An empty bar ran into "ready after 6.6 s", and each later line into the bar of its time."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    handler = logging.StreamHandler(terminal)
+    monkeypatch.setattr(logging.root, "handlers", [handler])
+    logger = logging.getLogger("tfbert")
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    log = RunLog(tmp_path, total_steps=4)
+    logger.info("ready after 6.6 s")
+    assert terminal.getvalue() == "ready after 6.6 s\n"
+    log.advance(1, "step 1/4")
+    log.say("evaluation at step 1")
+    logger.warning("something else")
+    log.advance(2, "step 2/4")
+    log.close()
+    assert logging.root.handlers == [handler]
+    shown = terminal.getvalue().split("\n")
+    for line in ("evaluation at step 1", "something else"):
+        (found,) = [text for text in shown if line in text]
+        assert found.rpartition("\r")[2].removeprefix("\x1b[A") == line
+    assert "step 2/4" in shown[-2]

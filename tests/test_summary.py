@@ -1,11 +1,17 @@
 """The results of a run: each speed over the time it is said to be over."""
 
+import logging
+import pathlib
 import types
 
+import numpy as np
 import pytest
+import tf_keras as keras
 
 from tests.test_callbacks import Clock, Log, a_model, progress_over, update
-from tfbert.summary import train_results
+from tfbert.config import Config, DataConfig, TrainingConfig
+from tfbert.quiet import SLOW_CALLBACK, quieten_libraries
+from tfbert.summary import banner, train_results
 
 
 def test_speeds_with_warm_up_leave_out_evaluation():
@@ -24,3 +30,46 @@ def test_speeds_with_warm_up_leave_out_evaluation():
     assert results["train_examples_per_second_with_warmup"] == pytest.approx(4 * 8 / 10)
     assert results["train_examples_per_second_steady"] == pytest.approx(2 * 8 / 2)
     assert results["train_samples_per_second"] == pytest.approx(4 * 8 / 50)
+
+
+class Encoded(types.SimpleNamespace):
+    def __len__(self):
+        return len(self.tokens.lengths)
+
+
+@pytest.mark.parametrize("longest, has_validation", [(9, True), (16, False)])
+def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
+    run = types.SimpleNamespace(
+        config=Config(data=DataConfig(max_seq_length=16), training=TrainingConfig(global_batch_size=8)).resolved(),
+        data=types.SimpleNamespace(
+            notes=(), label_names=("0", "1"), validation={"validation": [1, 2]} if has_validation else {}, test=None
+        ),
+        schedule=types.SimpleNamespace(total_steps=6, steps_per_epoch=2, eval_steps=2),
+        directory="out",
+        train=Encoded(tokens=types.SimpleNamespace(lengths=np.array([3, 5, longest]))),
+        strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+        batches=types.SimpleNamespace(description="few"),
+        classifier=types.SimpleNamespace(num_parameters=lambda: 1),
+    )
+    text = "\n".join(banner(run, "float32", "one device"))
+    assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
+    assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
+    assert "above the number of examples" in text
+
+
+def test_keras_warning_of_slow_callbacks_is_not_shown(monkeypatch):
+    """Evaluation and checkpoints are in callbacks; that they take longer than an update is no mistake."""
+    source = pathlib.Path(keras.src.callbacks.__file__).read_text(encoding="utf-8")
+    assert SLOW_CALLBACK in " ".join(source.replace('"', " ").split()), "Keras words its warning otherwise"
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "TRANSFORMERS_VERBOSITY", "USE_TORCH", "TF_USE_LEGACY_KERAS"):
+        monkeypatch.setenv(name, "0")
+    logger, level = logging.getLogger("tensorflow"), logging.getLogger("tfbert").level
+    before = list(logger.filters)
+    try:
+        quieten_libraries()
+        for text, is_shown in ((f"Callback method `x` {SLOW_CALLBACK} (1 s vs 2 s).", False), ("another", True)):
+            record = logging.LogRecord("tensorflow", logging.WARNING, "", 1, text, (), None)
+            assert bool(logger.filter(record)) == is_shown
+    finally:
+        logger.filters = before
+        logging.getLogger("tfbert").setLevel(level)

@@ -11,6 +11,7 @@ import sys
 from typing import Any, TextIO
 
 import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from tfbert.errors import RunError
 from tfbert.output import write_text
@@ -39,9 +40,9 @@ class RunLog:
             import tensorflow as tf
 
             self._summary = tf.summary.create_file_writer(str(directory / "tensorboard"))
+        self._first_step, self._total_steps = first_step, total_steps
         self._bar = None
-        if not self._is_silent and sys.stderr.isatty():
-            self._bar = tqdm.tqdm(total=total_steps, initial=first_step, unit="step", dynamic_ncols=True, smoothing=0.1)
+        self._above_bar = contextlib.ExitStack()
 
     def record(self, step: int, kind: str, numbers: dict[str, float]) -> None:
         """Writes one record.
@@ -64,22 +65,30 @@ class RunLog:
             self._write_summary(step, kind, numbers)
 
     def advance(self, step: int, text: str) -> None:
-        """Moves the progress bar to `step`; without a terminal, prints a line instead."""
-        if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
-            self._bar.update(step - self._bar.n)
-        elif not self._is_silent:
-            log.info("%s", text)
+        """Moves the progress bar to `step`; without a terminal, prints a line instead.
+
+        The bar is there from the first call on: what is printed before it would run into an empty one. Later lines,
+        whoever logs them, are printed above it.
+        """
+        if self._is_silent or not sys.stderr.isatty():
+            self.say(text)
+            return
+        if self._bar is None:
+            self._bar = tqdm.tqdm(
+                total=self._total_steps, initial=self._first_step, unit="step", dynamic_ncols=True, smoothing=0.1
+            )
+            self._above_bar.enter_context(logging_redirect_tqdm())
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update(step - self._bar.n)
 
     def say(self, text: str) -> None:
-        """Prints a line beside the progress bar."""
-        if self._bar is not None:
-            self._bar.clear()
+        """Prints a line."""
         if not self._is_silent:
             log.info("%s", text)
 
     def close(self) -> None:
         """Ends the bar and the files."""
+        self._above_bar.close()
         for part in (self._bar, self._file, self._summary):
             if part is not None:
                 # A full disk was told of by `record`; a second error would take that one's place.

@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,7 @@ def predict(config: Config) -> dict[str, float]:
     for source in sources:
         model.check_texts(source.texts, source.file.name)
     writers = [open_writer(source, model, is_writer=chief) for source in sources]
-    say(f"predicting with {model.name} on {describe(strategy)}, {policy}")
+    introduction = [f"predicting with {model.name} on {describe(strategy)}, {policy}"]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
     progress = Progress(is_shown=chief)
@@ -95,6 +95,7 @@ def predict(config: Config) -> dict[str, float]:
             for source, writer in zip(sources, writers, strict=True):
                 with writer:
                     chunks = read_texts(source.file, source.texts, source.id_column, bad_rows)
+                    chunks = _introduced(chunks, introduction, say)
                     for chunk, logits in predict_texts(model, predictor, chunks, len(source.texts)):
                         _check_finite(chunk.ids, logits, source.file.name)
                         writer.write(chunk.ids, logits)
@@ -118,6 +119,14 @@ def predict(config: Config) -> dict[str, float]:
         if source.path:
             say(f"written to {source.path}")
     return results
+
+
+def _introduced(chunks: Iterable[Texts], lines: list[str], say: Callable[[str], None]) -> Iterator[Texts]:
+    """The chunks; the lines are said as soon as there is one, and not before an error in the first."""
+    for chunk in chunks:
+        while lines:
+            say(lines.pop(0))
+        yield chunk
 
 
 def open_sources(config: Config) -> list[Source]:

@@ -9,6 +9,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+SLOW_CALLBACK = "is slow compared to the batch time"
+"""Part of a warning of Keras."""
+
 
 def quieten_libraries() -> None:
     """Shows this program's messages and the libraries' errors; a library's own variable overrides."""
@@ -19,12 +22,17 @@ def quieten_libraries() -> None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("tfbert").setLevel(logging.INFO)
+    # Evaluation, checkpoints and waiting for a GPU happen in callbacks; Keras takes them for a mistake.
+    logging.getLogger("tensorflow").addFilter(lambda record: SLOW_CALLBACK not in str(record.msg))
 
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
     """Shows what is written to stderr only if an exception ends the block: TensorFlow's C++ code logs before it can be
     told not to."""
+    if sys.stderr is None:  # Closed: there is nobody to hold anything back from.
+        yield
+        return
     sys.stderr.flush()
     kept, held = os.dup(2), tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
     os.dup2(held.fileno(), 2)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfbert.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
 from tfbert.config import RuntimeConfig
 from tfbert.errors import RunError, UsageError
+from tfbert.quiet import stderr_held_back
 
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
 _COLLECTIVES_PER_STRATEGY = 100_000
@@ -43,6 +44,14 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 30
         UsageError: for GPUs that are not there, or a TF_CONFIG that is missing or malformed.
         RunError: for workers that did not come, or a port that is taken.
     """
+    strategy = _build(config, cluster_timeout_seconds)
+    with stderr_held_back(), tf.device("CPU"):
+        # Its C++ code says once that oneDNN lacks a type of integers, as an error; nothing here is the worse for it.
+        tf.transpose(tf.zeros([2, 2], tf.int64))
+    return strategy
+
+
+def _build(config: RuntimeConfig, cluster_timeout_seconds: float) -> tf.distribute.Strategy:
     gpus = tf.config.get_visible_devices("GPU")  # None with --device=cpu, which hides them.
     if config.strategy == "multi_worker":
         return _multi_worker_strategy(config, gpus, cluster_timeout_seconds)

@@ -33,7 +33,9 @@ def banner(run: Run, policy: str, devices: str) -> list[str]:
     training, lengths, replicas = config.training, run.train.tokens.lengths, run.strategy.num_replicas_in_sync
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    cut = int((lengths == config.data.max_seq_length).sum())
+    full = int((lengths == config.data.max_seq_length).sum())
+    cut = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
+    cut = cut if full else ""
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
     if data.test is not None:
         sets["test"] = len(data.test)
@@ -43,14 +45,13 @@ def banner(run: Run, policy: str, devices: str) -> list[str]:
         *data.notes,
         f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
         f"data       {config.data.source}: train {len(run.train):,}{others}; {kind}",
-        f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}; {cut:,} texts fill all "
-        f"{config.data.max_seq_length} and may be cut",
+        f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}{cut}",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
         f"{steps} micro-batch{'es' * (steps > 1)} x {micro}"
         f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
         f"batches    {run.batches.description}",
         f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
-        f"{schedule.steps_per_epoch:,}), evaluation every {schedule.eval_steps:,}",
+        f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
         f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
         f"{warmup_steps(training, schedule.total_steps):,} updates of warm-up",
         f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
