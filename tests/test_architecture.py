@@ -42,7 +42,7 @@ FLOORS = [
     {"host_clock"},
     {"saved_state", "launch_mark", "flops", "step_clock", "data_clock", "step_marks"},
     {"step_split"},
-    {"dropout", "ops", "optimizer", "losses", "model_files", "model", "recompute", "classifier", "schedule"},
+    {"dropout", "ops", "optimizer", "losses", "model_files", "model", "recompute", "classifier", "schedule", "terms"},
     {"finetuner"},
     {"checkpoint", "evaluate", "micro_batches", "fine_tuned", "prediction_files", "prediction_texts"},
     {"callbacks", "identity"},

@@ -48,13 +48,13 @@ def concatenated(global_batches):
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *global_batches)
 
 
-def build(make_model, *, replicas=1, policy="float32", optimizer=None, loss=None, **options):
+def build(make_model, *, replicas=1, policy="float32", optimizer=None, loss=None, loss_weights=None, **options):
     """A compiled FineTuner in the scope of its strategy."""
     keras.mixed_precision.set_global_policy(policy)
     with strategy_of(replicas).scope():
         model = FineTuner(make_model(), **options)
         loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer=optimizer() if optimizer else fused(), loss=loss)
+        model.compile(optimizer=optimizer() if optimizer else fused(), loss=loss, loss_weights=loss_weights)
     return model
 
 

@@ -188,11 +188,11 @@ def test_what_replicas_before_this_one_have(replicas):
     def run():
         def each():
             replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
-            return sum_and_count_before(tf.cast(replica, tf.float32) + 1.5, 5 - 3 * replica)
+            return sum_and_count_before(tf.stack([tf.cast(replica, tf.float32) + 1.5, 3.0]), 5 - 3 * replica)
 
         return strategy.run(each)
 
     total, before = (strategy.experimental_local_results(part) for part in run())
-    np.testing.assert_array_equal(total, [[1.5], [4.0, 4.0]][replicas - 1])
+    np.testing.assert_array_equal(total, [[[1.5, 3.0]], [[4.0, 6.0]] * 2][replicas - 1])
     np.testing.assert_array_equal(before, [0, 5][:replicas])
     assert before[0].dtype == tf.int64

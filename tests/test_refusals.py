@@ -36,10 +36,20 @@ def test_keras_3_objects_say_what_to_import(argument, value, received):
     assert f"Received: {received}" in str(caught.value) and "of Keras 3" in str(caught.value)
 
 
-@pytest.mark.parametrize("loss", [None, ["mse", "mae"], {"a": "mse"}, ("mse",)])
-def test_one_loss_is_needed(loss):
-    with pytest.raises(ValueError, match="one output with one loss.*Received: loss="):
+@pytest.mark.parametrize("loss", [None, [None], {"a": None}])
+def test_a_loss_is_needed(loss):
+    with pytest.raises(ValueError, match="needs a loss.*Received: loss="):
         FineTuner(classifier()).compile("sgd", loss)
+
+
+@pytest.mark.parametrize("argument", ["loss", "loss_weights"])
+@pytest.mark.parametrize("names", [["one", "two"], ["one", "two", "three"], {"first": 1, "third": 1}])
+def test_names_that_are_not_the_outputs(argument, names):
+    given = {"loss": "mse", "loss_weights": 1.0}
+    value = dict.fromkeys(names, given[argument]) if isinstance(names, dict) else [given[argument]] * len(names)
+    model = two_outputs() if len(names) != 2 or isinstance(names, dict) else classifier()
+    with pytest.raises(ValueError, match=f"those of the outputs.*Received: {argument} for"):
+        FineTuner(model).compile("sgd", **given | {argument: value})
 
 
 def test_xla_is_an_argument_of_the_constructor():
@@ -74,12 +84,40 @@ def test_a_model_with_nothing_to_train():
         trained.fit(*data(), verbose=0)
 
 
-def test_a_model_with_several_outputs():
+def two_outputs():
     inputs = keras.Input([FEATURES])
-    trained = FineTuner(keras.Model(inputs, [keras.layers.Dense(2)(inputs), keras.layers.Dense(2)(inputs)]))
+    return keras.Model(inputs, [keras.layers.Dense(CLASSES, name=name)(inputs) for name in ("first", "second")])
+
+
+def test_labels_of_one_output_for_several():
+    trained = FineTuner(two_outputs())
     trained.compile("sgd", logits_loss())
-    with pytest.raises(ValueError, match="one output"):
+    with pytest.raises(ValueError, match="labels of its own. Received: labels for 1 outputs.*first, second"):
         trained.fit(*data(), verbose=0)
+
+
+def test_a_loss_for_an_output_that_a_model_does_not_have():
+    class Named(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(CLASSES)
+
+        def call(self, inputs):
+            return {"first": self.dense(inputs), "second": self.dense(inputs)}
+
+    x, y = data()
+    trained = FineTuner(Named())
+    trained.compile("sgd", {"first": logits_loss(), "third": logits_loss()})
+    with pytest.raises(ValueError, match="Received: outputs for first, second, and losses for first, third"):
+        trained.fit(x, {"first": y, "third": y}, verbose=0)
+
+
+def test_a_weight_for_each_position_of_a_loss_for_each_row():
+    x, y = data()
+    trained = FineTuner(classifier())
+    trained.compile("sgd", logits_loss())
+    with pytest.raises(ValueError, match="sample_weight of 2 dimensions and a loss of 1, SparseCategorical"):
+        trained.fit(x, y, sample_weight=np.ones([len(x), 4]), verbose=0)
 
 
 def test_labels_are_needed():
@@ -90,15 +128,15 @@ def test_labels_are_needed():
 
 
 @pytest.mark.parametrize(
-    "loss, compiled, match",
+    "loss",
     [
-        (lambda: "mse", {"loss_weights": 0.1}, "loss_weights=0.1"),
-        (lambda: keras.losses.MeanSquaredError(reduction="sum"), {}, "reduction='sum'"),
+        lambda: keras.losses.MeanSquaredError(reduction="sum"),
+        lambda: ["mse", keras.losses.MeanSquaredError(reduction="sum")],
     ],
 )
-def test_losses_that_would_be_changed_in_silence(loss, compiled, match):
-    with pytest.raises(ValueError, match=match):
-        FineTuner(classifier()).compile("sgd", loss(), **compiled)
+def test_losses_that_would_be_changed_in_silence(loss):
+    with pytest.raises(ValueError, match="reduction='sum'"):
+        FineTuner(classifier()).compile("sgd", loss())
 
 
 @pytest.mark.parametrize("reduction", ["auto", "none", "sum_over_batch_size"])

@@ -14,16 +14,18 @@ from tfbert.dropout import KeyedDropout, Rows, noise_key
 from tfbert.masks import mask_of, with_mask
 from tfbert.optimizer import apply_if_finite, scaled, unscaled
 from tfbert.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
+from tfbert.terms import LossTerms, output_names
 
 log = logging.getLogger("tfbert")
 
 
 class FineTuner(keras.Model):
-    """Wraps a tf_keras model with one output; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
+    """Wraps a tf_keras model; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
 
     A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
-    micro-batches, sums their gradients in float32, sums those over all replicas, divides by the number of rows of the
-    global batch whose weight is above 0, clips by global norm and applies. The update is therefore the same for any
+    micro-batches, sums their gradients in float32, sums those over all replicas, clips by global norm and applies. The
+    loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights above 0 in
+    the global batch: rows, or positions where `sample_weight` is `[rows, positions]`. The update is the same for any
     number of replicas, workers and micro-batches, also when shares are uneven or empty; what fills them up are rows of
     weight 0, which only a layer that looks across rows notices (BatchNormalization). A step whose gradients are not
     finite changes nothing but the step count, on all replicas.
@@ -83,8 +85,7 @@ class FineTuner(keras.Model):
         self._autograph = forward is None
         self._dropout = None
         self._unreached = []
-        # Not tracked, as compiled metrics are not: a running mean is no weight to be saved and loaded.
-        object.__setattr__(self, "_loss_metric", keras.metrics.Mean(name="loss"))
+        self._terms = None
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration; without `forward`, a function."""
@@ -104,34 +105,42 @@ class FineTuner(keras.Model):
         return cls(**config | {"model": model})
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, jit_compile=None, **kwargs) -> None:
-        """As `tf_keras.Model.compile`, for one loss.
+        """As `tf_keras.Model.compile`.
 
         Raises:
-            ValueError: for a Keras 3 object, several losses, a loss that is no mean, `loss_weights`, or `jit_compile`
-                (an argument of the constructor).
+            ValueError: for a Keras 3 object, no loss, a loss that is no mean, losses that are not those of the model's
+                outputs, or `jit_compile` (an argument of the constructor).
         """
         given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "jit_compile": jit_compile}
         refusals.check_compile(given | kwargs)
+        names = output_names(self.model)
+        if names and len(names) > 1:
+            object.__setattr__(self, "output_names", names)  # Keras calls metrics by them; nothing to be saved.
+        with self.distribute_strategy.scope():
+            # Its means are not tracked, as compiled metrics are not: they are no weights to be saved and loaded.
+            self._terms = LossTerms(loss, kwargs.get("loss_weights"), names)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
         self._dropout = None  # What is trainable may have changed, and the optimizer has.
-        self._loss_object = keras.losses.get(loss)
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """The loss, then the compiled metrics."""
+        """The loss, each term of it where outputs are several, then the compiled metrics."""
+        terms = self._terms.metrics if getattr(self, "_terms", None) is not None else []
         compiled = self.compiled_metrics.metrics if getattr(self, "compiled_metrics", None) is not None else []
-        return [self._loss_metric, *compiled]
+        return [*terms, *compiled]
 
-    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
-        """The wrapped model's output, or its `logits` where it returns a Hugging Face output: float32."""
-        output = self._forward(self.model, inputs, training) if self._forward else self.model(inputs, training=training)
-        output = getattr(output, "logits", output)
-        if isinstance(output, (list, tuple, dict)):
-            raise ValueError(
-                f"FineTuner trains one output with one loss. Received: a model with {len(output)} outputs. "
-                "Wrap a model that returns one of them."
-            )
-        return with_mask(tf.cast(output, tf.float32), mask_of(output)) if output.dtype.is_floating else output
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The wrapped model's outputs, or the `logits` of a Hugging Face output that has them: float32."""
+        forward = self._forward
+        outputs = forward(self.model, inputs, training) if forward else self.model(inputs, training=training)
+        outputs = getattr(outputs, "logits", outputs)
+        if isinstance(outputs, dict):
+            outputs = dict(outputs)  # Of Hugging Face's own type.
+
+        def as_float32(output: tf.Tensor) -> tf.Tensor:
+            return with_mask(tf.cast(output, tf.float32), mask_of(output)) if output.dtype.is_floating else output
+
+        return tf.nest.map_structure(as_float32, outputs)
 
     def make_train_function(self, force: bool = False):
         """As Keras does, with all variables there before the step is traced: else TensorFlow traces it twice."""
@@ -167,23 +176,23 @@ class FineTuner(keras.Model):
         refusals.check_data(data)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         num_rows = _num_rows(labels)
-        weights = _row_weights(sample_weight, num_rows)
+        weights = self._terms.weights(sample_weight, num_rows)
         if self._dropout is None:
             self(inputs, training=False)
             self.create_variables()
-        rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
+        counts = self._terms.counts(weights)
         with tf.name_scope(ALL_REDUCE):
-            total_rows, first_row = gradients.sum_and_count_before(rows, num_rows)
-        total_rows = tf.maximum(total_rows, 1.0)
-        self._mark(ROWS, [total_rows])
-        grads, loss, outputs = self._own_gradients(inputs, labels, weights, total_rows, first_row)
-        predictions, *mask = (output[:num_rows] for output in outputs)
+            total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
+        total_counts = tf.maximum(total_counts, 1.0)
+        self._mark(ROWS, [total_counts])
+        grads, losses, outputs = self._own_gradients(inputs, labels, weights, total_counts, first_row)
+        predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
         grads, trained = self._reached(grads)
-        self._mark(GRADIENTS, [loss, *grads])
+        self._mark(GRADIENTS, [losses, *grads])
 
         with tf.name_scope(ALL_REDUCE):
-            *grads, total_loss = gradients.all_reduce_sum([*grads, loss])
-        self._mark(REDUCED, [total_loss, *grads])
+            *grads, total_losses = gradients.all_reduce_sum([*grads, losses])
+        self._mark(REDUCED, [total_losses, *grads])
         with tf.name_scope(UPDATE):
             grads = unscaled(self.optimizer, grads)
             norm = tf.linalg.global_norm(grads)
@@ -192,10 +201,11 @@ class FineTuner(keras.Model):
             apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
         self._mark(UPDATED, [tf.identity(self.optimizer.iterations)])
 
-        self.progress.update(total_loss, norm, is_finite)
-        # A mean weighted by rows is the mean over all examples, whatever the shares.
-        self._loss_metric.update_state(tf.math.divide_no_nan(loss * total_rows, rows), sample_weight=rows)
-        self.compiled_metrics.update_state(labels, with_mask(predictions, *mask), sample_weight)
+        self.progress.update(self._terms.total(total_losses), norm, is_finite)
+        self._terms.update_metrics(losses * total_counts, counts)
+        for index, mask in masks.items():
+            with_mask(tf.nest.flatten(predictions)[index], mask)
+        self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def try_step(self, data: Any) -> tf.Tensor:
@@ -207,10 +217,9 @@ class FineTuner(keras.Model):
             The gradients' global norm, float32 `[]`.
         """
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        num_rows = _num_rows(labels)
-        weights = _row_weights(sample_weight, num_rows)
-        first_row = tf.constant(0, tf.int64)
-        grads, _, _ = self._own_gradients(inputs, labels, weights, tf.cast(num_rows, tf.float32), first_row)
+        weights = self._terms.weights(sample_weight, _num_rows(labels))
+        counts = tf.maximum(self._terms.counts(weights), 1.0)
+        grads, _, _ = self._own_gradients(inputs, labels, weights, counts, tf.constant(0, tf.int64))
         return tf.linalg.global_norm(self._reached(grads)[0])
 
     def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[tf.Variable]]:
@@ -225,20 +234,18 @@ class FineTuner(keras.Model):
         found, trained = zip(*pairs, strict=True)
         return list(found), list(trained)
 
-    def _own_gradients(self, inputs, labels, weights, total_rows, first_row):
+    def _own_gradients(self, inputs, labels, weights, total_counts, first_row):
+        labels = self._terms.of_outputs(labels, "labels")
         data, weights = gradients.pad_rows((inputs, labels), weights, self.gradient_accumulation_steps)
-        return self._local_gradients(*data, weights, total_rows, self.optimizer.iterations, first_row)
+        return self._local_gradients(*data, weights, total_counts, self.optimizer.iterations, first_row)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Loss and compiled metrics of a batch, averaged over rows whose weight is above 0."""
+        """Loss and compiled metrics of a batch, averaged over what has a weight above 0."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        weights = _row_weights(sample_weight, _num_rows(labels))
+        weights = self._terms.weights(sample_weight, _num_rows(labels))
         predictions = self(inputs, training=False)
-        rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
-        loss_sum = self._weighted_loss(labels, predictions, weights)
-        if self.losses:
-            loss_sum += tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses]) * rows
-        self._loss_metric.update_state(tf.math.divide_no_nan(loss_sum, rows), sample_weight=rows)
+        sums = self._terms.sums(self._terms.of_outputs(labels, "labels"), predictions, weights, self.losses)
+        self._terms.update_metrics(sums, self._terms.counts(weights))
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
@@ -246,22 +253,18 @@ class FineTuner(keras.Model):
         if self.marks_steps:
             mark(name, after)
 
-    def _accumulate(self, inputs, labels, weights, total_rows, step, first_row):
+    def _accumulate(self, inputs, labels, weights, total_counts, step, first_row):
         def loss_fn(inputs, labels, weights, micro_batch):
             noise = self._dropout.keyed(noise_key(self.seed, step), _rows(inputs, labels, first_row, micro_batch))
             # The scopes' names are what a profile of a GPU knows the parts of a step by, XLA or not: see `step_split`.
             with noise, tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
-            loss = self._weighted_loss(labels, predictions, weights)
-            if self.losses:
-                # Keras adds regularisation once a batch; as a share of each row it survives any split.
-                rows = tf.reduce_sum(tf.cast(_is_counted(weights), tf.float32))
-                loss += tf.math.multiply_no_nan(tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses]), rows)
-            loss /= total_rows
-            mask = mask_of(predictions)
-            return scaled(self.optimizer, loss), loss, (predictions,) if mask is None else (predictions, mask)
+            losses = self._terms.sums(labels, predictions, weights, self.losses) / total_counts
+            masks = {i: mask_of(output) for i, output in enumerate(tf.nest.flatten(predictions))}
+            masks = {i: mask for i, mask in masks.items() if mask is not None}
+            return scaled(self.optimizer, self._terms.total(losses)), losses, (predictions, masks)
 
-        grads, loss, outputs = gradients.accumulate(
+        grads, losses, outputs = gradients.accumulate(
             loss_fn,
             self._trained,
             inputs,
@@ -273,22 +276,7 @@ class FineTuner(keras.Model):
         # Keras gives one replica a batch of its own; several share it, and the last batch may leave some without rows.
         if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
             grads = gradients.nothing_if_empty(grads, weights)
-        return grads, loss, outputs
-
-    def _weighted_loss(self, labels: Any, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """Sum of weight x per-example loss: float32 `[]`. A loss of several values a row counts as their mean."""
-        loss = self._loss_object
-        if labels.shape.rank == 1 and predictions.shape.rank == 2:  # As Keras does before it calls a loss.
-            labels = tf.expand_dims(labels, -1)
-        if labels.dtype.is_floating and predictions.dtype.is_floating:
-            labels = tf.cast(labels, predictions.dtype)
-        values = loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
-        values = tf.cast(values, tf.float32)
-        refusals.check_loss_values(values, weights, loss=loss, mask=mask_of(predictions))
-        weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * (values.shape.rank - weights.shape.rank)], 0))
-        # Not multiplied: an infinite loss in a row that only fills the batch must not turn the sum into NaN.
-        values = tf.where(weights > 0, values * weights, 0.0)
-        return tf.reduce_sum(tf.reduce_mean(values, axis=list(range(1, values.shape.rank))))
+        return grads, losses, outputs
 
 
 class StepCounters:
@@ -336,16 +324,3 @@ def _rows(inputs: Any, labels: Any, first_row: tf.Tensor, micro_batch: tf.Tensor
     known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, labels))} - {None}
     count = num_rows if not known else known.pop() if len(known) == 1 else 1
     return Rows(first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
-
-
-def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Tensor:
-    """float32 `[rows]`, or `[rows, ...]` for weights inside a row."""
-    if sample_weight is None:
-        return tf.ones([num_rows])
-    weights = tf.cast(sample_weight, tf.float32)
-    return tf.squeeze(weights, -1) if weights.shape.rank == 2 and weights.shape[-1] == 1 else weights
-
-
-def _is_counted(weights: tf.Tensor) -> tf.Tensor:
-    """bool `[rows]`: whether any weight of the row is above 0."""
-    return tf.reduce_any(weights > 0, axis=list(range(1, weights.shape.rank)))

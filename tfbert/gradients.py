@@ -1,9 +1,9 @@
 """Gradients of one step, as free functions over tensors: split, accumulate, reduce, measure, clip. TensorFlow alone.
 
-The order in a step is: count the rows of the *global* batch -> scaled loss of each micro-batch, divided by that count
--> sum its gradients in float32 -> all-reduce (sum) -> unscale -> clip by global norm -> apply. One count for all is
-what makes the update independent of how the batch was split; counting first keeps float16 gradients as small as those
-of a mean, so that the usual first loss scale does not overflow.
+The order in a step is: count what has weight in the *global* batch -> scaled loss of each micro-batch, divided by that
+count -> sum its gradients in float32 -> all-reduce (sum) -> unscale -> clip by global norm -> apply. One count for all
+is what makes the update independent of how the batch was split; counting first keeps float16 gradients as small as
+those of a mean, so that the usual first loss scale does not overflow.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-LossFn = Callable[[Any, Any, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
-"""`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], loss [], predictions [rows, ...])`, where the
-losses of all micro-batches and replicas add up to the step's."""
+LossFn = Callable[[Any, Any, Any, tf.Tensor], tuple[tf.Tensor, tf.Tensor, Any]]
+"""`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], losses [terms], predictions [rows, ...])`, where
+the losses of all micro-batches and replicas add up to the step's."""
 
 
-def pad_rows(data: Any, weights: tf.Tensor, multiple: int) -> tuple[Any, tf.Tensor]:
+def pad_rows(data: Any, weights: Any, multiple: int) -> tuple[Any, Any]:
     """Adds rows of weight 0 up to a multiple, and to at least `multiple`.
 
     They repeat a tensor's last row: rows of zeros may be what a model has no answer for, as the mean of a text in which
@@ -26,7 +26,7 @@ def pad_rows(data: Any, weights: tf.Tensor, multiple: int) -> tuple[Any, tf.Tens
 
     Args:
         data: Structure of tensors `[rows, ...]`, which may differ in their rows, as packed inputs and labels do.
-        weights: `[rows, ...]`.
+        weights: Structure of tensors `[rows, ...]`.
         multiple: Of what the rows become a multiple.
 
     Returns:
@@ -45,12 +45,12 @@ def pad_rows(data: Any, weights: tf.Tensor, multiple: int) -> tuple[Any, tf.Tens
         last = tf.maximum(tf.shape(tensor)[0] - 1, 0)
         return tf.gather(padded, tf.minimum(tf.range(tf.shape(padded)[0]), last))
 
-    return tf.nest.map_structure(repeat_last, data), pad(weights)
+    return tf.nest.map_structure(repeat_last, data), tf.nest.map_structure(pad, weights)
 
 
-def nothing_if_empty(grads: list[tf.Tensor | None], weights: tf.Tensor) -> list[tf.Tensor | None]:
+def nothing_if_empty(grads: list[tf.Tensor | None], weights: Any) -> list[tf.Tensor | None]:
     """Gradients of rows of which some count, or exact zeros: rows that only fill a share may have any, also NaN."""
-    counts = tf.reduce_any(weights > 0)
+    counts = tf.reduce_any([tf.reduce_any(each > 0) for each in tf.nest.flatten(weights)])
     return [g if g is None else tf.where(counts, g, tf.zeros([], g.dtype)) for g in grads]
 
 
@@ -59,7 +59,7 @@ def accumulate(
     variables: list[tf.Variable],
     inputs: Any,
     labels: Any,
-    weights: tf.Tensor,
+    weights: Any,
     *,
     num_micro_batches: int,
     autograph: bool = True,
@@ -71,13 +71,13 @@ def accumulate(
         variables: What to differentiate by.
         inputs: Structure of tensors `[rows, ...]`, each with a multiple of `num_micro_batches` rows, its own number.
         labels: Structure of tensors `[rows, ...]`.
-        weights: float32 `[rows]`.
+        weights: Structure of float32 tensors `[rows, ...]`.
         num_micro_batches: How many equal parts to compute one at a time.
         autograph: Whether `loss_fn` may branch on tensors in Python.
 
     Returns:
         Dense float32 gradients of the scaled loss, one a variable (None where the loss does not depend on it); the
-        loss `[]`; the predictions `[rows, ...]`.
+        losses `[terms]`; the predictions `[rows, ...]`.
     """
 
     # Called from two places below: as a tf.function it is traced once.
@@ -141,24 +141,25 @@ def all_reduce_sum(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
-def sum_and_count_before(value: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A sum over all replicas and the number of things that those before this one have, in one exchange.
+def sum_and_count_before(values: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sums over all replicas and the number of things that those before this one have, in one exchange.
 
     Args:
-        value: float32 `[]`, to be summed.
+        values: float32 `[n]`, to be summed.
         count: int32 `[]`, things of this replica.
 
     Returns:
-        The sum, and int64 `[]`: 0 for the first replica.
+        The sums, and int64 `[]`: 0 for the first replica.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
-        return value, tf.constant(0, tf.int64)
+        return values, tf.constant(0, tf.int64)
     replicas = tf.range(context.num_replicas_in_sync)
     own = tf.cast(tf.where(replicas == context.replica_id_in_sync_group, count, 0), tf.float32)
-    (sums,) = all_reduce_sum([tf.concat([[value], own], axis=0)])
-    before = tf.where(replicas < context.replica_id_in_sync_group, sums[1:], 0.0)
-    return sums[0], tf.cast(tf.reduce_sum(before), tf.int64)
+    (sums,) = all_reduce_sum([tf.concat([values, own], axis=0)])
+    sums, shares = tf.split(sums, [tf.size(values), context.num_replicas_in_sync])
+    before = tf.where(replicas < context.replica_id_in_sync_group, shares, 0.0)
+    return sums, tf.cast(tf.reduce_sum(before), tf.int64)
 
 
 def clip_coefficient(norm: tf.Tensor, max_norm: float) -> tf.Tensor:

@@ -34,18 +34,15 @@ def check_compile(given: dict[str, Any]) -> None:
             "XLA compiles the local part of a step only. Received: compile(jit_compile=True). "
             "Pass FineTuner(jit_compile=True)."
         )
-    if loss is None or isinstance(loss, (list, tuple, dict)):
-        raise ValueError(f"FineTuner trains one output with one loss. Received: loss={loss!r}. Pass one Keras loss.")
-    if isinstance(loss, keras.losses.Loss) and loss.reduction not in _MEANS:
-        raise ValueError(
-            "FineTuner takes the mean over the rows of the global batch. "
-            f"Received: a loss with reduction={loss.reduction!r}. Drop it, and scale the learning rate instead."
-        )
-    if given.get("loss_weights") is not None:
-        raise ValueError(
-            "FineTuner trains one output, whose loss weighs 1. "
-            f"Received: loss_weights={given['loss_weights']!r}. Drop it, or weight examples with sample_weight."
-        )
+    losses = [each for each in tf.nest.flatten(loss) if each is not None]
+    if not losses:
+        raise ValueError(f"FineTuner needs a loss for an output. Received: loss={loss!r}. Pass a Keras loss.")
+    for each in losses:
+        if isinstance(each, keras.losses.Loss) and each.reduction not in _MEANS:
+            raise ValueError(
+                "FineTuner takes the mean over the global batch. "
+                f"Received: a loss with reduction={each.reduction!r}. Drop it, and scale the learning rate instead."
+            )
     if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
         name = type(optimizer).__name__
         raise ValueError(
@@ -91,6 +88,12 @@ def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask:
             "A loss must return one value a row, so that the mean is that of the global batch however it is split. "
             f"Received: {getattr(loss, '__name__', type(loss).__name__)}, which returns one number. "
             "Leave out its mean over the rows, as with tf.reduce_mean(..., axis=-1)."
+        )
+    if values.shape.rank < weights.shape.rank:
+        raise ValueError(
+            "A weight must belong to a value of the loss. "
+            f"Received: sample_weight of {weights.shape.rank} dimensions and a loss of {values.shape.rank}, "
+            f"{getattr(loss, '__name__', type(loss).__name__)}. Pass a weight a row, or a loss for each position."
         )
     if mask is not None and values.shape.rank > weights.shape.rank:
         # Keras takes the mean over the positions that a replica's rows leave unmasked: another mean for each split.
