@@ -16,9 +16,10 @@ from tfbert.config import Config
 from tfbert.errors import UsageError
 from tfbert.report import pages, plots
 from tfbert.report.__main__ import main
-from tfbert.report.compare import compare, comparison_markdown, comparison_page, smoothed
+from tfbert.report.compare import compare, comparison_markdown, comparison_page, smoothed, tables
 from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts
 from tfbert.report.run_files import read_run
+from tfbert.report.settings import differing, used
 
 ROOT = pathlib.Path(__file__).parent.parent
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
@@ -62,7 +63,8 @@ def make_run(
     for step in range(10, 10 * logged + 1, 10):
         numbers = {"loss": rng.random(), "learning_rate": 1e-4 / step, "grad_norm": 1.0, "examples_per_second": speed}
         records.append({"step": step, "kind": "train", "time": "now"} | numbers | {"data_wait_share": 0.01})
-        records.append({"step": step, "kind": "eval", "epoch": step / 20, "eval_accuracy": rng.random()})
+        scores = {"eval_accuracy": rng.random(), "eval_loss": rng.random()}
+        records.append({"step": step, "kind": "eval", "epoch": step / 20} | scores)
     (directory / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     results = {"train_runtime": 12.0, "train_samples_per_second": speed / 2, "num_replicas": replicas, "best_step": 20}
     results |= {"train_examples_per_second_steady": speed, "eval_accuracy": accuracy} | extra
@@ -87,7 +89,7 @@ def test_a_page_shows_every_text_and_runs_none(tmp_path):
     assert text.count(NASTY) >= 6  # Device, command, label, column, text, pair.
     both = Page(comparison_page([read_run(run), read_run(make_run(tmp_path / "_other", nasty=NASTY))]))
     assert not {tag for tag, _ in both.tags} & {"script", "b"}
-    assert "".join(both.text).count(str(run)[-30:]) >= 3  # In the table and both legends.
+    assert "".join(both.text).count("<b>run</b> $a_1$") >= 4  # In both tables and both legends.
 
 
 def test_a_page_needs_no_other_file(tmp_path):
@@ -107,24 +109,28 @@ def test_numbers_are_those_of_the_log(tmp_path, monkeypatch):
     real = plots.lines
 
     def lines(series, *, x_label, y_label, **options):
-        drawn[y_label] = (list(series[0].x), list(series[0].y))
+        for line in series:
+            drawn[line.label or y_label] = (list(line.x), list(line.y))
         return real(series, x_label=x_label, y_label=y_label, **options)
 
     monkeypatch.setattr(plots, "lines", lines)
     page = Page(pages.run_page(run))
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     for label, kind, name in (
-        ("loss of the last steps", "train", "loss"),
+        ("training loss", "train", "loss"),
+        ("validation loss", "eval", "eval_loss"),
         ("learning rate", "train", "learning_rate"),
         ("examples/s", "train", "examples_per_second"),
         ("accuracy", "eval", "eval_accuracy"),
     ):
         of_kind = [r for r in records if r["kind"] == kind]
         assert drawn[label] == ([r["step"] for r in of_kind], [r[name] for r in of_kind])
-    evaluated = [(r["step"], r["eval_accuracy"]) for r in records if r["kind"] == "eval"]
-    shown = [(int(row[0]), float(row[2])) for row in page.rows if len(row) == 3 and re.fullmatch(r"\d+", row[0])]
-    assert [step for step, _ in shown] == [step for step, _ in evaluated]
-    np.testing.assert_allclose([v for _, v in shown], [v for _, v in evaluated], rtol=1e-3)
+    trained = [r["loss"] for r in records if r["kind"] == "train"]
+    evaluated = [(r["step"], r["eval_loss"], r["eval_accuracy"]) for r in records if r["kind"] == "eval"]
+    expected = [(step, loss, *scores) for (step, *scores), loss in zip(evaluated, trained, strict=True)]
+    assert ["step", "epoch", "training loss", "eval_loss", "eval_accuracy"] in page.rows
+    shown = [[float(cell) for cell in row] for row in page.rows if len(row) == 5 and re.fullmatch(r"\d+", row[0])]
+    np.testing.assert_allclose([[row[0], *row[2:]] for row in shown], expected, rtol=1e-3)
     kept = re.search(r'<tr class="kept"><td class="n">(\d+)<', pages.run_page(run))
     assert kept[1] == "20"
     assert ["train_runtime", "12"] in page.rows
@@ -171,14 +177,16 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
     rows = compare(runs[1:])
     np.testing.assert_allclose([row.efficiency for row in rows], (speeds / speeds[1] / (replicas / 2))[1:])
 
-    lines = comparison_markdown(runs).splitlines()
-    header, table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:1]][0], lines[2:6]
-    cells = [dict(zip(header, (c.strip() for c in line.strip("|").split("|")), strict=True)) for line in table]
+    cells = [{} for _ in runs]
+    for table in tables(compare(runs))[:2]:
+        for i, row in enumerate(table.body):
+            cells[i] |= dict(zip(table.names, row, strict=True))
     assert [c["speed-up"] for c in cells] == [f"{s / 120:.2f}" for s in speeds]
     assert [c["accuracy"] for c in cells] == ["0.5000", "0.6000", "0.7000", "0.8000"]
     assert [c["efficiency"] for c in cells] == ["100%", "83%", "75%", "90%"]
     page = Page(comparison_page(runs))
-    assert [row[6] for row in page.rows[1:5]] == [c["speed-up"] for c in cells]
+    column = page.rows[5].index("speed-up")
+    assert [row[column] for row in page.rows[6:10]] == [c["speed-up"] for c in cells]
 
 
 def test_runs_that_do_other_work_are_named(tmp_path):
@@ -187,12 +195,90 @@ def test_runs_that_do_other_work_are_named(tmp_path):
     config["model"]["model_name_or_path"] = "scratch/mini"
     (other / "run_config.json").write_text(json.dumps(config))
     text = comparison_markdown([read_run(one), read_run(other)])
-    assert "differ in model\\_name\\_or\\_path (scratch/tiny, scratch/mini)" in text
+    assert "differ in model\\_name\\_or\\_path: speeds compare unlike work" in text
+    assert "| model\\_name\\_or\\_path | scratch/tiny | scratch/mini |" in text
+
+
+def configure(run, **parts):
+    """The run again, with other options in its file; an option that is None is taken out."""
+    path = pathlib.Path(run.name) / "run_config.json"
+    config = json.loads(path.read_text())
+    for part, options in parts.items():
+        options = config.get(part, {}) | options
+        config[part] = {name: value for name, value in options.items() if value is not None}
+    path.write_text(json.dumps(config))
+    return read_run(run.name)
+
+
+def test_every_setting_in_which_runs_differ_is_named(tmp_path):
+    one, other, old = (read_run(make_run(tmp_path / name)) for name in ("one", "other", "old"))
+    old = configure(old, runtime={"keep_freed_memory": None, "seed": None}, output={"output_dir": "elsewhere"})
+    assert differing([one, old]) == []  # What a file lacks was at its default; another directory is another name.
+    other = configure(other, training={"label_smoothing": 0.1, "warmup_steps": 3}, output={"logging_steps": 7})
+    other = configure(other, until_step={"9": {"max_steps": 4}}, predict={"input_file": "x"})
+    expected = {"label_smoothing": [0.0, 0.1], "warmup_steps": [0, 3], "warmup_ratio": [0.1, None]}
+    assert dict(differing([one, other])) == expected | {"logging_steps": [10, 7]}
+    text = comparison_markdown([one, other])
+    assert "| label\\_smoothing | 0 | 0.1 |" in text and "| warmup\\_ratio | 0.1 | – |" in text
+    assert "Of run 2 with label smoothing of 0.1, the training loss" in text
+    assert "Up to update 9, run 2 had max\\_steps 4." in text
+
+
+def test_many_runs_with_long_names_share_narrow_tables(tmp_path):
+    runs = [make_run(tmp_path / "deep" / f"a_run_with_a_long_name_{i}") for i in range(11)]
+    runs = [configure(read_run(run), runtime={"seed": i}) for i, run in enumerate(runs)]
+    quality, speed, first, second = tables(compare(runs))
+    assert quality.body[10][0] == "11: a_run_with_a_long_name_10"
+    assert max(len(table.names) for table in (quality, speed, first, second)) <= 10
+    assert first.body == [["seed", *"01234567"]] and second.names == ["setting", "run 9", "run 10", "run 11"]
+
+
+def test_a_page_shows_the_options_that_training_used(tmp_path):
+    run = read_run(make_run(tmp_path / "run"))
+    options = used(run)
+    assert not options.keys() & {"predict", "export", "benchmark", "hub"}
+    assert options["training"]["warmup_ratio"] == 0.1
+    assert not {"max_compiled_shapes", "mixed_precision_dtype", "header", "xla"} & {
+        n for p in options.values() for n in p
+    }
+    run = configure(run, training={"warmup_steps": 3, "max_grad_norm": 0.0}, runtime={"xla": True})
+    run = configure(run, until_step={"9": {"max_steps": 4}})
+    page = pages.run_page(run)
+    rows = Page(page).rows
+    assert ["warmup_steps", "3"] in rows and ["max_grad_norm", "0"] in rows and ["max_compiled_shapes", "6"] in rows
+    assert not [row for row in rows if row[0] in ("warmup_ratio", "benchmark_steps", "output_file", "export_float16")]
+    assert "Up to update 9, the run had max_steps 4." in page
+
+
+def test_precision_and_recall_of_each_class_are_scikit_learns(tmp_path):
+    run = make_run(tmp_path / "run")
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(0, 3, 90), rng.integers(0, 4, 90)  # One class is never a label.
+    names = ["a", "b", "c", "<d>"]
+    logits = np.eye(4)[predicted]
+    facts = evaluation_facts("classification", tuple(names), "dev", [""] * 90, None, labels, logits)
+    (run / "report.json").write_text(json.dumps({"evaluation": facts}))
+    numbers = metrics.precision_recall_fscore_support(labels, predicted, labels=range(4), zero_division=0)
+    rows = Page(pages.run_page(read_run(run))).rows
+    for i, name in enumerate(names):
+        assert [name, *(f"{column[i]:.4f}" for column in numbers[:3]), str(numbers[3][i])] in rows
+
+
+def test_quality_stands_before_speed(tmp_path):
+    run = configure(
+        read_run(make_run(tmp_path / "run", train_loss=0.5, eval_loss=0.4)), training={"label_smoothing": 0.1}
+    )
+    page = pages.run_page(run)
+    places = [page.index(f">{title}<") for title in ("Training and validation loss", "Classes", "Most wrong", "Speed")]
+    assert places == sorted(places) and page.index(">Throughput<") > places[-1]
+    assert "with dropout and label smoothing of 0.1; the validation loss" in page
+    results = [row[0] for row in Page(page).rows if row and row[0] in run.results]
+    assert results[:3] == ["train_loss", "eval_loss", "eval_accuracy"]
 
 
 def test_markdown_keeps_names_as_they_are(tmp_path):
     runs = [read_run(make_run(tmp_path / name)) for name in ("a|b", "<i>_x_")]
-    lines = comparison_markdown(runs).splitlines()
+    lines = comparison_markdown(runs).splitlines()[2:]
     assert lines[2].count(" | ") == lines[0].count(" | ")
     assert "a\\|b" in lines[2]
     assert "&lt;i&gt;\\_x\\_" in lines[3]

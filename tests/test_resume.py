@@ -13,7 +13,7 @@ from tfbert import identity, output, resume
 from tfbert.config import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.identity import Identity, settings
-from tfbert.mode_config import _NOT_IN_TRAINING
+from tfbert.mode_config import NOT_IN_TRAINING
 from tfbert.optimizer import warmup_steps
 from tfbert.saved_state import RunState
 from tfbert.validation import OnResume
@@ -64,7 +64,7 @@ def changed(config, **parts):
 
 def test_every_option_says_what_it_is_to_a_run_that_goes_on():
     parts = [part for part in vars(Config()).values() if dataclasses.is_dataclass(part)]
-    parts = [part for part in parts if not isinstance(part, _NOT_IN_TRAINING)]
+    parts = [part for part in parts if not isinstance(part, NOT_IN_TRAINING)]
     kinds = {field.name: field.metadata.get("resume") for part in parts for field in dataclasses.fields(part)}
     assert set(kinds.values()) == set(OnResume.__args__), [n for n, kind in kinds.items() if kind is None]
     assert {type(part) for part in parts} == {

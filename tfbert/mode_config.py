@@ -109,7 +109,7 @@ HONOURED: dict[str, set[str]] = {
     "benchmark": _MODEL | _EVALUATION_DATA | _DEVICES | _OUTPUT | _BENCHMARK,
 }
 """The options that have an effect in each mode but `train`, which takes all that are not another mode's own."""
-_NOT_IN_TRAINING = (PredictConfig, ExportConfig, BenchmarkConfig)
+NOT_IN_TRAINING = (PredictConfig, ExportConfig, BenchmarkConfig)
 
 
 def mode_problems(config: Config) -> list[str]:
@@ -125,7 +125,7 @@ def _parts(config: Config) -> list[Any]:
 
 def _without_effect(part: Any, mode: str) -> list[str]:
     """A line for each option that was changed from its default and that the mode would ignore."""
-    if mode == "train" and not isinstance(part, _NOT_IN_TRAINING):
+    if mode == "train" and not isinstance(part, NOT_IN_TRAINING):
         return []
     honoured = HONOURED.get(mode, ())
     changed = [f.name for f in dataclasses.fields(part) if getattr(part, f.name) != f.default]

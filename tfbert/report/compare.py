@@ -1,18 +1,24 @@
-"""Several runs side by side: the table of devices, time, speed-up, efficiency and accuracy, as HTML and Markdown."""
+"""Several runs side by side: their quality, their speed and the settings in which they differ, as HTML and Markdown."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
+from collections.abc import Collection
 from typing import Any
 
 from tfbert.output import write_text
 from tfbert.report import plots
-from tfbert.report.pages import duration, memory, render
+from tfbert.report.pages import duration, memory, render, show
 from tfbert.report.run_files import RunFiles
+from tfbert.report.settings import differing, loss_extras
 
 HTML, MARKDOWN = "comparison.html", "comparison.md"
-_SAME_WORK = (("model", "model_name_or_path"), ("data", "dataset"), ("data", "train_file"), ("data", "max_seq_length"))
+_SAME_WORK = ("model_name_or_path", "dataset", "train_file", "text_column", "max_seq_length")
+_SAME_EXAMPLES = ("dataset", "validation_file", "text_column", "label_column", "max_eval_examples")
+_RUNS_ABREAST = 8
+"""Runs in one table of settings."""
 _SMOOTHED_OVER = 20
 """Logged losses that a smoothed point is the mean of, at most."""
 
@@ -45,42 +51,85 @@ def compare(runs: list[RunFiles]) -> list[Row]:
     return rows
 
 
-def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Column names, and a text for each cell; columns that no run has a value for are left out."""
-    metrics = list(dict.fromkeys(row.run.score[0] for row in rows if row.run.score))
-    columns: list[tuple[str, list[str | None]]] = [
-        ("run", [row.run.name for row in rows]),
-        ("devices", [row.run.facts.get("devices") or row.run.option("runtime", "strategy") for row in rows]),
-        ("precision", [row.run.precision + ", XLA" * bool(row.run.option("runtime", "xla")) for row in rows]),
-        ("time", [_or_none(duration, row.run.results.get("train_runtime")) for row in rows]),
-        ("examples/s", [_text(row.run.examples_per_second, "{:,.1f}") for row in rows]),
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of the comparison.
+
+    Attributes:
+        title: What it is about.
+        names: Of its columns.
+        body: A text for each cell.
+        numeric: Columns of numbers.
+    """
+
+    title: str
+    names: list[str]
+    body: list[list[str]]
+    numeric: frozenset[str] = frozenset()
+
+
+def tables(rows: list[Row]) -> list[Table]:
+    """Quality, speed, and the settings in which the runs differ, narrow enough for a page each."""
+    runs = [row.run for row in rows]
+    labels = run_labels(runs)
+    scores = {name: name.replace("_", " ") for name in dict.fromkeys(run.score[0] for run in runs if run.score)}
+    losses = {name: title for run in runs for name, title in run.validation_losses.items()}
+    names = {f"eval_{name}": title for name, title in scores.items()}
+    names |= {name: title for name, title in losses.items() if name not in names}
+    quality: list[tuple[str, list[str | None]]] = [
+        *((title, [_text(run.results.get(name), "{:.4f}") for run in runs]) for name, title in names.items()),
+        ("training loss", [_text(run.training_loss(), "{:.4f}") for run in runs]),
+        ("kept at step", [_text(run.results.get("best_step"), "{:,}") for run in runs]),
+        ("updates", [_text(run.results.get("global_step"), "{:,}") for run in runs]),
+    ]
+    speed: list[tuple[str, list[str | None]]] = [
+        ("devices", [run.facts.get("devices") or run.option("runtime", "strategy") for run in runs]),
+        ("precision", [run.precision + ", XLA" * bool(run.option("runtime", "xla")) for run in runs]),
+        ("replicas", [str(run.num_replicas) for run in runs]),
+        ("time", [_or_none(duration, run.results.get("train_runtime")) for run in runs]),
+        ("examples/s", [_text(run.examples_per_second, "{:,.1f}") for run in runs]),
         ("speed-up", [_text(row.speed_up, "{:.2f}") for row in rows]),
         ("efficiency", [_text(row.efficiency, "{:.0%}") for row in rows]),
+        ("tokens/s", [_text(run.results.get("train_tokens_per_second_steady"), "{:,.0f}") for run in runs]),
+        ("peak memory", [_or_none(memory, run.results.get("peak_memory_bytes")) for run in runs]),
     ]
-    for metric in metrics:
-        scores = [_text(row.run.results.get(f"eval_{metric}"), "{:.4f}") for row in rows]
-        columns.append((metric.replace("_", " "), scores))
-    columns += [
-        ("replicas", [str(row.run.num_replicas) for row in rows]),
-        ("batch", [_text(row.run.option("training", "global_batch_size")) for row in rows]),
-        ("updates", [_text(row.run.results.get("global_step"), "{:,}") for row in rows]),
-        ("tokens/s", [_text(row.run.results.get("train_tokens_per_second_steady"), "{:,.0f}") for row in rows]),
-        ("peak memory", [_or_none(memory, row.run.results.get("peak_memory_bytes")) for row in rows]),
-    ]
-    columns = [(name, cells) for name, cells in columns if any(cell is not None for cell in cells)]
-    body = [["–" if cells[i] is None else cells[i] for _, cells in columns] for i in range(len(rows))]
-    return [name for name, _ in columns], body
+    found = [_by_run("Quality", labels, quality), _by_run("Speed", labels, speed)]
+    return found + _setting_tables(differing(runs), len(runs))
+
+
+def run_labels(runs: list[RunFiles]) -> list[str]:
+    """A run's number and its name, without the directory that all of them are in: columns are narrow."""
+    above = directory_of(runs)
+    names = [os.path.relpath(run.name, above) if above else run.name for run in runs]
+    return [f"{number}: {name}" for number, name in enumerate(names, 1)]
+
+
+def directory_of(runs: list[RunFiles]) -> str:
+    """The directory that all runs are in; empty where their names share none."""
+    try:
+        return os.path.commonpath([os.path.normpath(run.name).rpartition(os.sep)[0] for run in runs])
+    except ValueError:  # Some from the root and some not.
+        return ""
 
 
 def notes(runs: list[RunFiles]) -> list[str]:
-    """What makes the numbers of these runs hard to compare, a line each."""
-    out = []
-    for part, name in _SAME_WORK:
-        values = list(dict.fromkeys(str(run.option(part, name, "")) for run in runs))
-        if len(values) > 1:
-            out.append(
-                f"The runs differ in {name} ({', '.join(v or 'none' for v in values)}): speeds compare unlike work."
-            )
+    """What the numbers of these runs mean, and what makes them hard to compare, a line each."""
+    out = ["Speed-up and efficiency are against run 1: examples/s over its, and that over the ratio of the replicas."]
+    if any(run.training_loss() is not None for run in runs):
+        out.append("The training loss is the last one logged before the kept weights were evaluated.")
+    for extras in dict.fromkeys(tuple(loss_extras(run)) for run in runs):
+        if extras:
+            which = [str(number) for number, run in enumerate(runs, 1) if tuple(loss_extras(run)) == extras]
+            with_them = f"run{'s' * (len(which) > 1)} {', '.join(which)} with {' and '.join(extras)}"
+            out.append(f"Of {with_them}, the training loss has that in it, the validation loss not.")
+    different = {name for name, _ in differing(runs)}
+    for rule, names in (("speeds compare unlike work", _SAME_WORK), ("scores are of unlike examples", _SAME_EXAMPLES)):
+        if unlike := [name for name in names if name in different]:
+            out.append(f"The runs differ in {', '.join(unlike)}: {rule}.")
+    for number, run in enumerate(runs, 1):
+        for step, options in run.until_step.items():
+            had = ", ".join(f"{name} {show(value)}" for name, value in options.items())
+            out.append(f"Up to update {step}, run {number} had {had}.")
     if any("train_examples_per_second_steady" not in run.results for run in runs):
         out.append("Runs without a steady speed are compared by their whole training time, compilation included.")
     machines = list(dict.fromkeys(run.facts.get("machine", "unknown") for run in runs))
@@ -92,30 +141,57 @@ def notes(runs: list[RunFiles]) -> list[str]:
 def comparison_page(runs: list[RunFiles]) -> str:
     """The comparison as HTML text."""
     rows = compare(runs)
-    names, body = table(rows)
-    numbered = [f"{number}: {run.name}" for number, run in enumerate(runs, 1)]
     return render(
         "comparison.html",
         title=f"{len(runs)} runs compared",
-        names=names,
-        numeric=set(names) - {"run", "devices", "precision"},
-        rows=body,
+        directory=directory_of(runs),
+        tables=tables(rows),
         notes=notes(runs),
-        plots=_plots(rows, numbered),
+        plots=_plots(rows, run_labels(runs)),
     )
 
 
 def comparison_markdown(runs: list[RunFiles]) -> str:
     """The comparison as Markdown text."""
-    names, body = table(compare(runs))
-    lines = [markdown_table(names, body), "Speed-up and efficiency are against the first run."]
-    return "\n".join([*lines, *(markdown_text(note) for note in notes(runs))]) + "\n"
+    lines = []
+    for table in tables(compare(runs)):
+        lines += [f"{table.title}:", "", markdown_table(table.names, table.body, table.numeric)]
+    return "\n".join([*lines, *(f"- {markdown_text(note)}" for note in notes(runs))]) + "\n"
 
 
-def markdown_table(names: list[str], body: list[list[str]]) -> str:
-    """A table in GitHub's Markdown; numbers stand right."""
-    is_numeric = [all(row[i][:1].isdigit() or row[i] == "–" for row in body) for i in range(len(names))]
-    lines = [names, ["---:" if numeric else "---" for numeric in is_numeric]]
+def _by_run(title: str, labels: list[str], columns: list[tuple[str, list[str | None]]]) -> Table:
+    """A table of a row a run; columns that no run has a value for are left out."""
+    columns = [("run", labels), *((name, cells) for name, cells in columns if any(cell is not None for cell in cells))]
+    body = [["–" if cells[i] is None else cells[i] for _, cells in columns] for i in range(len(labels))]
+    names = [name for name, _ in columns]
+    return Table(title=title, names=names, body=body, numeric=frozenset(names) - {"run", "devices", "precision"})
+
+
+def _setting_tables(settings: list[tuple[str, list[Any]]], num_runs: int) -> list[Table]:
+    """Tables of a row a setting and a column a run, for as many runs each as a page is wide."""
+    out = []
+    for first in range(0, num_runs if settings else 0, _RUNS_ABREAST):
+        places = range(first, min(first + _RUNS_ABREAST, num_runs))
+        title = "Settings in which the runs differ"
+        if num_runs > _RUNS_ABREAST:
+            title += f", runs {first + 1} to {places[-1] + 1}"
+        names = ["setting", *(f"run {place + 1}" for place in places)]
+        out.append(Table(title=title, names=names, body=[[n, *(show(v[i]) for i in places)] for n, v in settings]))
+    return out
+
+
+def markdown_table(names: list[str], body: list[list[str]], numeric: Collection[str] | None = None) -> str:
+    """A table in GitHub's Markdown; numbers stand right.
+
+    Args:
+        names: Of its columns.
+        body: A text for each cell.
+        numeric: Columns of numbers. None: those whose cells all begin with a digit.
+    """
+    if numeric is None:
+        cells = zip(names, zip(*body, strict=True), strict=True)
+        numeric = [name for name, column in cells if all(cell[:1].isdigit() or cell == "–" for cell in column)]
+    lines = [names, ["---:" if name in numeric else "---" for name in names]]
     lines += [[markdown_text(cell) for cell in row] for row in body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -158,13 +234,14 @@ def _plots(rows: list[Row], labels: list[str]) -> list[tuple[str, str]]:
             curves.append(plots.Series(label=label, x=steps, y=smoothed(values, over)))
     if curves:
         out.append(("Training loss", plots.lines(curves, x_label="step", y_label="loss")))
-    scored = [(row.run.score[0], row, label) for row, label in zip(rows, labels, strict=True) if row.run.score]
-    for metric in dict.fromkeys(name for name, _, _ in scored):
-        found = [(row.run.series("eval", f"eval_{metric}"), label) for name, row, label in scored if name == metric]
-        curves = [plots.Series(label=label, x=steps, y=values) for (steps, values), label in found if steps]
-        title = metric.replace("_", " ")
+    metrics = {row.run.score[0]: row.run.score[0].replace("_", " ") for row in rows if row.run.score}
+    shown = {name: title for row in rows for name, title in row.run.validation_losses.items()}
+    for name, title in (shown | {f"eval_{name}": f"evaluation: {title}" for name, title in metrics.items()}).items():
+        found = [(row.run.series("eval", name), label) for row, label in zip(rows, labels, strict=True)]
+        curves = [plots.Series(label=label, x=xs, y=ys, is_marked=True) for (xs, ys), label in found if xs]
         if curves:
-            out.append((f"Evaluation: {title}", plots.lines(curves, x_label="step", y_label=title, markers=True)))
+            y_label = "loss" if name in shown else title.partition(": ")[2]
+            out.append((title[0].upper() + title[1:], plots.lines(curves, x_label="step", y_label=y_label)))
     numbers = [str(number) for number in range(1, len(rows) + 1)]
     speeds = [row.run.examples_per_second or 0.0 for row in rows]
     if any(speeds):

@@ -6,16 +6,29 @@ import functools
 import pathlib
 from typing import Any
 
+import numpy as np
+
+from tfbert.metrics import per_class
 from tfbert.output import write_text
 from tfbert.report import plots
 from tfbert.report.run_files import RunFiles, read_run
+from tfbert.report.settings import loss_extras, used
 
 REPORT = "report.html"
 _LARGEST_MATRIX = 30
 """Classes beyond which a confusion matrix is too large to read."""
-_EVALUATION_SPEEDS = ("eval_runtime", "eval_samples_per_second", "eval_tokens_per_second")
-_EVALUATION_SPEEDS += ("eval_model_gflops_per_second", "eval_batch_seconds_p50", "eval_batch_seconds_p95")
-_EVALUATION_SPEEDS += ("eval_data_wait_share", "eval_user_seconds", "eval_kernel_seconds")
+_SPEEDS = ("runtime", "samples_per_second", "tokens_per_second", "model_gflops_per_second", "batch_seconds_p50")
+_SPEEDS += ("batch_seconds_p95", "data_wait_share", "user_seconds", "kernel_seconds")
+_EVALUATION_SPEEDS = tuple(f"eval_{name}" for name in _SPEEDS)
+_TRAINING_LOSS = "training loss"
+_UPDATE_PLOTS = (
+    ("Learning rate", "learning_rate", "learning rate"),
+    ("Gradient norm before clipping", "grad_norm", "global norm"),
+)
+_SPEED_PLOTS = (
+    ("Throughput", "examples_per_second", "examples/s"),
+    ("Waiting for data", "data_wait_share", "share of the time"),
+)
 
 
 def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> pathlib.Path:
@@ -40,18 +53,23 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
 def run_page(run: RunFiles) -> str:
     """The report of one run as HTML text."""
     evaluation = run.facts.get("evaluation") or {}
-    is_readable = evaluation.get("confusion") and len(evaluation["confusion"]) <= _LARGEST_MATRIX
+    confusion = evaluation.get("confusion")
     return render(
         "run.html",
         title=run.name,
         run=run,
         facts=run.facts,
         headline=_headline(run),
-        plots=_plots(run),
+        quality_plots=_quality_plots(run),
+        speed_plots=_lines(run, _SPEED_PLOTS),
+        about_losses=_about_losses(run),
         evaluations=_evaluations(run),
         evaluation=evaluation,
-        confusion=evaluation["confusion"] if is_readable else None,
+        classes=per_class(np.array(confusion), evaluation["label_names"]) if confusion else None,
+        confusion=confusion if confusion and len(confusion) <= _LARGEST_MATRIX else None,
         split=_split(run),
+        results=sorted(run.results.items(), key=lambda item: _place(item[0])),
+        settings=used(run),
     )
 
 
@@ -113,10 +131,13 @@ def duration(seconds: float | None) -> str:
 
 
 def _headline(run: RunFiles) -> list[tuple[str, str]]:
-    """What is looked at first, as (name, value) pairs; only what is known."""
+    """What is looked at first, as (name, value) pairs: quality, then speed; only what is known."""
     results, out = run.results, []
     if run.score:
         out.append((run.score[0].replace("_", " "), f"{run.score[1]:.4f}"))
+    out += [(title, show(results[name])) for name, title in run.validation_losses.items() if name in results]
+    if run.training_loss() is not None:
+        out.append(("training loss then" if run.validation_losses else "training loss", show(run.training_loss())))
     if "train_runtime" in results:
         out.append(("training time", duration(results["train_runtime"])))
     if run.examples_per_second:
@@ -135,44 +156,80 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
     return out
 
 
-def _plots(run: RunFiles) -> list[tuple[str, str]]:
-    """(title, SVG) of everything that was logged."""
-    kinds = (
-        ("Training loss", "train", "loss", "loss of the last steps", False),
-        ("Learning rate", "train", "learning_rate", "learning rate", True),
-        ("Throughput", "train", "examples_per_second", "examples/s", True),
-        ("Gradient norm before clipping", "train", "grad_norm", "global norm", True),
-        ("Waiting for data", "train", "data_wait_share", "share of the time", True),
-    )
-    out = []
-    for title, kind, name, label, from_zero in kinds:
+def _quality_plots(run: RunFiles) -> list[tuple[str, str]]:
+    """(title, SVG) of the losses, the metric that decided, and how the weights moved."""
+    out, losses = [], []
+    for kind, name, label in (("train", "loss", "training loss"), *_validation_series(run)):
         steps, values = run.series(kind, name)
         if steps:
-            line = plots.Series(label="", x=steps, y=values)
-            out.append((title, plots.lines([line], x_label="step", y_label=label, from_zero=from_zero)))
+            losses.append(plots.Series(label=label, x=steps, y=values, is_marked=kind == "eval"))
+    if losses:
+        title = "Training and validation loss" if len(losses) > 1 else losses[0].label.capitalize()
+        out.append((title, plots.lines(losses, x_label="step", y_label="loss")))
     if run.score:
         name = run.score[0]
         steps, values = run.series("eval", f"eval_{name}")
-        if steps:
+        if steps and f"eval_{name}" not in run.validation_losses:
             title = name.replace("_", " ")
+            line = plots.Series(label="", x=steps, y=values, is_marked=True)
+            out.append((f"Evaluation: {title}", plots.lines([line], x_label="step", y_label=title)))
+    return out + _lines(run, _UPDATE_PLOTS)
+
+
+def _validation_series(run: RunFiles) -> list[tuple[str, str, str]]:
+    return [("eval", name, title) for name, title in run.validation_losses.items()]
+
+
+def _lines(run: RunFiles, logged: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
+    """(title, SVG) of numbers that training logged, where it did."""
+    out = []
+    for title, name, label in logged:
+        steps, values = run.series("train", name)
+        if steps:
             line = plots.Series(label="", x=steps, y=values)
-            out.insert(1, (f"Evaluation: {title}", plots.lines([line], x_label="step", y_label=title, markers=True)))
+            out.append((title, plots.lines([line], x_label="step", y_label=label, from_zero=True)))
     return out
+
+
+def _about_losses(run: RunFiles) -> str:
+    """What there is to know when the two losses are compared; empty where there is only one."""
+    if not run.validation_losses:
+        return ""
+    extras = loss_extras(run)
+    return (
+        f"The training loss is the mean over the updates since the point before, with {_and(['dropout', *extras])}; "
+        f"the validation loss is that of all examples, without {'any of these' if extras else 'it'}"
+        f"{': the gap between the two is not overfitting alone' if extras else ''}."
+    )
+
+
+def _and(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
 
 
 def _evaluations(run: RunFiles) -> dict[str, Any]:
     """The evaluations as two tables, metrics and speeds, since together they are too wide for paper; and the step whose
-    weights were kept. A table is its column names and its rows."""
+    weights were kept. A table is its column names and its rows; the training loss stands before the first other one."""
     records = [r for r in run.records if r["kind"] == "eval"]
     hidden = {"step", "kind", "time", "epoch"}
     names = list(dict.fromkeys(name for record in records for name in record if name not in hidden))
-    groups = [name for name in names if name not in _EVALUATION_SPEEDS], [n for n in names if n in _EVALUATION_SPEEDS]
+    losses = [name for name in names if name in run.validation_losses]
+    metrics = [name for name in names if name not in {*losses, *_EVALUATION_SPEEDS}]
+    if losses and run.training_loss(records[-1]["step"]) is not None:
+        losses.insert(0, _TRAINING_LOSS)
+        records = [record | {_TRAINING_LOSS: run.training_loss(record["step"])} for record in records]
     tables = [
         (group, [(r["step"], r.get("epoch"), [r.get(name) for name in group]) for r in records])
-        for group in groups
-        if group
+        for group in (losses + metrics, [name for name in names if name in _EVALUATION_SPEEDS])
     ]
-    return {"tables": tables, "best_step": run.results.get("best_step")}
+    return {"quality": tables[0], "speed": tables[1], "best_step": run.results.get("best_step")}
+
+
+def _place(name: str) -> tuple[bool, bool, bool]:
+    """Sorts results: losses, other metrics, and all that is no quality."""
+    is_loss = name.endswith("_loss")
+    is_metric = name.startswith(("eval_", "test_")) and name.partition("_")[2] not in _SPEEDS
+    return not (is_loss or is_metric), not is_loss, not name.startswith("train_")
 
 
 def _split(run: RunFiles) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 
 COLORS = ("#2563a8", "#c2571a", "#2e7d4f", "#8a3ffc", "#a3195b", "#5f6b7a", "#0f8b8d", "#9a7b00")
+_DASHES = ("-", "--", ":", "-.")
 _WIDTH, _HEIGHT = 4.4, 2.7
 """Inches: about a phone's width, so that text keeps its size there; a page puts two side by side."""
 _LONGEST_LABEL = 56
@@ -40,35 +41,35 @@ class Series:
         label: For the legend; empty for none.
         x: `[n]`.
         y: `[n]`.
+        is_marked: Whether each point is marked; one that stands alone always is.
     """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
+    is_marked: bool = False
 
 
-def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False, markers=False) -> str:
+def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False) -> str:
     """A plot of one or more lines.
 
     Args:
-        series: What to draw; a point stands alone as a dot.
+        series: What to draw.
         x_label: Under the plot.
         y_label: Beside it.
         from_zero: Start the vertical axis at 0.
-        markers: Mark each point.
     """
 
     def draw(axes):
         for index, line in enumerate(series):
-            is_marked = markers or len(line.x) == 1
-            color = COLORS[index % len(COLORS)]
-            style = "-" if index < len(COLORS) else "--"
-            axes.plot(line.x, line.y, color=color, linestyle=style, marker="o" if is_marked else "", markersize=3.5)
+            marker = "o" if line.is_marked or len(line.x) == 1 else ""
+            color, style = COLORS[index % len(COLORS)], _DASHES[index // len(COLORS) % len(_DASHES)]
+            axes.plot(line.x, line.y, color=color, linestyle=style, marker=marker, markersize=3.5)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         if from_zero:
             axes.set_ylim(bottom=0)
-        labels = [_short(line.label) for line in series]
+        labels = [shortened(line.label) for line in series]
         if any(labels):
             # Below the plot, where no line can hide it. Handles are given, as matplotlib leaves out some labels.
             axes.legend(
@@ -136,9 +137,11 @@ def shown(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def _short(label: str) -> str:
-    """The end of a long label, which says most of a path, so that a legend does not widen its plot."""
-    return label if len(label) <= _LONGEST_LABEL else "…" + label[1 - _LONGEST_LABEL :]
+def shortened(label: str) -> str:
+    """The beginning and the end of a long label, so that a legend does not widen its plot."""
+    if len(label) <= _LONGEST_LABEL:
+        return label
+    return f"{label[: _LONGEST_LABEL // 3]}…{label[_LONGEST_LABEL // 3 + 1 - _LONGEST_LABEL :]}"
 
 
 def _svg(draw, height: float) -> str:

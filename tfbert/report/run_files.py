@@ -8,6 +8,7 @@ import math
 import pathlib
 from typing import Any
 
+from tfbert.config import UNTIL_STEP
 from tfbert.errors import UsageError
 from tfbert.output import LOG, RESULTS, RUN_CONFIG
 from tfbert.report.facts import FACTS
@@ -23,6 +24,7 @@ class RunFiles:
         results: `all_results.json`.
         records: `log.jsonl`, in order.
         facts: `report.json`; empty for a run that has none.
+        until_step: Options that had other values up to an update, by that update.
     """
 
     name: str
@@ -30,6 +32,7 @@ class RunFiles:
     results: dict[str, Any]
     records: list[dict[str, Any]]
     facts: dict[str, Any]
+    until_step: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     def option(self, part: str, name: str, default: Any = None) -> Any:
         """An option of the run's configuration; `default` where its version had none."""
@@ -39,6 +42,20 @@ class RunFiles:
         """Steps and values of a logged number, where it was logged."""
         found = [(r["step"], r[name]) for r in self.records if r["kind"] == kind and _is_number(r.get(name))]
         return [step for step, _ in found], [value for _, value in found]
+
+    @property
+    def validation_losses(self) -> dict[str, str]:
+        """What people call the loss on each validation set, by its name in the log and the results."""
+        logged = [name for record in self.records if record["kind"] == "eval" for name in record]
+        names = dict.fromkeys(name for name in logged if name.startswith("eval_") and name.endswith("_loss"))
+        sets = {name: name.removeprefix("eval").removesuffix("_loss").strip("_") for name in names}
+        return {name: f"validation loss, {part}" if part else "validation loss" for name, part in sets.items()}
+
+    def training_loss(self, step: int | None = None) -> float | None:
+        """The last one logged up to a step, or up to the one whose weights were kept; None where there is none."""
+        last = step or self.results.get("best_step") or math.inf
+        steps, values = self.series("train", "loss")
+        return next((value for at, value in zip(steps[::-1], values[::-1], strict=True) if at <= last), None)
 
     @property
     def precision(self) -> str:
@@ -94,11 +111,20 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
             )
     config = _json_object(path / RUN_CONFIG)
     results = results or _json_object(path / RESULTS)
-    if not all(isinstance(part, (dict, str)) for part in config.values()):
+    until_step = config.pop(UNTIL_STEP, {})
+    parts = [config, until_step, *until_step.values()] if isinstance(until_step, dict) else [until_step]
+    if not all(isinstance(part, (dict, str)) for part in config.values()) or not all(type(p) is dict for p in parts):
         raise _unusable(path / RUN_CONFIG, "not a run's configuration")
     facts = _json_object(path / FACTS) if (path / FACTS).is_file() else {}
     config = {name: part for name, part in config.items() if isinstance(part, dict)}
-    return RunFiles(name=str(directory), config=config, results=results, records=_records(path / LOG), facts=facts)
+    return RunFiles(
+        name=str(directory),
+        config=config,
+        results=results,
+        records=_records(path / LOG),
+        facts=facts,
+        until_step=until_step,
+    )
 
 
 def _records(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -1,0 +1,102 @@
+"""The options that a training run used, and those in which runs differ, from their `run_config.json` files.
+
+Imports no TensorFlow. A file of an earlier version lacks options of this one: they were at their default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from tfbert.config import Config
+from tfbert.mode_config import NOT_IN_TRAINING
+from tfbert.report.run_files import RunFiles
+
+_FIELDS = {
+    part.name: dataclasses.fields(part.default_factory)
+    for part in dataclasses.fields(Config)
+    if part.default_factory is not dataclasses.MISSING and part.default_factory not in NOT_IN_TRAINING
+}
+"""The options that training takes, by part."""
+_ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
+_NAMES_THE_RUN = "output_dir"
+_WITHOUT_HEADER = (".jsonl", ".parquet")
+
+
+def _files(options: dict[str, Any]) -> list[str]:
+    names = [options[name] for name in ("train_file", "validation_file", "test_file")]
+    return [path for name in names for path in str(name or "").split(",") if path]
+
+
+def _has_no_header(options: dict[str, Any]) -> bool:
+    if options["input_format"] != "auto":
+        return options["input_format"] not in ("tsv", "csv")
+    return all(name.removesuffix(".gz").endswith(_WITHOUT_HEADER) for name in _files(options))
+
+
+_IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "warmup_ratio": lambda options: bool(options["warmup_steps"]),
+    "max_compiled_shapes": lambda options: not options["xla"],
+    "mixed_precision_dtype": lambda options: not options["mixed_precision"],
+    "cluster_timeout_seconds": lambda options: options["strategy"] != "multi_worker",
+    "save_total_limit": lambda options: not options["save_steps"],
+    "input_format": lambda options: not _files(options),
+    "header": _has_no_header,
+    "per_device_eval_batch_size": lambda options: (
+        bool(options["train_file"]) and not options["validation_file"] and not options["test_file"]
+    ),
+}
+"""When an option that has a value has no effect, because of another one."""
+
+
+def settings(run: RunFiles) -> dict[str, dict[str, Any]]:
+    """Every option that had an effect on a training run, by part.
+
+    Options that this version does not know are among them.
+    """
+    parts = {}
+    for part, fields in _FIELDS.items():
+        defaults = {field.name: _as_json(field.default) for field in fields}
+        parts[part] = defaults | run.config.get(part, {})
+    parts |= {part: options for part, options in run.config.items() if part not in parts and part not in _ELSEWHERE}
+    known = {name: value for part in parts.values() for name, value in part.items()}
+    return {
+        part: {name: value for name, value in options.items() if name not in _IDLE or not _IDLE[name](known)}
+        for part, options in parts.items()
+    }
+
+
+def used(run: RunFiles) -> dict[str, dict[str, Any]]:
+    """`settings` for a reader: without options that are off or empty, as they are unless they are asked for."""
+    off = {field.name: _as_json(field.default) for fields in _FIELDS.values() for field in fields if not field.default}
+    parts = {
+        part: {name: value for name, value in options.items() if name not in off or value != off[name]}
+        for part, options in settings(run).items()
+    }
+    return {part: options for part, options in parts.items() if options}
+
+
+def differing(runs: list[RunFiles]) -> list[tuple[str, list[Any]]]:
+    """The options in which runs differ, with the value of each run; None where it had no effect or no value.
+
+    `output_dir`, which always differs, is left out: it is a run's name.
+    """
+    flat = [{name: value for part in settings(run).values() for name, value in part.items()} for run in runs]
+    names = dict.fromkeys(name for options in flat for name in options if name != _NAMES_THE_RUN)
+    rows = [(name, [options.get(name) for options in flat]) for name in names]
+    return [(name, values) for name, values in rows if any(value != values[0] for value in values)]
+
+
+def loss_extras(run: RunFiles) -> list[str]:
+    """What the training loss has in it and the validation loss has not, beside dropout."""
+    out = []
+    if smoothing := run.option("training", "label_smoothing"):
+        out.append(f"label smoothing of {smoothing}")
+    if weights := run.option("training", "class_weights"):
+        out.append(f"class weights ({weights if isinstance(weights, str) else ', '.join(map(str, weights))})")
+    return out
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
