@@ -19,6 +19,7 @@ _MASKED = -10000.0
 """What transformers adds to the scores of positions that are not attended to; softmax makes an exact 0 of it."""
 
 
+@keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
 @tf.autograph.experimental.do_not_convert  # Nothing in BERT branches on a tensor, and converting it takes seconds.
 def forward(
     model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False

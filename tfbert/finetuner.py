@@ -30,6 +30,10 @@ class FineTuner(keras.Model):
     weight 0, which only a layer that looks across rows notices (BatchNormalization). A step whose gradients are not
     finite changes nothing but the step count, on all replicas.
 
+    `save("x.keras")` keeps all that training goes on with, `save_weights` the weights; `save("directory")` makes a
+    SavedModel, which loads for prediction only. Of a Hugging Face model, `model.model.save_pretrained` writes what its
+    `from_pretrained` reads.
+
     Args:
         model: A tf_keras model, or a Hugging Face TF model: its `logits` are taken. Create it in the strategy's scope.
         gradient_accumulation_steps: Micro-batches per replica and step.
@@ -42,7 +46,7 @@ class FineTuner(keras.Model):
             seconds and which nothing in BERT needs; the loss too.
 
     Attributes:
-        model: The wrapped model; save this one.
+        model: The wrapped model.
         progress: Counters of the run, see `StepCounters`.
         marks_steps: Set it before training to have a step's parts marked in profiles (on CPUs).
 
@@ -88,8 +92,14 @@ class FineTuner(keras.Model):
         self._terms = None
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, with the wrapped model's own configuration; without `forward`, a function."""
-        return {
+        """The constructor's arguments, with the wrapped model's own configuration.
+
+        Raises:
+            NotImplementedError: for a `forward` that no name leads to.
+        """
+        refusals.check_saved_forward(self._forward)
+        forward = {"forward": keras.saving.serialize_keras_object(self._forward)} if self._forward else {}
+        return forward | {
             "model": keras.saving.serialize_keras_object(self.model),
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
             "max_grad_norm": self.max_grad_norm,
@@ -102,7 +112,23 @@ class FineTuner(keras.Model):
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> FineTuner:
         """The inverse of `get_config`."""
         model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
-        return cls(**config | {"model": model})
+        if hasattr(model, "build_in_name_scope"):  # Hugging Face's: its configuration holds no shapes to build it of.
+            model.build_in_name_scope()
+        made = {"model": model}
+        if "forward" in config:
+            import tfbert.classifier  # noqa: F401 (Keras knows its `forward` once it is imported)
+
+            made["forward"] = keras.saving.deserialize_keras_object(config["forward"], custom_objects=custom_objects)
+        return cls(**config | made)
+
+    def get_build_config(self) -> None:
+        """Nothing: the wrapped model says how it is built, and not every one can be built of a shape."""
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was, and makes the optimizer's variables, whose values Keras reads then."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.model.built:
+            self.optimizer.build(self.model.trainable_variables)
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, jit_compile=None, **kwargs) -> None:
         """As `tf_keras.Model.compile`.
@@ -152,7 +178,8 @@ class FineTuner(keras.Model):
     def create_variables(self) -> None:
         """Settles what is trained and creates the optimizer's variables; the model must be built. Call it in scope."""
         self._dropout = KeyedDropout(self.model)
-        self._trained = self.model.trainable_variables
+        # Not tracked: Keras would save and load them as weights of this model's own.
+        object.__setattr__(self, "_trained", self.model.trainable_variables)
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
         refusals.check_layers(self.model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -62,6 +64,17 @@ def check_layers(model: keras.Model) -> None:
                 f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
                 "Make it synchronized=False."
             )
+
+
+def check_saved_forward(forward: Callable[..., Any] | None) -> None:
+    """Raises NotImplementedError, by which Keras knows what has no configuration, for what no name leads to."""
+    if forward is None or (isinstance(forward, types.FunctionType) and "<" not in forward.__qualname__):
+        return
+    raise NotImplementedError(
+        "A function is saved by its name, which a lambda, a partial and a method do not have. "
+        f"Received: forward={forward!r}. Write a function in a module, or save weights: model.save_weights, or "
+        "model.model.save_pretrained of a Hugging Face model."
+    )
 
 
 def check_data(data: Any) -> None:

@@ -1,0 +1,105 @@
+"""A FineTuner saved in every way that Keras has: loaded, it predicts the same bits and trains on to the same bits."""
+
+import functools
+
+import numpy as np
+import pytest
+import tf_keras as keras
+
+from tests.models import random_batch, strategy_of, tiny_bert
+from tests.test_finetuner_user import classifier, data, logits_loss
+from tfbert.classifier import forward
+from tfbert.finetuner import FineTuner
+
+KINDS = ("keras", "hugging face", "forward")
+
+
+def make(kind, seed=1):
+    model = classifier(seed=seed) if kind == "keras" else tiny_bert(dropout=0.1, seed=seed)
+    tuner = FineTuner(
+        model, gradient_accumulation_steps=2, max_grad_norm=1.0, seed=3, forward=forward if kind == "forward" else None
+    )
+    tuner.compile(keras.optimizers.Adam(1e-2), logits_loss(), metrics=["accuracy"])
+    return tuner
+
+
+def examples(kind):
+    return data(12) if kind == "keras" else random_batch(12)[:2]
+
+
+def fit(model, kind, **options):
+    x, y = examples(kind)
+    model.fit(x, y, batch_size=6, shuffle=False, verbose=0, **options)
+
+
+def predictions(model, kind):
+    return model.predict(examples(kind)[0], verbose=0)
+
+
+def assert_same(model, other, kind):
+    np.testing.assert_array_equal(predictions(model, kind), predictions(other, kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_keras_file_is_the_whole_of_it(kind, tmp_path):
+    path = str(tmp_path / "model.keras")
+    first = make(kind)
+    fit(first, kind, callbacks=[keras.callbacks.ModelCheckpoint(path)])
+    second = keras.models.load_model(path)
+    assert_same(first, second, kind)
+    assert (second.gradient_accumulation_steps, second.max_grad_norm, second.seed) == (2, 1.0, 3)
+    for model in (first, second):  # The optimizer's state, and which step's dropout noise is the next.
+        fit(model, kind)
+    assert second.optimizer.iterations.numpy() == 4
+    assert_same(first, second, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["model.weights.h5", "model.h5", "checkpoint"])
+def test_weights_alone(kind, name, tmp_path):
+    path = str(tmp_path / name)
+    first, second = make(kind), make(kind, seed=2)
+    fit(first, kind, callbacks=[keras.callbacks.ModelCheckpoint(path, save_weights_only=True)])
+    predictions(second, kind)
+    second.load_weights(path)
+    assert_same(first, second, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_directory_predicts(kind, tmp_path):
+    first = make(kind)
+    fit(first, kind, callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "model"))])
+    assert_same(first, keras.models.load_model(str(tmp_path / "model")), kind)
+
+
+def test_a_model_of_two_replicas_is_loaded_by_two_and_by_one(tmp_path):
+    path = str(tmp_path / "model.keras")
+    with strategy_of(2).scope():
+        first = make("keras")
+    fit(first, "keras")
+    first.save(path)
+    with strategy_of(2).scope():
+        second = keras.models.load_model(path)
+    for model in (first, second):
+        fit(model, "keras")
+    assert_same(first, second, "keras")
+    np.testing.assert_array_equal(keras.models.load_model(path).model.get_weights()[0].shape, (5, 8))
+
+
+def test_a_loaded_hugging_face_model_saves_as_its_own(tmp_path):
+    from transformers import TFBertForSequenceClassification
+
+    first = make("hugging face")
+    first.save(str(tmp_path / "model.keras"))
+    keras.models.load_model(str(tmp_path / "model.keras")).model.save_pretrained(tmp_path / "model")
+    loaded = TFBertForSequenceClassification.from_pretrained(tmp_path / "model")
+    inputs, _ = examples("hugging face")
+    np.testing.assert_allclose(loaded(inputs).logits.numpy(), predictions(first, "hugging face"), atol=1e-6)
+
+
+def test_a_forward_without_a_name_is_refused_and_nothing_is_written(tmp_path):
+    for nameless in (functools.partial(forward, recompute=True), lambda model, inputs, training: model(inputs)):
+        model = FineTuner(tiny_bert(), forward=nameless)
+        with pytest.raises(NotImplementedError, match=r"A function is saved by its name.*model\.save_weights"):
+            model.save(str(tmp_path / "model.keras"))
+    assert not list(tmp_path.iterdir())
