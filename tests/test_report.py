@@ -128,8 +128,8 @@ def test_numbers_are_those_of_the_log(tmp_path, monkeypatch):
     trained = [r["loss"] for r in records if r["kind"] == "train"]
     evaluated = [(r["step"], r["eval_loss"], r["eval_accuracy"]) for r in records if r["kind"] == "eval"]
     expected = [(step, loss, *scores) for (step, *scores), loss in zip(evaluated, trained, strict=True)]
-    assert ["step", "epoch", "training loss", "eval_loss", "eval_accuracy"] in page.rows
-    shown = [[float(cell) for cell in row] for row in page.rows if len(row) == 5 and re.fullmatch(r"\d+", row[0])]
+    start = page.rows.index(["step", "epoch", "training loss", "eval_loss", "eval_accuracy"]) + 1
+    shown = [[float(cell) for cell in row] for row in page.rows[start : start + len(expected)]]
     np.testing.assert_allclose([[row[0], *row[2:]] for row in shown], expected, rtol=1e-3)
     kept = re.search(r'<tr class="kept"><td class="n">(\d+)<', pages.run_page(run))
     assert kept[1] == "20"
