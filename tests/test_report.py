@@ -371,7 +371,7 @@ def test_a_run_of_an_earlier_version_has_a_report(tmp_path):
     run = make_run(tmp_path / "run")
     (run / "report.json").unlink()
     text = pages.run_page(read_run(run))
-    assert "Most wrong" not in text and "Training loss" in text
+    assert "Most wrong" not in text and "Training and validation loss" in text
     with pytest.raises(UsageError):
         read_run(tmp_path)
 
