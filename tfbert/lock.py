@@ -14,6 +14,7 @@ from tfbert.errors import RunError, UsageError
 
 LOCK = ".lock"
 """Is there while a run is going on, and after one that was killed."""
+_TRIES = 10
 _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 
 
@@ -56,7 +57,7 @@ def _remove(made: list[pathlib.Path]) -> None:
 def _take(directory: pathlib.Path) -> int | None:
     """An open descriptor that holds the lock; None on a file system without locks."""
     path = directory / LOCK
-    while True:
+    for tries_left in reversed(range(_TRIES)):
         try:
             # Neither through a link nor into what is there: it may be anything of the user's.
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -69,9 +70,10 @@ def _take(directory: pathlib.Path) -> int | None:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _not_a_lock(path)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_file(path, descriptor):
+            # Not so where who held it has just removed it, or for good on a file system that numbers files as it likes.
+            if _is_file(path, descriptor) or not tries_left:
                 return descriptor
-            os.close(descriptor)  # Who held it has just removed it: the next one is another file.
+            os.close(descriptor)
         except UsageError:
             os.close(descriptor)
             raise
@@ -86,6 +88,7 @@ def _take(directory: pathlib.Path) -> int | None:
                 "another process is writing. Pass another, or wait for it; several workers need "
                 "--strategy=multi_worker."
             ) from None
+    raise AssertionError("unreachable")
 
 
 def _give_back(directory: pathlib.Path, descriptor: int | None) -> None:
