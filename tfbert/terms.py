@@ -40,8 +40,8 @@ class LossTerms:
         self.losses: dict[str, Loss] = {n: keras.losses.get(each) for n, each in given.items() if each is not None}
         weights = self._by_name(loss_weights, "loss_weights")
         self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
-        self._means = [keras.metrics.Mean(name=f"{name}_loss") for name in self.losses]
-        self._total = _Total([*self._means, keras.metrics.Mean(name="added_loss")], self._coefficients)
+        self._total = _Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
+        self._means = self._total.means.parts[:-1]
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -104,7 +104,7 @@ class LossTerms:
     def update_metrics(self, sums: tf.Tensor, counts: tf.Tensor) -> None:
         """Takes a replica's sums and counts into the means, which are thereby those over all values seen."""
         means = tf.math.divide_no_nan(sums, counts)
-        for index, metric in enumerate(self._total.parts):
+        for index, metric in enumerate(self._total.means.parts):
             metric.update_state(means[index], sample_weight=counts[index])
 
     def _by_name(self, given: Any, what: str, *, others: bool = False) -> dict[str, Any]:
@@ -121,23 +121,44 @@ class LossTerms:
         )
 
 
-class _Total(keras.metrics.Metric):
-    """The weighted sum of other metrics' results."""
+class _Means:
+    """Means that Keras does not track: they are no weights, to be saved and loaded."""
 
-    def __init__(self, parts: list[keras.metrics.Metric], coefficients: list[float]):
-        super().__init__(name="loss")
-        self.parts, self._coefficients = parts, coefficients
+    def __init__(self, names: list[str]):
+        self.parts = [keras.metrics.Mean(name=name) for name in names]
+
+
+@keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
+class _Total(keras.metrics.Metric):
+    """The weighted sum of means.
+
+    Args:
+        names: The means'.
+        coefficients: What to multiply each by.
+        name: Its own.
+        dtype: As Keras passes it.
+    """
+
+    def __init__(self, names: list[str], coefficients: list[float], name: str = "loss", dtype: Any = None):
+        super().__init__(name=name, dtype=dtype)
+        self.means = _Means(names)
+        self._coefficients = list(coefficients)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        own = {"names": [part.name for part in self.means.parts], "coefficients": list(self._coefficients)}
+        return super().get_config() | own
 
     def update_state(self) -> None:
         """Nothing: the parts are updated."""
 
     def result(self) -> tf.Tensor:
         """float32 `[]`."""
-        return tf.add_n([c * part.result() for c, part in zip(self._coefficients, self.parts, strict=True)])
+        return tf.add_n([c * part.result() for c, part in zip(self._coefficients, self.means.parts, strict=True)])
 
     def reset_state(self) -> None:
         """Also of the parts."""
-        for part in self.parts:
+        for part in self.means.parts:
             part.reset_state()
 
 
