@@ -24,6 +24,7 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.finetuner import FineTuner
 from tfbert.micro_batches import find_accumulation
 from tfbert.preemption import Consensus
+from tfbert.resume import look
 from tfbert.schedule import plan_run, training_batches
 from tfbert.training_run import finetune
 
@@ -154,7 +155,8 @@ def test_the_peak_of_memory_is_not_that_of_a_try(corpus, monkeypatch):  # noqa: 
     monkeypatch.setattr(prepare, "find_accumulation", lambda *args, **kwargs: done.append("found") or 2)
     monkeypatch.setattr(prepare, "reset_peak_memory", lambda: done.append("reset"))
     strategy = strategy_of(1)
-    run = prepare.prepare(auto(make_config(corpus, "auto")).resolved(), strategy)
+    config = auto(make_config(corpus, "auto")).resolved()
+    run = prepare.prepare(look(corpus / "auto", config), strategy, Consensus(strategy))
     assert done == ["found", "reset"] and run.config.training.gradient_accumulation_steps == 2
 
 
