@@ -3,7 +3,6 @@
 
     python run_finetune.py --strategy=mirrored --mixed_precision
     python run_finetune.py --model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2
-    python run_finetune.py --mode=predict --model=runs/sst2 --input_file=reviews.tsv --output_file=labels.tsv
 
 Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a run that failed; 75 stopped by SIGTERM or
 SIGINT, and says how it goes on; 130 Ctrl-C at another time; 141 predictions whose reader, like `head`, wanted no more.
@@ -15,17 +14,18 @@ import sys
 from absl import app, flags
 
 import flags as command_flags
-from tfbert.allocator import keep_freed_memory
-from tfbert.config import Config
+from tfbert.config.run import Config
+from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.onednn import use_onednn
+from tfbert.devices.quiet import quieten_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, Preempted, UsageError
-from tfbert.quiet import quieten_libraries, stderr_held_back
 
 VERBS = {
-    "train": ("tfbert.training_run", "finetune"),
-    "evaluate": ("tfbert.evaluation", "evaluate_model"),
-    "predict": ("tfbert.predict", "predict"),
-    "export": ("tfbert.export", "export"),
-    "benchmark": ("tfbert.benchmark", "run_benchmark"),
+    "train": ("tfbert.train.run", "finetune"),
+    "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
+    "predict": ("tfbert.modes.predict", "predict"),
+    "export": ("tfbert.modes.export", "export"),
+    "benchmark": ("tfbert.modes.benchmark", "run_benchmark"),
 }
 
 
@@ -34,6 +34,7 @@ def main() -> int:
     try:
         config = parse(sys.argv)
         quieten_libraries()
+        use_onednn()
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
         with stderr_held_back():
@@ -42,7 +43,7 @@ def main() -> int:
             module, verb = VERBS[config.mode]
             run = getattr(importlib.import_module(module), verb)
             tf.config.list_physical_devices("GPU")
-            from tfbert.runtime import out_of_memory_as_run_error
+            from tfbert.devices.runtime import out_of_memory_as_run_error
 
         with out_of_memory_as_run_error(config):
             run(config)

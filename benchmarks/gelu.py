@@ -11,8 +11,8 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
-from tfbert.allocator import keep_freed_memory
-from tfbert.ops import gelu
+from tfbert.devices.allocator import keep_freed_memory
+from tfbert.model.ops import gelu
 
 flags.DEFINE_integer("turns", 9, "Turns of each side.")
 FLAGS = flags.FLAGS

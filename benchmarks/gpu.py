@@ -27,8 +27,8 @@ from collections.abc import Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tfbert.model_files import SCRATCH_LAYOUTS  # noqa: E402
-from tfbert.output import write_json, write_text  # noqa: E402
+from tfbert.model.files import SCRATCH_LAYOUTS  # noqa: E402
+from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report.facts import processor  # noqa: E402
 
 VOCABULARY = 30522

@@ -16,16 +16,17 @@ import tensorflow as tf
 import tf_keras as keras
 from absl import app, flags
 
-from tfbert import dropout, runtime
-from tfbert.classifier import forward
-from tfbert.config import DataConfig, ModelConfig, RuntimeConfig, TrainingConfig
-from tfbert.data.pipeline import EncodedExamples, make_dataset
-from tfbert.data.plan import plan_epoch
-from tfbert.data.sources import load_data
-from tfbert.finetuner import FineTuner
-from tfbert.losses import build_loss
-from tfbert.model import build_model, load_tokenizer
-from tfbert.optimizer import NO_DECAY, build_optimizer
+from tfbert.batches.pipeline import EncodedExamples, make_dataset
+from tfbert.batches.plan import plan_epoch
+from tfbert.config.run import DataConfig, ModelConfig, RuntimeConfig, TrainingConfig
+from tfbert.devices import runtime
+from tfbert.model.forward import forward
+from tfbert.model.load import build_model, load_tokenizer
+from tfbert.step import dropout
+from tfbert.step.finetuner import FineTuner
+from tfbert.step.optimizer import NO_DECAY
+from tfbert.tasks.examples import load_data
+from tfbert.train.build import optimizer_of
 
 flags.DEFINE_string("model", None, "Model directory.", required=True)
 flags.DEFINE_string("train_file", None, "Training rows.", required=True)
@@ -36,29 +37,28 @@ FLAGS = flags.FLAGS
 BATCH = 32
 
 
-def make_side(directory, tokenizer, examples, *, is_prototype):
+def make_side(directory, tokenizer, examples, task, *, is_prototype):
     """A function that runs some updates and returns their seconds."""
     training = TrainingConfig(learning_rate=5e-5, num_train_epochs=1.0)
     classifier = build_model(
         ModelConfig(model_name_or_path=str(directory)),
         directory,
         tokenizer=tokenizer,
-        label_names=["0", "1"],
-        task="classification",
+        head=task.head(),
         max_seq_length=128,
         seed=0,
     )
     model = FineTuner(classifier, max_grad_norm=1.0, forward=None if is_prototype else forward)
-    optimizer = build_optimizer(training, 10_000)
+    optimizer = optimizer_of(training, 10_000)
     if is_prototype:
         optimizer = keras.optimizers.AdamW(optimizer._learning_rate, weight_decay=0.01, jit_compile=False)
         optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
-    model.compile(optimizer=optimizer, loss=build_loss("classification", 0.0))
+    model.compile(optimizer=optimizer, loss=task.loss(training))
     model.create_variables()
     lengths = examples.tokens.lengths
     widths = np.arange(8, 136, 8) if is_prototype else np.arange(1, 129)
     plan = plan_epoch(lengths, global_batch_size=BATCH, seed=0, epoch=0, group_by_length=True, allowed_widths=widths)
-    batches = iter(make_dataset(examples, lambda: iter([plan]), range(1), 1, pad_id=tokenizer.pad_id))
+    batches = iter(make_dataset(examples, lambda: iter([plan]), range(1), 1))
     step = tf.function(lambda iterator: model.train_step(next(iterator)))
     own_drop = dropout.drop
     if is_prototype:
@@ -100,7 +100,7 @@ def main(_):
         weights=np.ones(len(data.train), np.float32),
     )
     sides = {
-        name: make_side(directory, tokenizer, examples, is_prototype=name == "prototype")
+        name: make_side(directory, tokenizer, examples, data.task, is_prototype=name == "prototype")
         for name in ("prototype", "tfbert")
     }
     speeds = {name: [] for name in sides}

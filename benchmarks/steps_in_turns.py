@@ -30,9 +30,10 @@ from tfbert import (  # noqa: E402
     OutputConfig,
     RuntimeConfig,
     TrainingConfig,
-    keep_freed_memory,  # noqa: E402
+    keep_freed_memory,
 )
-from tfbert.cpu_time import CpuTime  # noqa: E402
+from tfbert.devices.onednn import use_onednn  # noqa: E402
+from tfbert.measure.cpu_time import CpuTime  # noqa: E402
 
 BATCH = 32
 
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--keep_freed_memory", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
+    use_onednn()
     if args.keep_freed_memory:
         keep_freed_memory()
     peer = subprocess.Popen(
@@ -86,13 +88,13 @@ def own_step(args, scratch):
     """(a function that makes so many updates and returns their seconds, wall, user and kernel; an iterator of the
     widths of the updates)."""
     # TensorFlow is imported here, after the allocator is set.
-    from tfbert import runtime
-    from tfbert.data.pipeline import distribute_batches
-    from tfbert.data_clock import DataClock
-    from tfbert.preemption import Consensus
-    from tfbert.prepare import prepare
-    from tfbert.resume import look
-    from tfbert.strategy import build_strategy
+    from tfbert.batches.pipeline import distribute_batches
+    from tfbert.devices import runtime
+    from tfbert.devices.preemption import Consensus
+    from tfbert.devices.strategy import build_strategy
+    from tfbert.measure.data_clock import DataClock
+    from tfbert.train.build import build_run
+    from tfbert.train.resume import look
 
     config = Config(
         model=ModelConfig(model_name_or_path=args.model),
@@ -103,11 +105,11 @@ def own_step(args, scratch):
     ).resolved()
     runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)
-    run = prepare(look(pathlib.Path(config.output.output_dir), config), strategy, Consensus(strategy))
+    run = build_run(look(pathlib.Path(config.output.output_dir), config), strategy, Consensus(strategy))
     with run.strategy.scope():
         clock = DataClock()
     clock.attach(run.model)
-    batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans, pad_id=run.tokenizer.pad_id))
+    batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans))
 
     def make_updates(count):
         start, cpu = time.perf_counter(), CpuTime.now()

@@ -1,4 +1,4 @@
-"""Compares the ids of `tfbert.data.tokenizer` with Hugging Face's `BertTokenizerFast` on every text of the real data.
+"""Compares the ids of `tfbert.tokens.tokenizer` with Hugging Face's `BertTokenizerFast` on every text of the real data.
 
     python benchmarks/tokenizer_exactness.py --data_dir=$TFBERT_DATA_DIR --vocab_dir=$TFBERT_VOCAB_DIR
 
@@ -24,7 +24,7 @@ import tensorflow_text as tf_text
 import tokenizers
 import transformers
 
-from tfbert.data.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import BertTokenizer
 
 VOCABULARIES = {
     "uncased": ("bert_base_uncased_vocab.txt", True),

@@ -1,36 +1,31 @@
-"""The command line: absl flags by topic, and the `Config` they make. Nothing in `tfbert` imports this."""
+"""The command line: an absl flag for each field of `Config`, and the `Config` that they make."""
 
 import dataclasses
 import pathlib
 
 from absl import flags
 
-from flags import benchmark, data, export, hub, model, output, predict, runtime, training
-from flags._topic import define_field, part_from_flags
-from tfbert.benchmark_config import BenchmarkConfig
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from flags.fields import define_field, define_part, part_from_flags
+from tfbert.config.run import Config
 from tfbert.errors import UsageError
-from tfbert.mode_config import ExportConfig, HubConfig, PredictConfig
 
 _PARTS = {
-    "model": (model, ModelConfig),
-    "data": (data, DataConfig),
-    "training": (training, TrainingConfig),
-    "runtime": (runtime, RuntimeConfig),
-    "output": (output, OutputConfig),
-    "predict": (predict, PredictConfig),
-    "export": (export, ExportConfig),
-    "hub": (hub, HubConfig),
-    "benchmark": (benchmark, BenchmarkConfig),
+    field.name: field.default_factory
+    for field in dataclasses.fields(Config)
+    if field.default_factory is not dataclasses.MISSING
 }
+"""The dataclasses whose fields are flags, by their name in `Config`."""
+_ALIASES = {"model": "model_name_or_path"}
 
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Declares every flag of the command."""
     others = set(flag_values)
     define_field(Config, "mode", flag_values)
-    for topic, _ in _PARTS.values():
-        topic.define(flag_values)
+    for part in _PARTS.values():
+        define_part(part, flag_values)
+    for alias, name in _ALIASES.items():
+        flags.DEFINE_alias(alias, name, flag_values=flag_values)
     flags.DEFINE_string(
         "run_config",
         "",
@@ -50,7 +45,7 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
     """
     path = flag_values["run_config"].value
     if not path:
-        parts = {name: part_from_flags(part(), flag_values, only_given=False) for name, (_, part) in _PARTS.items()}
+        parts = {name: part_from_flags(part(), flag_values, only_given=False) for name, part in _PARTS.items()}
         return Config(mode=flag_values["mode"].value, **parts)
     try:
         text = pathlib.Path(path).expanduser().read_text(encoding="utf-8")

@@ -1,6 +1,9 @@
-"""Two logical CPUs before TensorFlow starts, and switches for tests that need a GPU."""
+"""Two logical CPUs before TensorFlow starts, switches for tests that need a GPU, and fixtures of several files."""
 
+import fcntl
+import gzip
 import os
+import shutil
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -32,14 +35,56 @@ def float32_policy():
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, worker_id):
     """Directory with files of examples and models trained on them for a few steps: `single`, `pairs`, `scores`."""
     from tests.saved_models import make_runs
 
-    return make_runs(tmp_path_factory.mktemp("runs"))
+    if worker_id == "master":
+        return make_runs(tmp_path_factory.mktemp("runs"))
+    # Made by the first worker that needs it, and copied by the others: tests write beside the models.
+    shared = tmp_path_factory.getbasetemp().parent / "runs"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            shared.mkdir()
+            make_runs(shared)
+    return shutil.copytree(shared, tmp_path_factory.mktemp("runs"), dirs_exist_ok=True)
 
 
 @pytest.fixture(autouse=True)
 def collectives_of_its_own():
     """TensorFlow numbers the all-reduces of all MirroredStrategies of a process alike; one mix-up fails the rest."""
-    tf.distribute.MirroredStrategy._collective_key_base += 100_000
+    from tfbert.private import number_collectives_apart
+
+    number_collectives_apart()
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A directory with `write_corpus`'s files."""
+    from tests.runs import write_corpus
+
+    write_corpus(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file, named for its format, and returns its path."""
+
+    def write(name: str, content: str | bytes) -> str:
+        path = tmp_path / name
+        data = content if isinstance(content, bytes) else content.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def undrawn():
+    """Runs of the test draw no report."""
+    from tests import runs
+
+    with runs.undrawn():
+        yield

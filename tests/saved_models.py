@@ -1,5 +1,7 @@
 """Small models trained for a few steps, and the reference predictions of the modes that use a saved model."""
 
+import dataclasses
+import functools
 import json
 import shutil
 
@@ -8,13 +10,14 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from tests.models import VOCAB, tiny_bert
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, TrainingConfig
-from tfbert.data.tokenizer import BertTokenizer
-from tfbert.fine_tuned import record_inputs
-from tfbert.model import save_pretrained
-from tfbert.training_run import finetune
-
-WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
+from tests.runs import WORDS, undrawn
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.model.bert_config import record_inputs
+from tfbert.model.load import save_pretrained
+from tfbert.modes.predict import predict
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
 
 
 def make_runs(directory):
@@ -39,18 +42,16 @@ def make_runs(directory):
     write("unlabelled.tsv", ("sentence",), [("good film",), ("bad film",)])
     (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
 
-    finetune(
-        Config(
-            model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(directory / "vocab.txt")),
-            data=DataConfig(
-                train_file=str(directory / "train.tsv"),
-                validation_file=str(directory / "dev.tsv"),
-                max_seq_length=16,
-            ),
-            training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
-            output=OutputConfig(output_dir=str(directory / "single")),
-        )
+    single = Config(
+        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(directory / "vocab.txt")),
+        data=DataConfig(
+            train_file=str(directory / "train.tsv"), validation_file=str(directory / "dev.tsv"), max_seq_length=16
+        ),
+        training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
+        output=OutputConfig(output_dir=str(directory / "single")),
     )
+    with undrawn():
+        finetune(single)
     save_random(directory / "pairs", ["other", "same"], num_texts=2)
     save_random(directory / "scores", [], num_texts=1)
     (directory / "empty").mkdir()
@@ -97,13 +98,19 @@ def reference_logits(model_directory, path, max_seq_length=16):
     return labels, reference_logits_of(model_directory, *texts, max_seq_length=max_seq_length)
 
 
-def reference_logits_of(model_directory, *texts, max_seq_length=16):
-    """float32 `[n, num_labels]`: transformers' own tokenizer and model on each text or pair alone."""
+@functools.cache
+def reference_model(model_directory):
+    """transformers' own tokenizer, and its model as a function; loaded once."""
     from transformers import BertTokenizerFast, TFBertForSequenceClassification
 
-    tokenizer = BertTokenizerFast.from_pretrained(model_directory)
     model = TFBertForSequenceClassification.from_pretrained(model_directory)
     forward = tf.function(lambda inputs: model(inputs).logits, reduce_retracing=True)
+    return BertTokenizerFast.from_pretrained(model_directory), forward
+
+
+def reference_logits_of(model_directory, *texts, max_seq_length=16):
+    """float32 `[n, num_labels]`: transformers' own tokenizer and model on each text or pair alone."""
+    tokenizer, forward = reference_model(model_directory)
     out = []
     for row in zip(*texts, strict=True):
         encoded = tokenizer(*row, truncation=True, max_length=max_seq_length, return_tensors="tf")
@@ -115,3 +122,37 @@ def label_names(model_directory):
     """In the order of the logits."""
     names = json.loads((model_directory / "config.json").read_text())["id2label"]
     return [names[str(i)] for i in range(len(names))]
+
+
+def read_json(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+HOSTILE = [
+    b"",
+    b"   ",
+    b"good " * 200_000,
+    b"g\x00o\x01od\x7f \x1b[31mfilm",
+    b"[SEP] good [CLS] film [PAD][UNK][MASK]",
+    "👍🏽 good 🏳️‍🌈 film 👨‍👩‍👧".encode(),
+    "good фильм 映画 영화 فيلم सिनेमा ภาพยนตร์".encode(),
+    b"g\xffood \xc3( \xe4\xbd film\xf0\x9f",
+    "go\u0301od ﬁlm \u202egood\u202c \u200bfilm \ufeff".encode(),
+    b"x" * 5000,
+]
+
+
+def predict_with(runs, model="single", *, runtime=None, data=None, output=None, **options):
+    """`--mode=predict` of a model of `runs`; `options` are those of `PredictConfig`, and of reading."""
+    options = {n: str(v) for n, v in options.items()} | {n: v for n, v in options.items() if isinstance(v, bool)}
+    reading = {n: options.pop(n) for n in ("input_format", "delimiter", "skip_bad_rows") if n in options}
+    return predict(
+        Config(
+            mode="predict",
+            model=ModelConfig(model_name_or_path=str(runs / model)),
+            data=dataclasses.replace(data or DataConfig(), **reading),
+            runtime=runtime or RuntimeConfig(),
+            output=output or OutputConfig(),
+            predict=PredictConfig(**options),
+        )
+    )

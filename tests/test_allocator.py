@@ -1,4 +1,4 @@
-"""Freed memory stays with the process, unless the user says otherwise, and from before TensorFlow is imported."""
+"""What is set before TensorFlow is imported, unless the user says otherwise: freed memory stays, oneDNN is used."""
 
 import ctypes
 import json
@@ -10,23 +10,27 @@ import sys
 
 import pytest
 
-from tfbert import allocator
+from tfbert.devices import allocator
+from tfbert.devices.onednn import use_onednn
 
 ROOT = pathlib.Path(__file__).parent.parent
-ALL = {-3: 1 << 30, -1: (1 << 31) - 1, -8: 1, -2: 1 << 28}
+ALL = {-4: 0, -1: (1 << 31) - 1, -8: 1, -2: 1 << 28}
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc")
 
 FAULTS = """
 import resource, sys, threading
-from tfbert.allocator import keep_freed_memory
+from tfbert.devices.allocator import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
+import ctypes
+ctypes.CDLL(None).mallopt(-3, 131072)  # As TensorFlow does when it makes a data set of a generator.
 import numpy as np
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 def compute():
+    held = np.ones(280 << 20, np.uint8)  # Of more than what the heap grew by at first.
     np.ones(50 << 20, np.uint8)
     before = faults()
     for _ in range(20):
@@ -51,24 +55,25 @@ def test_a_thread_finds_the_memory_that_it_freed():
 
 
 class Libc:
-    """Notes the calls of mallopt, and refuses values above a limit, as older versions do."""
+    """Notes the calls of mallopt."""
 
-    def __init__(self, limit=1 << 40):
-        self.calls, self.limit = {}, limit
+    def __init__(self):
+        self.calls = {}
 
     def mallopt(self, parameter, value):
-        if value <= self.limit:
-            self.calls[parameter] = value
-        return int(value <= self.limit)
+        self.calls[parameter] = value
+        return 1
 
 
 @pytest.mark.parametrize(
     "environment, kept",
     [
-        ({}, {-3, -1, -8, -2}),
-        ({"MALLOC_ARENA_MAX": "4"}, {-3, -1, -2}),
-        ({"GLIBC_TUNABLES": "glibc.malloc.top_pad=1:glibc.rtld.nns=2:glibc.malloc.arena_max=3"}, {-3, -1}),
-        ({f"MALLOC_{name}": "1" for name in ("MMAP_THRESHOLD_", "TRIM_THRESHOLD_", "ARENA_MAX", "TOP_PAD_")}, set()),
+        ({}, {-4, -1, -8, -2}),
+        ({"MALLOC_ARENA_MAX": "4"}, {-4, -1, -2}),
+        ({"MALLOC_MMAP_THRESHOLD_": "65536"}, {-1, -8, -2}),
+        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_max=9"}, {-1, -8, -2}),
+        ({"GLIBC_TUNABLES": "glibc.malloc.top_pad=1:glibc.rtld.nns=2:glibc.malloc.arena_max=3"}, {-4, -1}),
+        ({f"MALLOC_{name}": "1" for name in ("MMAP_MAX_", "TRIM_THRESHOLD_", "ARENA_MAX", "TOP_PAD_")}, set()),
     ],
 )
 def test_what_the_environment_sets_stays(monkeypatch, environment, kept):
@@ -81,14 +86,6 @@ def test_what_the_environment_sets_stays(monkeypatch, environment, kept):
         monkeypatch.setenv(name, value)
     assert allocator.keep_freed_memory() == bool(kept)
     assert libc.calls == {parameter: ALL[parameter] for parameter in kept}
-
-
-def test_an_older_version_gets_what_it_takes(monkeypatch):
-    libc = Libc(limit=1 << 29)
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.17"))
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
-    assert allocator.keep_freed_memory()
-    assert libc.calls == {-3: 1 << 25, -8: 1, -2: 1 << 28}
 
 
 def test_another_library_is_left_alone(monkeypatch):
@@ -110,3 +107,33 @@ run_finetune.main()
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert json.loads(done.stderr) == expected
+
+
+@pytest.mark.parametrize(
+    "machine, given, expected", [("x86_64", None, "1"), ("x86_64", "0", "0"), ("aarch64", None, None)]
+)
+def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if given:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", given)
+    use_onednn()
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == expected
+    os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+
+
+@needs_glibc
+def test_the_command_turns_onednn_on_before_tensorflow_is_imported():
+    code = """
+import os, sys, run_finetune
+
+seen = lambda: (os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules)
+run_finetune.stderr_held_back = lambda: sys.exit(str(seen()))
+sys.argv = ["run_finetune.py"]
+run_finetune.main()
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment)
+    if platform.machine() == "x86_64":
+        assert done.stderr.strip() == "('1', False)", done.stderr

@@ -4,6 +4,7 @@ import ast
 import importlib
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 
@@ -15,43 +16,26 @@ MODULES = sorted(path.relative_to(ROOT) for top in ("tfbert", "flags") for path 
 ]
 STANDARD = sys.stdlib_module_names | {"__future__"}
 
-# From the ground up: a module imports from its own floor and those below. Modules not named here must form no circle.
-FLOORS = [
-    {"errors"},
-    {"sealed", "lock", "validation", "foreign_files"},
-    {"benchmark_config"},
-    {"data_config"},
-    {"mode_config"},
-    {"config"},
-    {
-        "logs",
-        "output",
-        "metrics",
-        "glue",
-        "tf1_checkpoint",
-        "hub",
-        "gradients",
-        "weights",
-        "bert_config",
-        "runtime",
-        "strategy",
-        "cluster",
-        "preemption",
-        "data",
-    },
-    {"host_clock"},
-    {"saved_state", "launch_mark", "flops", "step_clock", "data_clock", "step_marks"},
-    {"step_split"},
-    {"dropout", "ops", "optimizer", "losses", "model_files", "model", "recompute", "classifier", "schedule", "terms"},
-    {"finetuner"},
-    {"checkpoint", "evaluate", "micro_batches", "fine_tuned", "prediction_files", "prediction_texts"},
-    {"callbacks", "identity"},
-    {"resume"},
-    {"profiling", "prepare"},
-    {"summary", "model_card", "report", "evaluation"},
-    {"training_run", "predict", "export"},
-    {"benchmark"},
-]
+# From the ground up: a room imports from its own floor and those below.
+FLOORS = (
+    "errors",
+    "private",
+    "measure",
+    "config",
+    "devices",
+    "launch",
+    "step",
+    "output",
+    "data",
+    "tokens",
+    "batches",
+    "model",
+    "tasks",
+    "report",
+    "train",
+    "modes",
+)
+DOORS = ("__init__", "classifier", "finetuner")  # Where user code comes in; above all floors.
 
 
 def imports(path):
@@ -74,16 +58,11 @@ def imports(path):
 def own_imports(path):
     """The tfbert modules a module imports, as parts: `("data", "plan")`."""
     for module, names in imports(path):
-        if module == "tfbert":
-            yield from ((name,) for name in names if not name[0].isupper())
-        elif module == "tfbert.data":
-            yield from (("data", name) for name in names)
-        elif module.startswith("tfbert."):
-            yield tuple(module.split(".")[1:])
-
-
-def floor_of(name):
-    return next((level for level, names in enumerate(FLOORS) if name in names), None)
+        parts = tuple(module.split("."))
+        if parts[0] == "tfbert" and (ROOT / pathlib.Path(*parts)).is_dir():  # A folder: its rooms, or names of its own.
+            yield from ((*parts[1:], name) for name in names if not name.startswith("__"))
+        elif parts[0] == "tfbert":
+            yield parts[1:]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)
@@ -99,14 +78,23 @@ def test_the_library_never_imports_the_command(path):
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.parts[0] == "tfbert"], ids=str)
 def test_imports_point_down(path):
-    parts = path.with_suffix("").parts[1:]
-    level = floor_of(parts[0])
+    own = path.with_suffix("").parts[1]
+    if own in DOORS:
+        return
     for other in own_imports(path):
-        below = floor_of(other[0])
-        if parts[0] == "data" and len(parts) == 2:
-            assert other[0] in ("data", "data_config", "config", "errors", "foreign_files"), f"{path} imports {other}"
-        elif level is not None and below is not None:
-            assert below <= level, f"{path} imports {'.'.join(other)}, which stands above it"
+        assert FLOORS.index(other[0]) <= FLOORS.index(own), f"{path} imports {'.'.join(other)}, which stands above it"
+
+
+def test_the_architecture_page_names_every_room():
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    floors = dict(re.findall(r"^\| `tfbert/(\w+)(?:/|\.py)` \| (.+) \|$", page, re.M))
+    assert list(floors) == list(reversed(FLOORS)), "from the top down"
+    for path in MODULES:
+        top, *rooms = path.with_suffix("").parts
+        if top == "tfbert" and len(rooms) > 1 and not rooms[-1].startswith("__"):
+            named = f"`{rooms[1]}/`" if len(rooms) > 2 else f"`{rooms[-1]}`"
+            assert named in floors[rooms[0]], path
+    assert len(page.splitlines()) <= 80, "one page"
 
 
 def test_no_module_imports_itself_through_others():
@@ -125,28 +113,26 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
-@pytest.mark.parametrize("name", ["config", "mode_config", "data_config", "benchmark_config", "validation", "errors"])
-def test_config_needs_the_standard_library_only(name):
-    others = {module.split(".")[0] for module, _ in imports(f"tfbert/{name}.py")} - STANDARD
-    assert others <= {"tfbert"}
-    assert set(own_imports(f"tfbert/{name}.py")) <= {
-        ("errors",),
-        ("validation",),
-        ("mode_config",),
-        ("data_config",),
-        ("benchmark_config",),
-    }
+@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[:2] == ("tfbert", "config")], ids=str)
+def test_config_needs_the_standard_library_only(path):
+    assert {module.split(".")[0] for module, _ in imports(path)} - STANDARD <= {"tfbert"}
+    assert {other[0] for other in own_imports(path)} <= {"config", "errors"}
 
 
-@pytest.mark.parametrize("name, others", [("plan", {("errors",)}), ("packing", {("data", "plan")})])
+@pytest.mark.parametrize("name, others", [("plan", {("errors",)}), ("packing", {("batches", "plan")})])
 def test_plans_are_pure_numpy(name, others):
-    used = {module.split(".")[0] for module, _ in imports(f"tfbert/data/{name}.py")} - STANDARD
+    used = {module.split(".")[0] for module, _ in imports(f"tfbert/batches/{name}.py")} - STANDARD
     assert used == {"numpy", "tfbert"}
-    assert set(own_imports(f"tfbert/data/{name}.py")) == others
+    assert set(own_imports(f"tfbert/batches/{name}.py")) == others
 
 
 def test_gradients_need_tensorflow_alone():
-    assert {module.split(".")[0] for module, _ in imports("tfbert/gradients.py")} - STANDARD == {"tensorflow"}
+    assert {module.split(".")[0] for module, _ in imports("tfbert/step/gradients.py")} - STANDARD == {"tensorflow"}
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[:2] == ("tfbert", "step")], ids=str)
+def test_the_step_needs_no_configuration(path):
+    assert {other[0] for other in own_imports(path)} <= {"step", "measure", "private"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)
@@ -173,6 +159,13 @@ def test_no_public_name_is_that_of_a_module(path):
     assert not names & {module.name for module in pkgutil.iter_modules(package.__path__)}
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").glob("*.py")), ids=lambda path: path.stem)
+def test_no_test_file_imports_another(path):
+    """What several need is in rooms beside them; an import would load, and on a name's change break, the other."""
+    for module, _ in imports(path):
+        assert not module.startswith("tests.test_"), module
+
+
 def test_the_command_is_short():
     assert len((ROOT / "run_finetune.py").read_text(encoding="utf-8").splitlines()) < 80
 
@@ -193,7 +186,7 @@ def test_every_module_and_every_public_thing_is_documented():
 def test_a_wrong_flag_need_not_wait_for_tensorflow():
     """Nothing that parses a command line may import TensorFlow or other heavy libraries."""
     code = (
-        "import sys; import run_finetune, flags, tfbert, tfbert.config;"
+        "import sys; import run_finetune, flags, tfbert, tfbert.config.run;"
         "heavy = {'tensorflow', 'tf_keras', 'keras', 'transformers', 'numpy', 'torch', 'keras_nlp'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

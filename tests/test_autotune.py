@@ -7,11 +7,11 @@ import pytest
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tests.models import strategy_of
-from tfbert.data.packing import choose_packed_shape, plan_packed_epoch
-from tfbert.data.pipeline import EncodedExamples, distribute_batches, make_dataset
-from tfbert.data.plan import exact_widths, plan_epoch
-from tfbert.data.tokenizer import TokenIds
-from tfbert.evaluate import Predictor
+from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
+from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
+from tfbert.batches.plan import exact_widths, plan_epoch
+from tfbert.model.predictor import Predictor
+from tfbert.tokens.tokenizer import TokenIds
 
 LENGTHS = np.array([3, 5, 4, 6])
 
@@ -33,13 +33,13 @@ def a_plan(packed):
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_training_data_has_none(packed):
     plan, shape = a_plan(packed)
-    dataset = make_dataset(examples(), lambda: iter([plan]), range(1), 1, pad_id=0, shape=shape)
+    dataset = make_dataset(examples(), lambda: iter([plan]), range(1), 1, shape=shape)
     assert dataset.options().autotune.enabled is False
 
 
 def test_predictions_have_none():
     strategy = strategy_of(1)
-    predictor = Predictor(None, strategy, pad_id=0)
+    predictor = Predictor(None, strategy)
     context = type("Context", (), {"num_input_pipelines": 1, "input_pipeline_id": 0})()
     assert predictor._dataset(queue.SimpleQueue())(context).options().autotune.enabled is False
 
@@ -48,7 +48,7 @@ def test_predictions_have_none():
 def test_the_iterators_in_front_of_each_device_have_none(monkeypatch, replicas):
     made = []
     plan, _ = a_plan(False)
-    distributed = distribute_batches(strategy_of(replicas), examples(), lambda: iter([plan]), pad_id=0)
+    distributed = distribute_batches(strategy_of(replicas), examples(), lambda: iter([plan]))
     create = multi_device_iterator_ops._create_device_dataset
 
     def noting(*args, **kwargs):

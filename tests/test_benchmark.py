@@ -13,17 +13,16 @@ import time
 import numpy as np
 import pytest
 
-from tests.test_checkpoint import corpus  # noqa: F401 (a fixture)
-from tests.test_launch import is_running, wait_until
-from tests.test_report import make_run
-from tfbert.benchmark import measured as numbers_of
-from tfbert.benchmark import pages
-from tfbert.benchmark import row as row_process
-from tfbert.benchmark.grid import build_rows, replicas_of, settle_inference
-from tfbert.benchmark.runner import _prepare, run_benchmark
-from tfbert.benchmark_config import BenchmarkConfig
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tests.processes import is_running, wait_until
+from tests.reports import make_run
+from tfbert.config.benchmark import BenchmarkConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import RunError, UsageError
+from tfbert.modes.benchmark import measured as numbers_of
+from tfbert.modes.benchmark import pages
+from tfbert.modes.benchmark import row as row_process
+from tfbert.modes.benchmark.grid import build_rows, replicas_of, settle_inference
+from tfbert.modes.benchmark.runner import _prepare, run_benchmark
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -192,7 +191,7 @@ def test_the_number_of_replicas_is_settled_where_gpus_are_counted(tmp_path):
 @pytest.mark.parametrize("tf_config", [False, True])
 def test_a_row_counts_its_gpus(tmp_path, monkeypatch, tf_config):
     found = []
-    monkeypatch.setattr("tfbert.training_run.finetune", found.append)
+    monkeypatch.setattr("tfbert.train.run.finetune", found.append)
     monkeypatch.setattr(row_process, "_num_gpus", lambda config: 2)
     monkeypatch.setattr(row_process, "measure_peak", lambda config: 1e12)
     axis = {"benchmark_workers": (2,)} if tf_config else {}
@@ -265,7 +264,7 @@ def test_a_grid_without_a_row_that_is_done_fails(tmp_path, monkeypatch):
         log.write_text("error: The rule. Received: x.\n")
         return 2
 
-    monkeypatch.setattr("tfbert.benchmark.runner._run", fails)
+    monkeypatch.setattr("tfbert.modes.benchmark.runner._run", fails)
     config = dataclasses.replace(grid(benchmark_xla=("off", "on")), output=OutputConfig(output_dir=str(tmp_path)))
     with pytest.raises(RunError, match="Received: 2 that failed, the first one: exit status 2: error: The rule. Rec"):
         run_benchmark(config)
@@ -277,7 +276,7 @@ def test_a_grid_without_a_row_that_is_done_fails(tmp_path, monkeypatch):
 # What runs a grid, but for the grid: a row that says who it is and never ends.
 GRID = """
 import pathlib, sys
-from tfbert.benchmark.runner import _run
+from tfbert.modes.benchmark.runner import _run
 row = "import os, time; print(os.getpid(), flush=True); time.sleep(100)"
 _run([sys.executable, "-c", row], pathlib.Path("row.log"))
 """
@@ -311,7 +310,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path):
     row = "import os, signal, time; os.kill(os.getppid(), signal.SIGHUP); time.sleep(0.5)"
     script = f"""
 import pathlib, signal, sys
-from tfbert.benchmark.runner import _run
+from tfbert.modes.benchmark.runner import _run
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 sys.exit(_run([sys.executable, "-c", {row!r}], pathlib.Path("row.log")))
 """
@@ -329,7 +328,7 @@ time.sleep(60)
 """
     script = f"""
 import pathlib, sys
-from tfbert.benchmark.runner import _run
+from tfbert.modes.benchmark.runner import _run
 from tfbert.errors import Preempted
 try:
     _run([sys.executable, "-c", {row!r}], pathlib.Path("row.log"))
@@ -364,7 +363,7 @@ def test_only_a_benchmark_is_overwritten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run_config.json"]
 
 
-def tiny_grid(corpus, **benchmark):  # noqa: F811
+def tiny_grid(corpus, **benchmark):
     return Config(
         mode="benchmark",
         model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(corpus / "vocab.txt")),
@@ -379,7 +378,7 @@ def tiny_grid(corpus, **benchmark):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):  # noqa: F811
+def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):
     config = tiny_grid(corpus, benchmark_accumulation=(3, 2), price_per_hour=36.0)  # 32 does not split in 3.
     rows = run_benchmark(config)
     assert [row["status"] for row in rows] == ["failed", "done"]
@@ -406,13 +405,15 @@ def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):  # noqa: 
     assert not list(out.rglob("*.safetensors"))
 
     started = []
-    monkeypatch.setattr("tfbert.benchmark.runner._run", lambda command, log: started.append(log) or log.touch() or 2)
+    monkeypatch.setattr(
+        "tfbert.modes.benchmark.runner._run", lambda command, log: started.append(log) or log.touch() or 2
+    )
     again = run_benchmark(config)
     assert [path.name for path in started] == ["001.log"], "what is done is not measured again"
     assert again[1] == row
 
 
-def test_a_stopped_grid_ends_its_row(corpus):  # noqa: F811
+def test_a_stopped_grid_ends_its_row(corpus):
     config_file = corpus / "grid.json"
     config_file.write_text(tiny_grid(corpus, price_per_hour=1.0).to_json())
     command = [sys.executable, str(ROOT / "run_finetune.py"), f"--run_config={config_file}"]

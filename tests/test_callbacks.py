@@ -5,72 +5,17 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tf_keras as keras
 
-from tfbert import callbacks
-from tfbert.callbacks import Evaluate, Progress, Save, StopWhenDiverged, eval_prefix
+from tests.clocks import Clock, Log, a_model, progress_over, schedule, update
+from tfbert.config.run import Config, OutputConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError
-from tfbert.finetuner import StepCounters
-from tfbert.flops import Work
-from tfbert.optimizer import WarmupSchedule
-from tfbert.saved_state import RunState
-from tfbert.schedule import Schedule
-from tfbert.step_clock import PlannedStep, StepClock
-
-
-class Log:
-    """Keeps what a RunLog is told."""
-
-    def __init__(self):
-        self.records, self.said = [], []
-
-    def record(self, step, kind, numbers):
-        self.records.append((step, kind, numbers))
-
-    def advance(self, step, text):
-        self.said.append(text)
-
-    say = lambda self, text: self.said.append(text)  # noqa: E731
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-def schedule(total=12, first=0, **options):
-    return Schedule(
-        **{"steps_per_epoch": 6, "total_steps": total, "eval_steps": 4, "logging_steps": 2} | options, first_step=first
-    )
-
-
-def a_model():
-    rate = WarmupSchedule(peak=1.0, schedule="linear", warmup_steps=2, total_steps=12)
-    return types.SimpleNamespace(
-        progress=StepCounters(), optimizer=keras.optimizers.Adam(rate), stop_training=False, model=None
-    )
-
-
-def update(model, loss, norm=1.0, finite=True):
-    model.progress.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
-
-
-def progress_over(log, clock, model, waits, first=0):
-    """A Progress over updates of 8 examples and 40 tokens that have waited this many seconds for data."""
-    data = types.SimpleNamespace(seconds=0.0)
-    planned = iter([PlannedStep(work=Work(examples=8, tokens=40, squared_tokens=200), width=5)] * 12)
-    progress = Progress(schedule(first=first), log, StepClock(planned, warm_up=2, clock=clock), data)
-    progress.set_model(model)
-    progress.on_train_begin()
-    waits = iter(waits)
-
-    def wait():
-        data.seconds += next(waits)
-
-    return progress, wait
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.examples import eval_prefix
+from tfbert.train import callbacks
+from tfbert.train.callbacks import Evaluate, Save, StopWhenDiverged
+from tfbert.train.identity import Identity
+from tfbert.train.saved_state import RunState
 
 
 def test_progress_logs_means_since_the_last_line_and_speed_without_pauses():
@@ -148,21 +93,21 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     """An Evaluate whose evaluations give these scores, and what it did."""
     log, model, saved = Log(), a_model(), []
     scores = iter(scores)
-    monkeypatch.setattr(callbacks, "measure", lambda task, logits, labels, prefix: {f"{prefix}_{metric}": next(scores)})
+    scored = types.SimpleNamespace(metrics=lambda *arrays, prefix, way_out: {f"{prefix}_{metric}": next(scores)})
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
     counter = iter(range(1, 100))
     monkeypatch.setattr(callbacks, "get_weights_dict", lambda model: {"w": np.array([next(counter)])})
-    part = Evaluate(
-        schedule(total=24, **options),
-        log,
-        types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0)),
-        predictor=types.SimpleNamespace(logits=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None),
-        sets={name: types.SimpleNamespace(labels=None)},
-        task="classification",
+    run = types.SimpleNamespace(
+        schedule=schedule(total=24, **options),
+        config=Config(training=TrainingConfig(early_stopping_patience=patience)),
+        data=types.SimpleNamespace(task=scored, validation={name: types.SimpleNamespace(labels=None)}),
+        encode=lambda examples: examples,
         metric=metric,
-        patience=patience,
         checkpoints=types.SimpleNamespace(save_best=lambda tensors, step: saved.append((step, int(tensors["w"][0])))),
     )
+    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0))
+    predictor = types.SimpleNamespace(outputs=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None)
+    part = Evaluate(run, log, progress, predictor)
     part.set_model(model)
     for batch in range(24):
         if not model.stop_training:
@@ -206,17 +151,15 @@ def test_speeds_of_an_evaluation_count_every_batch():
     examples = types.SimpleNamespace(tokens=types.SimpleNamespace(lengths=lengths))
     # Of ten batches, only the last ones are remembered each.
     predictor = types.SimpleNamespace(seconds=10.0, waiting_seconds=2.5, batch_seconds=[1.0, 2.0, 3.0])
-    part = Evaluate(
-        schedule(),
-        Log(),
-        None,
-        predictor=predictor,
-        sets={"validation": examples},
-        task="classification",
+    run = types.SimpleNamespace(
+        schedule=schedule(),
+        config=Config(),
+        data=types.SimpleNamespace(task=Classification(("0", "1")), validation={"validation": examples}),
+        encode=lambda examples: examples,
         metric="accuracy",
-        patience=0,
         checkpoints=None,
     )
+    part = Evaluate(run, Log(), None, predictor)
     config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
     part.set_model(types.SimpleNamespace(model=types.SimpleNamespace(config=config)))
     speeds = part._speeds(12.0)
@@ -262,19 +205,20 @@ def test_a_few_updates_may_all_go_into_finding_the_loss_scale(caplog):
     assert "nothing was trained: all 2 updates" in caplog.text
 
 
-def saving(every, stops=(), ask_every=1, total=12):
+def saving(every, stops=(), has_peers=False, total=12):
     """The steps saved at, and whether the run was stopped."""
     states, asked = [], []
-    part = Save(
-        schedule(total=total),
-        types.SimpleNamespace(save=lambda model, state: states.append(state), directory="checkpoints"),
-        every=every,
-        evaluation=types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3),
-        identity={"task": "classification"},
-        progress=types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0)),
-        is_stopping=lambda: asked.append(part.now) or part.now in stops,
-        ask_every=ask_every,
+    run = types.SimpleNamespace(
+        schedule=schedule(total=total),
+        checkpoints=types.SimpleNamespace(save=lambda model, state: states.append(state), directory="checkpoints"),
+        config=Config(output=OutputConfig(output_dir="out", save_steps=every)),
+        directory="out",
+        identity=Identity(settings={}, choices={}, facts={"task": "classification"}),
+        consensus=types.SimpleNamespace(any=lambda opinion: opinion, has_peers=has_peers),
     )
+    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0))
+    evaluation = types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3)
+    part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops)
     part.set_model(a_model())
     for batch in range(total):
         part.now = batch + 1
@@ -288,9 +232,8 @@ def saving(every, stops=(), ask_every=1, total=12):
 def test_checkpoints_come_on_schedule_but_not_at_the_end():
     states, asked, stopped = saving(every=4)
     assert [state.step for state in states] == [4, 8] and not stopped
-    expected = RunState(
-        step=4, best={"eval_loss": 1.0}, best_step=2, without_better=3, identity={"task": "classification"}
-    )
+    identity = {"settings": {}, "choices": {}, "facts": {"task": "classification"}, "until_step": {}}
+    expected = RunState(step=4, best={"eval_loss": 1.0}, best_step=2, without_better=3, identity=identity)
     assert states[0] == expected
     assert asked == list(range(1, 12))
 
@@ -298,9 +241,9 @@ def test_checkpoints_come_on_schedule_but_not_at_the_end():
 def test_a_run_that_is_asked_to_stop_saves_first():
     states, _, stopped = saving(every=0, stops=[7])
     assert [state.step for state in states] == [7]
-    assert "stopped on request after step 7 of 12" in stopped
+    assert stopped == "stopped on request after step 7 of 12, with a checkpoint; the same command goes on in out"
 
 
 def test_workers_look_at_each_other_only_so_often():
-    states, asked, stopped = saving(every=4, stops=[5, 6, 7, 8, 9, 10], ask_every=5)
+    states, asked, stopped = saving(every=4, stops=[5, 6, 7, 8, 9, 10], has_peers=True)
     assert asked == [5] and [state.step for state in states] == [4, 5] and "step 5" in stopped

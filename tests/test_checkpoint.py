@@ -1,90 +1,24 @@
 """An interrupted run ends in the weights of one that never stopped, to the bit; damaged checkpoints are passed over."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
-import signal
+import shutil
 import types
 import zlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from safetensors.numpy import load_file
 
-from tfbert.callbacks import Progress
-from tfbert.checkpoint import Checkpoints, tidy
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tests.runs import assert_same_bits, checkpoints_in, make_config, run_to, stop_at, undrawn, weights, write_corpus
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.saved_state import MODEL, STATE, RunState, newest_sound
-from tfbert.sealed import seal, unseal
-from tfbert.training_run import finetune
-from tfbert.weights import write_weights
-
-WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
-
-
-def write_corpus(directory):
-    """Files of 44 training and 12 validation rows, and a vocabulary."""
-    rng = np.random.default_rng(0)
-    for name, rows in (("train.tsv", 44), ("dev.tsv", 12)):
-        lines = ["label\tsentence"]
-        lines += [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}" for i in range(rows)]
-        (directory / name).write_text("\n".join(lines) + "\n")
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (directory / "vocab.txt").write_text("\n".join([*special, *WORDS]) + "\n")
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    """A directory with `write_corpus`'s files."""
-    write_corpus(tmp_path)
-    return tmp_path
-
-
-def make_config(corpus, name, **runtime):
-    """Two epochs of 6 updates: mid-epoch at every odd place, dropout on, the last batch of an epoch short."""
-    return Config(
-        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(corpus / "vocab.txt")),
-        data=DataConfig(
-            train_file=str(corpus / "train.tsv"), validation_file=str(corpus / "dev.tsv"), max_seq_length=16
-        ),
-        training=TrainingConfig(global_batch_size=8, num_train_epochs=2, gradient_accumulation_steps=2),
-        runtime=RuntimeConfig(**runtime),
-        output=OutputConfig(output_dir=str(corpus / name), save_steps=3, eval_steps=2, logging_steps=1),
-    )
-
-
-def weights(directory):
-    return load_file(pathlib.Path(directory) / "model.safetensors")
-
-
-def assert_same_bits(first, second):
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        np.testing.assert_array_equal(value.view(np.uint8), second[name].view(np.uint8), err_msg=name)
-
-
-def stop_at(monkeypatch, step, number=signal.SIGTERM):
-    """Sends this process a real signal while the run is at `step`."""
-    original = Progress.on_step
-
-    def on_step(self, now):
-        original(self, now)
-        if now == step:
-            os.kill(os.getpid(), number)
-
-    monkeypatch.setattr(Progress, "on_step", on_step)
-
-
-def run_to(step, config, monkeypatch):
-    """Runs until a signal stops it at `step`."""
-    with monkeypatch.context() as patch:
-        stop_at(patch, step)
-        with pytest.raises(Preempted):
-            finetune(config)
-
+from tfbert.model.weights import write_weights
+from tfbert.output.sealed import seal, unseal
+from tfbert.train.checkpoint import tidy
+from tfbert.train.run import finetune
+from tfbert.train.saved_state import MODEL, STATE, RunState, newest_sound
 
 # Results that are times, or follow from them.
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
@@ -109,28 +43,47 @@ GRID = [
 ]
 
 
-@pytest.mark.parametrize("runtime", GRID)
-def test_a_stopped_run_goes_on_to_the_same_bits(corpus, monkeypatch, runtime):
-    straight = finetune(make_config(corpus, "straight", **runtime))
-    with monkeypatch.context() as patch:
-        stop_at(patch, 7)
-        with pytest.raises(Preempted, match="after step 7 of 12"):
-            finetune(make_config(corpus, "resumed", **runtime))
-    assert not (corpus / "resumed" / "all_results.json").exists()
-    resumed = finetune(make_config(corpus, "resumed", **runtime))
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """Of options of `RuntimeConfig`: a corpus with a `run` that a signal stopped at step 7 of 12, as it was then."""
 
-    assert_same_bits(weights(corpus / "straight"), weights(corpus / "resumed"))
+    @functools.cache
+    def run(options):
+        corpus = tmp_path_factory.mktemp("stopped")
+        write_corpus(corpus)
+        with undrawn(), pytest.MonkeyPatch.context() as patch:
+            run_to(7, make_config(corpus, "run", **json.loads(options)), patch)
+        return corpus, shutil.copytree(corpus, tmp_path_factory.mktemp("kept") / "corpus")
+
+    def stopped(**runtime):
+        corpus, kept = run(json.dumps(runtime))
+        shutil.rmtree(corpus)
+        return shutil.copytree(kept, corpus)
+
+    return stopped
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("runtime", GRID)
+def test_a_stopped_run_goes_on_to_the_same_bits(stopped, runtime):
+    corpus = stopped(**runtime)
+    straight = finetune(make_config(corpus, "straight", **runtime))
+    assert not (corpus / "run" / "all_results.json").exists()
+    resumed = finetune(make_config(corpus, "run", **runtime))
+
+    assert_same_bits(weights(corpus / "straight"), weights(corpus / "run"))
     timeless = [k for k in straight if not k.startswith(TIMES)]
     assert {k: straight[k] for k in timeless} == {k: resumed[k] for k in timeless}
-    steps = [json.loads(line) for line in (corpus / "resumed" / "log.jsonl").read_text().splitlines()]
+    steps = [json.loads(line) for line in (corpus / "run" / "log.jsonl").read_text().splitlines()]
     assert [r["step"] for r in steps if r["kind"] == "train"] == list(range(1, 13))
     with pytest.raises(UsageError, match="a finished run"):
-        finetune(make_config(corpus, "resumed", **runtime))
+        finetune(make_config(corpus, "run", **runtime))
 
 
-def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monkeypatch, caplog):
+@pytest.mark.usefixtures("undrawn")
+def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(stopped, caplog):
+    corpus = stopped()
     config = make_config(corpus, "run")
-    run_to(7, config, monkeypatch)
     kept = sorted(p.name for p in (corpus / "run" / "checkpoints").glob("step-*"))
     assert kept == ["step-00000006", "step-00000007"]
 
@@ -154,10 +107,11 @@ def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, monk
     assert "checkpoints removed: " in caplog.text.splitlines()[-1] and not (corpus / "run" / "checkpoints").exists()
 
 
-def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(corpus, monkeypatch, caplog):
+@pytest.mark.usefixtures("undrawn")
+def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(stopped, caplog):
     """Metrics of two sets do not compare: the old best would never be beaten."""
+    corpus = stopped()
     config = make_config(corpus, "run")
-    run_to(7, config, monkeypatch)
     lines = (corpus / "dev.tsv").read_text().splitlines()
     (corpus / "dev.tsv").write_text("\n".join(lines[:8]) + "\n")
     with caplog.at_level("INFO", "tfbert"):
@@ -165,25 +119,6 @@ def test_the_best_evaluation_is_forgotten_when_the_examples_are_others(corpus, m
     assert "the best evaluation so far is forgotten" in caplog.text
     assert results["best_step"] > 7
     assert json.loads((corpus / "run" / "report.json").read_text())["evaluation"]["num_examples"] == 7
-
-
-def checkpoints_in(tmp_path, keep=0):
-    """Checkpoints of hardly anything, and a function that saves one."""
-    checkpoints = Checkpoints(
-        tmp_path / "checkpoints",
-        is_writer=True,
-        keep=keep,
-        save_model=lambda path: write_weights({"w": np.ones(3, np.float32)}, path / MODEL),
-    )
-    optimizer = types.SimpleNamespace(variables=[tf.Variable(1.0)])
-    model = types.SimpleNamespace(optimizer=optimizer, progress=types.SimpleNamespace())
-
-    def save(step, best_step=0, identity=None):
-        best = {"eval_loss": 1.0} if best_step else {}
-        state = RunState(step=step, best=best, best_step=best_step, without_better=0, identity=identity or {})
-        return checkpoints.save(model, state)
-
-    return checkpoints, save
 
 
 def flip_a_bit(path):
@@ -440,24 +375,26 @@ def test_a_link_to_another_disk_is_emptied_and_stays(tmp_path):
     assert files_below(tmp_path / "disk") == ["checkpoints/mine"] and (run / "checkpoints").is_symlink()
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(corpus, monkeypatch):
-    import tfbert.checkpoint as checkpoint
+@pytest.mark.usefixtures("undrawn")
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(stopped, monkeypatch):
+    import tfbert.train.checkpoint as checkpoint
 
+    corpus = stopped()
     config = make_config(corpus, "run")
     original, calls = checkpoint.write_weights, []
 
     def full_disk(tensors, path):
         calls.append(path)
-        if "step-00000006" in str(path):
+        if "step-00000009" in str(path):
             path.write_bytes(b"half")
             raise RunError(f"The weights could not be written to {path}: No space left on device")
         original(tensors, path)
 
     monkeypatch.setattr(checkpoint, "write_weights", full_disk)
-    with pytest.raises(RunError, match="No space left on device.*goes on from .*step-00000003"):
+    with pytest.raises(RunError, match="No space left on device.*goes on from .*step-00000007"):
         finetune(config)
     names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
-    assert [n for n in names if not n.startswith("best")] == ["step-00000003"]
+    assert [n for n in names if not n.startswith("best")] == ["step-00000006", "step-00000007"]
     monkeypatch.setattr(checkpoint, "write_weights", original)
     assert finetune(config)["global_step"] == 12
 

@@ -17,11 +17,12 @@ from unittest import mock
 
 import pytest
 import tensorflow as tf
-from absl import flags as absl_flags
 
 import flags
-from tfbert import cluster as cluster_module
-from tfbert.cluster import (
+from tests.flag_values import defined
+from tfbert.config.run import RuntimeConfig
+from tfbert.devices import cluster as cluster_module
+from tfbert.devices.cluster import (
     Cluster,
     _listening,
     cluster_from_slurm,
@@ -32,12 +33,11 @@ from tfbert.cluster import (
     visible_gpus,
     wait_for_peers,
 )
-from tfbert.config import RuntimeConfig
+from tfbert.devices.strategy import _own_gpus, build_strategy, is_chief, is_peer_failure, peer_failures_as_run_errors
 from tfbert.errors import RunError, UsageError
-from tfbert.launch import worker_environments
-from tfbert.strategy import _own_gpus, build_strategy, is_chief, is_peer_failure, peer_failures_as_run_errors
+from tfbert.launch.launcher import worker_environments
 
-ROOT = pathlib.Path(cluster_module.__file__).parent.parent
+ROOT = pathlib.Path(__file__).parent.parent
 LIMIT_SECONDS = 180
 
 
@@ -226,8 +226,7 @@ def test_batch_scripts_pass_flags_that_exist_and_requeue_what_was_preempted(tmp_
     assert (requeued.read_text() if requeued.exists() else "") == ("requeue 7\n" if status == 75 else "")
     arguments = (tmp_path / "srun.args").read_text().splitlines()
     assert arguments[:3] == ["--kill-on-bad-exit=0", "python", "run_finetune.py"]
-    values = absl_flags.FlagValues()
-    flags.define_flags(values)
+    values = defined()
     assert values(arguments[2:]) == ["run_finetune.py"]
     config = flags.config_from_flags(values)
     assert (config.runtime.seed, config.output.output_dir) == (3, "runs/7")
@@ -269,7 +268,7 @@ def test_peers_find_each_other_and_leave_the_ports_free():
     code = textwrap.dedent(
         """
         import json, sys
-        from tfbert.cluster import Cluster, wait_for_peers
+        from tfbert.devices.cluster import Cluster, wait_for_peers
         addresses, index = json.loads(sys.argv[1])
         wait_for_peers(Cluster(jobs={"worker": tuple(addresses)}, job="worker", index=index), 20)
         # As TensorFlow's server does next: the other may look for this worker only now.
@@ -412,9 +411,9 @@ def test_a_lost_peer_is_named_in_one_line():
 
 WORKER = """\
 import os, sys, time
-from tfbert.config import RuntimeConfig
+from tfbert.config.run import RuntimeConfig
 from tfbert.errors import RunError
-from tfbert.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
+from tfbert.devices.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 import tensorflow as tf
 try:
     strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=float(sys.argv[1]))

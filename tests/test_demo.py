@@ -6,9 +6,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from tfbert.config import DataConfig
+from tfbert.config.run import DataConfig
 from tfbert.data.demo import LABEL_NAMES, demo_data
-from tfbert.data.sources import load_data
+from tfbert.tasks.examples import load_data
 
 
 def test_sizes_balance_and_no_repeats():
@@ -54,7 +54,7 @@ def test_counting_words_is_not_enough():
 
 def test_load_data_gives_it_by_default():
     data = load_data(DataConfig())
-    assert (data.task, data.label_names, list(data.validation), data.test, data.notes) == (
+    assert (data.task.name, data.task.label_names, list(data.validation), data.test, data.notes) == (
         "classification",
         LABEL_NAMES,
         ["validation"],

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfbert.config import DataConfig
-from tfbert.data.sources import load_data
+from tfbert.config.run import DataConfig
+from tfbert.tasks.examples import load_data
 
 
 def warnings_of(tmp_path, train, validation=(), test=(), **options):

@@ -6,15 +6,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.models import random_batch, tiny_bert
-from tfbert.dropout import KeyedDropout, drop, noise_key, noise_stream, same_noise
-
-
-def key(seed=1, step=2):
-    return noise_key(seed, tf.constant(step, tf.int64))
-
-
-def stream(**parts):
-    return noise_stream(key(**parts))
+from tests.noise import key, layers, stream
+from tfbert.step.dropout import KeyedDropout, drop, noise_key, noise_stream, same_noise
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
@@ -84,16 +77,6 @@ def test_a_key_depends_on_each_of_its_parts():
 def test_streams_are_the_same_under_xla():
     compiled = tf.function(lambda step: noise_stream(noise_key(3, step)), jit_compile=True)
     np.testing.assert_array_equal(compiled(tf.constant(5, tf.int64)), stream(seed=3, step=5))
-
-
-def layers():
-    return [
-        keras.layers.Dropout(0.5),
-        keras.layers.SpatialDropout1D(0.5),
-        keras.layers.GaussianNoise(1.0),
-        keras.layers.GaussianDropout(0.5),
-        keras.layers.AlphaDropout(0.5),
-    ]
 
 
 @pytest.mark.parametrize("index", range(5), ids=[type(layer).__name__ for layer in layers()])

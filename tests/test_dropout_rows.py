@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.test_dropout import key, layers, stream
-from tfbert.dropout import KeyedDropout, Rows, drop
+from tests.noise import key, layers, stream
+from tfbert.step.dropout import KeyedDropout, Rows, drop
 
 PARTS = [(0, 5), (5, 1), (6, 7)]
 """(first, count) of runs that 13 rows are split into."""
@@ -22,8 +22,18 @@ def in_parts(compute, inputs, way):
     return whole, np.concatenate(parts)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("shape", [[13], [13, 3], [13, 8], [13, 12, 7, 7], [13, 5, 16]])
+SHAPES = [[13], [13, 3], [13, 8], [13, 12, 7, 7], [13, 5, 16]]
+
+
+@pytest.mark.parametrize(
+    "shape, way",
+    [
+        pytest.param(shape, way, marks=pytest.mark.slow if way == "xla" and shape != [13, 12, 7, 7] else ())
+        for shape in SHAPES
+        for way in WAYS
+    ],
+    ids=str,
+)
 def test_rows_of_any_size_draw_the_same_bits_in_any_part(shape, way):
     """16 bits an element, 8 elements a count: rows that fill whole counts and rows that do not."""
     numbers = stream()
@@ -66,8 +76,19 @@ def every_layer():
     return layers() + more_layers()
 
 
-@pytest.mark.parametrize("way", ["graph", "xla"])
-@pytest.mark.parametrize("index", range(len(every_layer())), ids=[type(layer).__name__ for layer in every_layer()])
+# Each layer in a graph, and one compiled; recurrent ones, of which one is enough, take seconds to be traced.
+NAMES = [type(layer).__name__ for layer in every_layer()]
+QUICK = {(index, "graph") for index, name in enumerate(NAMES) if name != "GRU"} | {(0, "xla")}
+
+
+@pytest.mark.parametrize(
+    "index, way",
+    [
+        pytest.param(index, way, marks=() if (index, way) in QUICK else pytest.mark.slow, id=f"{name}{index}-{way}")
+        for index, name in enumerate(NAMES)
+        for way in ("graph", "xla")
+    ],
+)
 def test_every_random_layer_of_keras_draws_by_row(index, way):
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.layers.Input([6, 8]), every_layer()[index]])
@@ -85,7 +106,7 @@ def test_every_random_layer_of_keras_draws_by_row(index, way):
     assert (np.abs(other - whole).reshape(13, -1).max(axis=1) > 1e-3).sum() > 6, "other rows have other noise"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["graph", *(pytest.param(way, marks=pytest.mark.slow) for way in ("eager", "xla"))])
 def test_attention_drops_by_row(way):
     """Its probabilities are `[rows, heads, queries, keys]`."""
     keras.utils.set_random_seed(1)

@@ -1,5 +1,6 @@
 """Predictions in order under any strategy, whole or streamed."""
 
+import dataclasses
 import itertools
 import time
 import types
@@ -9,10 +10,14 @@ import pytest
 import tensorflow as tf
 
 from tests.models import VOCAB, strategy_of, tiny_bert
-from tfbert import evaluate
-from tfbert.data.pipeline import EncodedExamples
-from tfbert.data.tokenizer import TokenIds
-from tfbert.evaluate import Predictor, padded_inputs
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.model import predictor as predictor_module
+from tfbert.model.predictor import Predictor, padded_inputs
+from tfbert.tokens.tokenizer import TokenIds
+
+
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 def token_ids(n, seed=0, longest=14, pairs=False):
@@ -26,12 +31,13 @@ def token_ids(n, seed=0, longest=14, pairs=False):
 
 def one_by_one(model, tokens):
     """The reference: each example alone, without padding."""
+    forward = tf.function(lambda inputs: model(inputs, training=False).logits, reduce_retracing=True)
     out = []
     for row in range(len(tokens)):
         ids = tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]][None]
         types = (np.arange(ids.shape[1]) >= tokens.second_start[row]).astype(np.int32)[None]
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        out.append(model(inputs, training=False).logits.numpy()[0])
+        out.append(forward({name: tf.constant(value, tf.int32) for name, value in inputs.items()}).numpy()[0])
     return np.array(out)
 
 
@@ -40,22 +46,21 @@ def predictor_of(replicas, rows, num_labels=3):
     with strategy.scope():
         model = tiny_bert(num_labels=num_labels)
     return model, Predictor(
-        lambda inputs, training: model(inputs, training=training).logits, strategy, pad_id=0, rows_per_replica=rows
+        lambda inputs, training: model(inputs, training=training).logits, strategy, rows_per_replica=rows
     )
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("count", [1, 8, 21])
+@pytest.mark.parametrize("count, replicas", [(1, 1), (21, 2), slow(1, 2), slow(8, 1), slow(8, 2), slow(21, 1)])
 def test_logits_are_those_of_each_example_alone_in_order(replicas, count):
     model, predictor = predictor_of(replicas, rows=4)
     tokens = token_ids(count, pairs=True)
     expected = one_by_one(model, tokens)
-    np.testing.assert_allclose(predictor.logits(tokens), expected, atol=1e-5)
+    np.testing.assert_allclose(predictor.outputs(tokens), expected, atol=1e-5)
     examples = EncodedExamples(tokens=tokens, labels=np.zeros(count, np.int32), weights=np.ones(count, np.float32))
-    np.testing.assert_allclose(predictor.logits(examples), expected, atol=1e-5)
+    np.testing.assert_allclose(predictor.outputs(examples), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [2, slow(1)])
 def test_a_stream_is_the_same_as_each_chunk(replicas):
     model, predictor = predictor_of(replicas, rows=3)
     chunks = [token_ids(n, seed=n) for n in (5, 1, 13, 2)]
@@ -96,12 +101,12 @@ def test_an_error_in_the_source_arrives_as_it_is_and_ends_the_stream():
         for part in predictor.stream(chunks()):
             found.append(len(part))
     assert found == [3]
-    assert len(predictor.logits(token_ids(5))) == 5  # And the predictor is of use afterwards.
+    assert len(predictor.outputs(token_ids(5))) == 5  # And the predictor is of use afterwards.
 
 
 def test_a_row_that_fills_the_batch_attends_to_something():
     tokens = token_ids(2)
-    inputs = padded_inputs(tokens, np.array([1, -1]), width=20, pad_id=9)
+    inputs = padded_inputs(dataclasses.replace(tokens, pad_id=9), np.array([1, -1]), width=20)
     length = tokens.lengths[1]
     np.testing.assert_array_equal(inputs["input_ids"][0, :length], tokens.flat[tokens.row_splits[1] :])
     assert set(inputs["input_ids"][0, length:]) == {9} and set(inputs["input_ids"][1]) == {9}
@@ -109,27 +114,27 @@ def test_a_row_that_fills_the_batch_attends_to_something():
     assert {array.dtype for array in inputs.values()} == {np.dtype(np.int32)}
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [2, slow(1)])
 def test_time_is_that_of_all_batches_and_waiting_is_told_apart(replicas, monkeypatch):
-    monkeypatch.setattr(evaluate, "_BATCHES_TIMED", 3)
+    monkeypatch.setattr(predictor_module, "_BATCHES_TIMED", 3)
     _, predictor = predictor_of(replicas, rows=2)
     tokens, batches = token_ids(16 * replicas), 8
-    predictor.logits(tokens)  # Traces.
+    predictor.outputs(tokens)  # Traces.
     ticks = itertools.count()
     with monkeypatch.context() as patch:
-        patch.setattr(evaluate, "time", types.SimpleNamespace(perf_counter=lambda: next(ticks)))
+        patch.setattr(predictor_module, "time", types.SimpleNamespace(perf_counter=lambda: next(ticks)))
         predictor.reset_clock()
         assert (predictor.seconds, predictor.waiting_seconds, list(predictor.batch_seconds)) == (0.0, 0.0, [])
-        predictor.logits(tokens)
+        predictor.outputs(tokens)
     assert predictor.seconds == batches and list(predictor.batch_seconds) == [1, 1, 1]
 
     def slow_inputs(*arguments):
         time.sleep(0.05)
         return padded_inputs(*arguments)
 
-    monkeypatch.setattr(evaluate, "padded_inputs", slow_inputs)
+    monkeypatch.setattr(predictor_module, "padded_inputs", slow_inputs)
     predictor.reset_clock()
-    predictor.logits(tokens)
+    predictor.outputs(tokens)
     slept = 0.05 * batches * replicas
     assert 0.5 * slept < predictor.waiting_seconds < predictor.seconds
 
@@ -143,7 +148,38 @@ def test_predictions_do_not_trace_each_width_anew():
         traced.append(tf.executing_eagerly())
         return model(inputs, training=training).logits
 
-    predictor = Predictor(forward, strategy, pad_id=0, rows_per_replica=2)
+    predictor = Predictor(forward, strategy, rows_per_replica=2)
     for longest in (4, 9, 14):
-        predictor.logits(token_ids(9, longest=longest))
+        predictor.outputs(token_ids(9, longest=longest))
     assert len(traced) <= 2
+
+
+@pytest.mark.parametrize("replicas", [2, slow(1)])
+def test_outputs_of_tokens_and_several_come_in_order(replicas):
+    model, _ = predictor_of(replicas, rows=3)
+    tokens = token_ids(11, pairs=True)
+
+    def outputs(inputs, training):
+        hidden = model.bert(inputs, training=training)
+        return {"tags": hidden.last_hidden_state[:, :, :5], "whole": hidden.pooler_output, "one": hidden[0][:, 0, 0]}
+
+    strategy = strategy_of(replicas)
+    predictor = Predictor(outputs, strategy, rows_per_replica=3, of_tokens={"tags"})
+    found = predictor.outputs(tokens)
+    assert {name: array.shape for name, array in found.items()} == {
+        "tags": (len(tokens.flat), 5),
+        "whole": (11, 32),
+        "one": (11,),
+    }
+    lone = Predictor(lambda *a, **k: outputs(*a, **k)["tags"], strategy, rows_per_replica=3, of_tokens=True)
+    np.testing.assert_array_equal(lone.outputs(tokens), found["tags"])
+    forward = tf.function(outputs, reduce_retracing=True)
+    for row in range(11):
+        own = slice(tokens.row_splits[row], tokens.row_splits[row + 1])
+        ids = tokens.flat[own][None]
+        types = (np.arange(ids.shape[1]) >= tokens.second_start[row]).astype(np.int32)[None]
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+        alone = forward({name: tf.constant(value, tf.int32) for name, value in inputs.items()}, False)
+        np.testing.assert_allclose(found["tags"][own], alone["tags"][0], atol=1e-5)
+        np.testing.assert_allclose(found["whole"][row], alone["whole"][0], atol=1e-5)
+        np.testing.assert_allclose(found["one"][row], alone["one"][0], atol=1e-5)

@@ -14,11 +14,14 @@ import uuid
 import pytest
 
 from tests.saved_models import reference_logits, save_with_nan
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.evaluation import evaluate_model, labelled_sets
-from tfbert.fine_tuned import FineTuned, load_fine_tuned, record_inputs
-from tfbert.mode_config import PredictConfig
+from tfbert.model.bert_config import record_inputs
+from tfbert.modes.evaluate import evaluate_model, labelled_sets
+from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.regression import Regression
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -138,8 +141,7 @@ def model_with(label_names, task="classification", num_texts=1):
         name="model",
         classifier=None,
         tokenizer=None,
-        task=task,
-        label_names=tuple(label_names),
+        task=Classification(tuple(label_names)) if task == "classification" else Regression(),
         num_texts=num_texts,
         max_seq_length=16,
     )
@@ -161,7 +163,7 @@ def test_labels_match_by_name_in_any_case_or_by_position(written, names, expecte
     said = []
     config = DataConfig(validation_file=str(tmp_path / "a.tsv"))
     sets = labelled_sets(config, model_with(names), said.append)
-    assert sets["validation"].labels.tolist() == expected
+    assert sets["eval"].labels.tolist() == expected
     assert any("by position" in line for line in said) == by_position
 
 
@@ -176,12 +178,12 @@ def test_labels_that_match_in_no_way_are_refused(written, names, tmp_path):
 
 
 def test_the_subset_of_an_evaluation_is_that_of_training(runs):
-    from tfbert.data.sources import load_data
+    from tfbert.tasks.examples import load_data
 
     files = {"train_file": str(runs / "train.tsv"), "validation_file": str(runs / "dev.tsv")}
     trained = load_data(DataConfig(**files, max_eval_examples=5)).validation["validation"]
     config = DataConfig(validation_file=files["validation_file"], max_eval_examples=5)
-    found = labelled_sets(config, model_with(["0", "1"]), print)["validation"]
+    found = labelled_sets(config, model_with(["0", "1"]), print)["eval"]
     assert found.text == trained.text and found.labels.tolist() == trained.labels.tolist()
 
 

@@ -5,36 +5,45 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import softmax
 
-from tests.saved_models import label_names, reference_logits, reference_logits_of, save_random
-from tests.test_predict import HOSTILE, read_json
-from tests.test_predict import run as predict_run
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig
+from tests.saved_models import (
+    HOSTILE,
+    label_names,
+    predict_with,
+    read_json,
+    reference_logits,
+    reference_logits_of,
+)
+from tfbert.config.modes import ExportConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.export import _replace_contents, export
-from tfbert.mode_config import ExportConfig
+from tfbert.modes.export import TextClassifier, _replace_contents, export
 
 EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variables")
 CLEAN = """
-import json, sys
+import functools, json, sys
 import numpy as np, tensorflow as tf, tensorflow_text
-loaded = tf.saved_model.load(sys.argv[1])
-job = json.load(open(sys.argv[2]))
-signature = loaded.signatures[job["signature"]]
-kind = tf.int32 if job["signature"] == "token_ids" else tf.string
-revive = (lambda v: v) if kind == tf.int32 else (lambda v: [text.encode("latin-1") for text in v])
-inputs = {name: tf.constant(revive(value), kind, job["shape"]) for name, value in job["inputs"].items()}
-outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
-for heavy in ("tfbert", "transformers", "keras_nlp", "torch"):
-    assert heavy not in sys.modules, heavy
-outputs = {k: np.vectorize(bytes.decode, otypes=[object])(v) if v.dtype == object else v for k, v in outputs.items()}
-names = sorted(spec for spec in loaded.signatures)
-print(json.dumps({"signatures": names} | {k: v.tolist() for k, v in outputs.items()}))
+load = functools.cache(tf.saved_model.load)
+for line in sys.stdin:
+    job = json.loads(line)
+    loaded = load(job["directory"])
+    signature = loaded.signatures[job["signature"]]
+    kind = tf.int32 if job["signature"] == "token_ids" else tf.string
+    revive = (lambda v: v) if kind == tf.int32 else (lambda v: [text.encode("latin-1") for text in v])
+    inputs = {name: tf.constant(revive(value), kind, job["shape"]) for name, value in job["inputs"].items()}
+    outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
+    for heavy in ("tfbert", "transformers", "keras_nlp", "torch"):
+        assert heavy not in sys.modules, heavy
+    decode = np.vectorize(bytes.decode, otypes=[object])
+    outputs = {k: decode(v) if v.dtype == object else v for k, v in outputs.items()}
+    names = sorted(spec for spec in loaded.signatures)
+    print(json.dumps({"signatures": names} | {k: v.tolist() for k, v in outputs.items()}), flush=True)
 """
 
 
@@ -50,19 +59,33 @@ def export_of(runs, model, directory, *, data=None, overwrite=False, **options):
     )
 
 
-def ask(directory, signature="serving_default", **inputs):
-    """The exported model's answers, from a process that knows TensorFlow and tensorflow_text alone."""
-    if signature == "token_ids":
-        shape = np.shape(next(iter(inputs.values())))
-    else:
-        shape = [len(next(iter(inputs.values())))]
-        inputs = {name: [text.decode("latin-1") for text in texts] for name, texts in inputs.items()}
-    job = directory.parent / "job.json"
-    job.write_text(json.dumps({"signature": signature, "inputs": inputs, "shape": list(shape)}))
-    command = [sys.executable, "-I", "-c", CLEAN, str(directory), str(job)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=directory.parent)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Exported models' answers, from a process that knows TensorFlow and tensorflow_text alone."""
+    directory = tmp_path_factory.mktemp("clean")
+
+    def ask(model, signature="serving_default", **inputs):
+        if signature == "token_ids":
+            shape = np.shape(next(iter(inputs.values())))
+        else:
+            shape = [len(next(iter(inputs.values())))]
+            inputs = {name: [text.decode("latin-1") for text in texts] for name, texts in inputs.items()}
+        job = {"directory": str(model), "signature": signature, "inputs": inputs, "shape": list(shape)}
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer, (directory / "errors").read_text()
+        return json.loads(answer)
+
+    with (directory / "errors").open("w") as errors:
+        command, pipe = [sys.executable, "-I", "-c", CLEAN], subprocess.PIPE
+        process = subprocess.Popen(command, cwd=directory, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+    guard = threading.Timer(300, process.kill)  # For reads, which have no limit.
+    guard.start()
+    yield ask
+    guard.cancel()
+    process.kill()
+    process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +100,7 @@ def single(runs, tmp_path_factory):
     return directory
 
 
-def test_text_in_a_clean_process_is_answered_as_by_transformers(runs, single):
+def test_text_in_a_clean_process_is_answered_as_by_transformers(runs, single, ask):
     lines = (runs / "dev.tsv").read_text().splitlines()[1:]
     found = ask(single, text=[line.split("\t")[1].encode() for line in lines])
     assert found["signatures"] == ["serving_default", "text", "token_ids"]
@@ -88,10 +111,10 @@ def test_text_in_a_clean_process_is_answered_as_by_transformers(runs, single):
     assert found["label"] == [names[i] for i in logits.argmax(axis=1)]
 
 
-def test_hostile_text_is_answered_as_by_predict(runs, single, tmp_path):
+def test_hostile_text_is_answered_as_by_predict(runs, single, ask, tmp_path):
     texts = [*HOSTILE, b"\x00" * 100, b"\xff\xfe\xfd", "\u0000\ufffe\uffff".encode(), b"x " * 500_000]
     (tmp_path / "in.txt").write_bytes(b"".join(text + b"\n" for text in texts))
-    predict_run(runs, input_file=tmp_path / "in.txt", output_file=tmp_path / "out.jsonl")
+    predict_with(runs, input_file=tmp_path / "in.txt", output_file=tmp_path / "out.jsonl")
     found = ask(single, text=texts)
     rows = read_json(tmp_path / "out.jsonl")
     np.testing.assert_allclose(found["logits"], [row["logits"] for row in rows], atol=1e-5)
@@ -101,12 +124,12 @@ def test_hostile_text_is_answered_as_by_predict(runs, single, tmp_path):
     np.testing.assert_allclose(found["logits"][0], found["logits"][1], atol=1e-6)
 
 
-def test_no_text_gives_no_answer(single):
+def test_no_text_gives_no_answer(single, ask):
     found = ask(single, text=[])
     assert found["logits"] == found["label"] == []
 
 
-def test_token_ids_are_answered(runs, single):
+def test_token_ids_are_answered(runs, single, ask):
     from transformers import BertTokenizerFast
 
     texts = ["good film", "the plot was bad"]
@@ -116,12 +139,16 @@ def test_token_ids_are_answered(runs, single):
 
 
 @pytest.fixture(scope="module")
-def untrained(tmp_path_factory):
-    """The signatures of an export for pairs: 60 tokens, 64 positions, two token types."""
-    directory = tmp_path_factory.mktemp("untrained")
-    save_random(directory / "pairs", ["other", "same"], num_texts=2)
-    export_of(directory, "pairs", directory / "exported")
-    return tf.saved_model.load(str(directory / "exported")).signatures
+def pairs(runs, tmp_path_factory):
+    """An export for pairs: 60 tokens, 64 positions, two token types."""
+    directory = tmp_path_factory.mktemp("exports") / "pairs"
+    export_of(runs, "pairs", directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def untrained(pairs):
+    return tf.saved_model.load(str(pairs)).signatures
 
 
 def ids(*shape, **changed):
@@ -169,7 +196,7 @@ def test_pairs_without_rows_and_without_second_texts(untrained):
             untrained["text"](text=tf.constant(texts, tf.string), text_pair=tf.constant(["film"]))
 
 
-def test_pairs_and_float16_with_its_measured_loss(runs, tmp_path):
+def test_pairs_and_float16_with_its_measured_loss(runs, pairs, ask, tmp_path):
     data = DataConfig(validation_file=str(runs / "pairs.tsv"))
     results = export_of(runs, "pairs", tmp_path / "half", export_float16=True, data=data)
     labels, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
@@ -186,12 +213,11 @@ def test_pairs_and_float16_with_its_measured_loss(runs, tmp_path):
     assert results["eval_float16_accuracy"] == pytest.approx(accuracy)
     assert 0 < results["largest_weight_error"] < 1e-3
     assert json.loads((tmp_path / "half" / "export_results.json").read_text()) == results
-    export_of(runs, "pairs", tmp_path / "whole")
-    sizes = [(tmp_path / n / "variables" / "variables.data-00000-of-00001").stat().st_size for n in ("half", "whole")]
+    sizes = [(d / "variables" / "variables.data-00000-of-00001").stat().st_size for d in (tmp_path / "half", pairs)]
     assert sizes[0] < 0.6 * sizes[1]
 
 
-def test_scores(runs, tmp_path):
+def test_scores(runs, ask, tmp_path):
     export_of(runs, "scores", tmp_path / "scores")
     found = ask(tmp_path / "scores", text=[b"good film", b"bad"])
     expected = reference_logits_of(runs / "scores", ["good film", "bad"])
@@ -199,7 +225,16 @@ def test_scores(runs, tmp_path):
     assert set(found) == {"signatures", "logits", "score"}
 
 
+@pytest.fixture
+def answering_nothing(monkeypatch):
+    """Exports that hold the model's weights and no signature of it, whose tracing takes seconds."""
+    nothing = tf.function(lambda: tf.constant(0), input_signature=[]).get_concrete_function()
+    monkeypatch.setattr(TextClassifier, "signature_functions", lambda module: {"text": nothing})
+
+
+@pytest.mark.usefixtures("answering_nothing")
 def test_an_earlier_export_is_replaced_only_when_asked_and_nothing_else_ever(runs, single, tmp_path):
+    single = shutil.copytree(single, tmp_path / "earlier" / "single")
     before = (single / "fingerprint.pb").read_bytes()
     with pytest.raises(UsageError, match="must be new or empty.*--overwrite_output_dir"):
         export_of(runs, "single", single)
@@ -210,11 +245,13 @@ def test_an_earlier_export_is_replaced_only_when_asked_and_nothing_else_ever(run
         export_of(runs, "single", tmp_path / "mine", overwrite=True)
     with pytest.raises(UsageError, match="replaces an earlier export"):
         export_of(runs, "single", runs / "single", overwrite=True)
-    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["earlier", "mine"]
     export_of(runs, "single", single, overwrite=True)
-    assert sorted(path.name for path in single.parent.iterdir() if path.name != "job.json") == ["single"]
+    assert sorted(path.name for path in single.parent.iterdir()) == ["single"]
 
 
+@pytest.mark.usefixtures("answering_nothing")
 def test_an_existing_directory_is_filled_and_no_other_programs_files_go(runs, tmp_path, monkeypatch):
     """A mount point cannot be renamed, nor a directory whose parent cannot be written."""
     mount = tmp_path / "mount"
@@ -269,6 +306,7 @@ def test_a_move_that_fails_leaves_the_earlier_export_and_the_new_one(tmp_path, m
     assert {path.read_text() for path in directory.rglob("*") if path.is_file()} == {"new"}
 
 
+@pytest.mark.usefixtures("answering_nothing")
 def test_a_finished_export_that_cannot_be_moved_is_kept(runs, tmp_path, monkeypatch):
     def busy(path, target):
         raise OSError(16, "Device or resource busy")
@@ -279,6 +317,7 @@ def test_a_finished_export_that_cannot_be_moved_is_kept(runs, tmp_path, monkeypa
     tf.saved_model.load(str(tmp_path / ".new.partial"))
 
 
+@pytest.mark.usefixtures("answering_nothing")
 def test_the_current_directory_and_the_root(runs, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -289,21 +328,30 @@ def test_the_current_directory_and_the_root(runs, tmp_path, monkeypatch):
             export_of(runs, "scores", "/", overwrite=overwrite)
 
 
-def test_text_columns_say_what_a_model_leaves_open(runs, tmp_path):
+@pytest.fixture
+def open_model(runs, tmp_path):
+    """`pairs` without its word on whether it takes single texts or pairs."""
     shutil.copytree(runs / "pairs", tmp_path / "open")
     config = json.loads((tmp_path / "open" / "config.json").read_text())
     del config["tfbert"]
     (tmp_path / "open" / "config.json").write_text(json.dumps(config))
+    return tmp_path / "open"
 
-    def num_texts(number, model=tmp_path / "open", **options):
+
+def test_text_columns_say_what_a_model_leaves_open(runs, open_model, ask, tmp_path):
+    data = DataConfig(text_column=("a", "b"))
+    assert export_of(runs, open_model, tmp_path / "2", data=data)["num_texts"] == 2
+    assert set(ask(tmp_path / "2", text=[b"good"], text_pair=[b"bad"])) > {"label", "logits"}
+    with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
+        export_of(runs, "pairs", tmp_path / "5", data=DataConfig(text_column=("a",)))
+    assert not (tmp_path / "5").exists()
+
+
+@pytest.mark.usefixtures("answering_nothing")
+def test_else_the_data_or_the_model_says(runs, open_model, tmp_path):
+    def num_texts(number, model=open_model, **options):
         return export_of(runs, model, tmp_path / str(number), **options)["num_texts"]
 
     assert num_texts(1) == 1
-    assert num_texts(2, data=DataConfig(text_column=("a", "b"))) == 2
-    assert set(ask(tmp_path / "2", text=[b"good"], text_pair=[b"bad"])) > {"label", "logits"}
-    # Else the data does.
     assert num_texts(3, data=DataConfig(validation_file=str(runs / "pairs.tsv")), export_float16=True) == 2
     assert num_texts(4, "pairs", data=DataConfig(text_column=("a", "b"))) == 2
-    with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
-        num_texts(5, "pairs", data=DataConfig(text_column=("a",)))
-    assert not (tmp_path / "5").exists()

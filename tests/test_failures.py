@@ -11,9 +11,8 @@ import time
 
 import pytest
 
-from tests.test_checkpoint import corpus, make_config  # noqa: F401 (corpus is a fixture)
-from tests.test_kills import steps_logged
-from tfbert.saved_state import newest_sound
+from tests.runs import make_config, steps_logged
+from tfbert.train.saved_state import newest_sound
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -38,7 +37,7 @@ def start(config, path):
         return subprocess.Popen(command, stderr=errors)
 
 
-def long_run(corpus, directory, **output):  # noqa: F811
+def long_run(corpus, directory, **output):
     """A run of 2,400 updates that saves every 10."""
     config = make_config(corpus, "unused")
     return dataclasses.replace(
@@ -56,7 +55,7 @@ def newest(directory):
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(corpus, small_disk):  # noqa: F811
+def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(corpus, small_disk):
     directory = small_disk / "run"
     process = start(long_run(corpus, directory), corpus / "full")
     assert process.wait(timeout=180) == 1
@@ -82,7 +81,7 @@ def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(corpus, small
 
 
 @pytest.mark.slow
-def test_an_output_directory_that_is_deleted_ends_the_run(corpus):  # noqa: F811
+def test_an_output_directory_that_is_deleted_ends_the_run(corpus):
     directory = corpus / "run"
     process = start(long_run(corpus, directory), corpus / "deleted")
     while steps_logged(directory) < 5:

@@ -1,38 +1,36 @@
 """The run as a whole: what bad input says and leaves, what a run leaves, the command's exit status."""
 
-import dataclasses
 import gc
 import json
+import logging.handlers
 import os
 import pathlib
+import queue
 import re
 import signal
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.test_checkpoint import assert_same_bits, corpus, make_config, weights  # noqa: F401 (corpus is a fixture)
-from tfbert.config import Config
-from tfbert.data.pipeline import EncodedExamples
-from tfbert.data.tokenizer import BertTokenizer
+from tests.runs import assert_same_bits, changed, make_config, undrawn, weights, write_corpus
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
-from tfbert.evaluate import Predictor, evaluate
-from tfbert.finetuner import FineTuner
+from tfbert.model.predictor import Predictor
+from tfbert.report import at_end, pages
 from tfbert.report.at_end import report_at_end
-from tfbert.training_run import finetune
+from tfbert.report.run_files import read_run
+from tfbert.step.finetuner import FineTuner
+from tfbert.tasks.classification import Classification
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
 
 ROOT = pathlib.Path(__file__).parent.parent
-
-
-def changed(config, **parts):
-    """`config` with fields replaced: `training={"max_steps": 2}`."""
-    return dataclasses.replace(
-        config, **{name: dataclasses.replace(getattr(config, name), **values) for name, values in parts.items()}
-    )
 
 
 BAD = {
@@ -50,7 +48,7 @@ BAD = {
     "class weights": ({"training": {"class_weights": (1.0, 2.0, 3.0)}}, "one weight for each of the 2 classes"),
     "smoothing": (
         {"data": {"task": "regression"}, "training": {"label_smoothing": 0.1}},
-        "regression has none. Received: label_smoothing=0.1",
+        "label_smoothing is for classification, and this is regression. Received: label_smoothing=0.1",
     ),
     "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
     "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
@@ -61,7 +59,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatch):  # noqa: F811
+def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatch):
     if case == "GPU" and tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU")
     monkeypatch.delenv("TF_CONFIG", raising=False)
@@ -76,7 +74,7 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatc
     (paths["full"] / "thesis.txt").write_text("mine")
     if case == "positions":
         from tests.models import tiny_bert
-        from tfbert.model import save_pretrained
+        from tfbert.model.load import save_pretrained
 
         model = tiny_bert(num_labels=2)
         model.config.max_position_embeddings = 32
@@ -96,17 +94,49 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatc
     assert sorted(corpus.rglob("*")) == before
 
 
-def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(corpus):  # noqa: F811
-    from transformers import TFBertForSequenceClassification
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """A run, another that differs from it in all, and the first once more, whose report is broken.
 
+    Returns: `corpus`, with their directories; the results `first`, `between` and `second`; the signals' handlers
+    `before`; and what was said, `warnings`.
+    """
+    corpus = tmp_path_factory.mktemp("three")
+    write_corpus(corpus)
     options = {
         "training": {"label_smoothing": 0.1, "class_weights": "balanced", "max_steps": 5},
         "data": {"test_file": str(corpus / "dev.tsv")},
     }
-    first = changed(make_config(corpus, "first"), **options)
-    results = finetune(first)
+    other = changed(
+        make_config(corpus, "other", strategy="mirrored", num_replicas=2, mixed_precision=True, deterministic=True),
+        training={"max_steps": 2, "label_smoothing": 0.1, "gradient_accumulation_steps": 1},
+        data={"batching": "packed"},
+    )
+
+    def broken(*arguments):
+        raise RecursionError("no plot today")
+
+    records = queue.SimpleQueue()
+    handler, log = logging.handlers.QueueHandler(records), logging.getLogger("tfbert")
+    found = types.SimpleNamespace(corpus=corpus)
+    found.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    found.first = tfbert.finetune(changed(make_config(corpus, "first"), **options))
+    with undrawn():
+        found.between = tfbert.finetune(other)
     again = Config.from_json((corpus / "first" / "run_config.json").read_text())
-    finetune(changed(again, output={"output_dir": str(corpus / "second")}))
+    log.addHandler(handler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at_end, "write_report", broken)
+        found.second = tfbert.finetune(changed(again, output={"output_dir": str(corpus / "second")}))
+    log.removeHandler(handler)
+    found.warnings = [records.get().getMessage() for _ in range(records.qsize())]
+    return found
+
+
+def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(three):
+    from transformers import TFBertForSequenceClassification
+
+    corpus, results = three.corpus, three.first
     assert_same_bits(weights(corpus / "first"), weights(corpus / "second"))
 
     assert results["global_step"] == 5
@@ -123,24 +153,12 @@ def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(corpus):  # 
     labels = np.array([int(label) for label, _ in lines], np.int32)
     examples = EncodedExamples(tokens=tokens, labels=labels, weights=np.ones(len(labels), np.float32))
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    predictor = Predictor(lambda x, training: model(x, training=training).logits, strategy, pad_id=tokenizer.pad_id)
-    assert (predictor.logits(examples).argmax(axis=1) == labels).mean() == pytest.approx(results["eval_accuracy"])
+    predictor = Predictor(lambda x, training: model(x, training=training).logits, strategy)
+    assert (predictor.outputs(examples).argmax(axis=1) == labels).mean() == pytest.approx(results["eval_accuracy"])
 
 
-def test_a_run_inherits_nothing_from_an_earlier_one_of_its_process(corpus):  # noqa: F811
-    def plain(name):
-        return changed(make_config(corpus, name), training={"max_steps": 3}, output={"save_steps": 0})
-
-    other = changed(
-        make_config(corpus, "other", strategy="mirrored", num_replicas=2, mixed_precision=True, deterministic=True),
-        training={"max_steps": 2, "label_smoothing": 0.1, "gradient_accumulation_steps": 1},
-        data={"batching": "packed"},
-    )
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    first = tfbert.finetune(plain("first"))
-    between = tfbert.finetune(other)
-    second = tfbert.finetune(plain("second"))
-
+def test_a_run_inherits_nothing_from_an_earlier_one_of_its_process(three):
+    corpus, first, between, second = three.corpus, three.first, three.between, three.second
     assert (between["num_replicas"], between["global_step"]) == (2, 2)
     assert json.loads((corpus / "other" / "report.json").read_text())["precision"] == "mixed_bfloat16"
     assert 0 <= between["data_wait_share"] < 1
@@ -148,12 +166,31 @@ def test_a_run_inherits_nothing_from_an_earlier_one_of_its_process(corpus):  # n
     same = ("num_replicas", "global_step", "train_loss", "eval_loss", "eval_accuracy", "best_step")
     assert {name: first[name] for name in same} == {name: second[name] for name in same}
     assert json.loads((corpus / "second" / "report.json").read_text())["precision"] == "float32"
-    assert {number: signal.getsignal(number) for number in before} == before
+    assert {number: signal.getsignal(number) for number in three.before} == three.before
     gc.collect()
     assert not [found for found in gc.get_objects() if isinstance(found, FineTuner) and hasattr(found, "_dropout")]
 
 
-def test_regression_and_early_stopping(corpus):  # noqa: F811
+def test_a_run_reports_and_a_broken_report_loses_nothing(three):
+    corpus, results, again = three.corpus, three.first, three.second
+    facts = json.loads((corpus / "first" / "report.json").read_text())
+    assert facts["decisive_metric"] == "eval_accuracy"
+    confusion = np.array(facts["evaluation"]["confusion"])
+    assert np.trace(confusion) / confusion.sum() == pytest.approx(results["eval_accuracy"])
+    assert confusion.sum(axis=1).tolist() == [6, 6]
+    written = (corpus / "first" / "report.html").read_text()
+    assert written == pages.run_page(read_run(corpus / "first"))
+    assert 0 <= results["data_wait_share"] < 1
+    assert results["train_tokens_per_second_steady"] > results["train_examples_per_second_steady"] > 0
+
+    assert again["eval_accuracy"] == results["eval_accuracy"]
+    assert (corpus / "second" / "model.safetensors").exists() and (corpus / "second" / "all_results.json").exists()
+    assert not (corpus / "second" / "report.html").exists()
+    assert "RecursionError: no plot today" in "\n".join(three.warnings)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_regression_and_early_stopping(corpus):
     rng = np.random.default_rng(1)
     for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
         lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
@@ -169,38 +206,44 @@ def test_regression_and_early_stopping(corpus):  # noqa: F811
     assert True not in worse[:-1], "the first evaluation without a better metric ends the run"
 
 
-def test_diverged_training_stops(corpus):  # noqa: F811
+@pytest.mark.slow
+def test_diverged_training_stops(corpus):
     config = changed(make_config(corpus, "out"), training={"learning_rate": 1e30, "max_skipped_steps": 2})
     with pytest.raises(RunError, match="must be finite|must stay finite"):
         finetune(config)
 
 
-def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, monkeypatch, caplog):  # noqa: F811
+def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, monkeypatch, caplog):
     config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")})
     out = corpus / "out"
     files = ("model.safetensors", "config.json", "vocab.txt")
 
-    def fails(*arguments):
+    metrics = Classification.metrics
+
+    def fails(task, outputs, labels, *, prefix, **options):
+        if prefix != "test":
+            return metrics(task, outputs, labels, prefix=prefix, **options)
         assert all((out / name).exists() for name in files)
         raise RunError("Predictions must be finite")
 
-    monkeypatch.setattr("tfbert.training_run.evaluate", fails)
+    monkeypatch.setattr(Classification, "metrics", fails)
     with pytest.raises(RunError, match="Predictions must be finite"):
         finetune(config)
     assert not (out / "all_results.json").exists()
     trained = weights(out)
 
     # The same command goes on, and a signal after the last update changes nothing.
-    def told_to_stop(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return evaluate(*arguments)
+    def told_to_stop(*arguments, prefix, **options):
+        if prefix == "test":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return metrics(*arguments, prefix=prefix, **options)
 
     def report(*arguments):
         assert not (out / "all_results.json").exists(), "results come last"
         return report_at_end(*arguments)
 
-    monkeypatch.setattr("tfbert.training_run.evaluate", told_to_stop)
-    monkeypatch.setattr("tfbert.training_run.report_at_end", report)
+    monkeypatch.setattr(Classification, "metrics", told_to_stop)
+    monkeypatch.setattr("tfbert.train.finish.report_at_end", report)
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nobody listens"))
     try:
         results = finetune(config)
@@ -212,7 +255,7 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
     assert_same_bits(trained, weights(out))
 
 
-def test_a_restart_tries_an_upload_again(corpus, monkeypatch):  # noqa: F811
+def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     config = changed(
         make_config(corpus, "out"), training={"max_steps": 1}, hub={"push_to_hub": True, "hub_model_id": "me/mine"}
     )
@@ -225,8 +268,8 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):  # noqa: F811
             raise RunError("no route to host")
         return "there"
 
-    monkeypatch.setattr("tfbert.hub.check_login", lambda: None)
-    monkeypatch.setattr("tfbert.hub.push", push)
+    monkeypatch.setattr("tfbert.output.hub.check_login", lambda: None)
+    monkeypatch.setattr("tfbert.output.hub.push", push)
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     with pytest.raises(RunError, match="no route"):
         finetune(config)
@@ -234,7 +277,7 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):  # noqa: F811
     assert pushed == [(corpus / "out", "me/mine")] * 2
 
 
-def test_the_command_reports_and_exits(corpus):  # noqa: F811
+def test_the_command_reports_and_exits(corpus):
     def run(*arguments):
         return subprocess.run(
             [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],

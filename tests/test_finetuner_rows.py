@@ -1,5 +1,6 @@
 """Rows that only fill a share, masked positions, and variables that the loss does not reach: as in plain Keras."""
 
+import functools
 import logging
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.test_finetuner_user import CLASSES, ROWS, assert_like_keras, classifier, data, logits_loss, sgd, train
+from tests.like_keras import CLASSES, ROWS, assert_like_keras, classifier, data, logits_loss, sgd, train
 
-SPLITS = pytest.mark.parametrize("replicas, micro_batches", [(1, 4), (2, 1)])
+SLOW = pytest.mark.slow
+SPLITS = pytest.mark.parametrize("replicas, micro_batches", [(1, 4), pytest.param(2, 1, marks=SLOW)])
 
 
 def texts(rows=ROWS, width=7, seed=0):
@@ -33,7 +35,10 @@ def mean_of_tokens():
     )
 
 
-@pytest.mark.parametrize("replicas, micro_batches, xla", [(1, 4, False), (2, 1, True), (2, 3, False)])
+@pytest.mark.parametrize(
+    "replicas, micro_batches, xla",
+    [(2, 3, False), pytest.param(1, 4, False, marks=SLOW), pytest.param(2, 1, True, marks=SLOW)],
+)
 def test_rows_that_fill_a_share_harm_no_masked_mean(replicas, micro_batches, xla):
     x, y, _ = texts(41)  # Batches of 10, which 4 and 2 x 3 do not divide, and a last one of 1 that leaves shares empty.
     options = {"gradient_accumulation_steps": micro_batches, "jit_compile": xla}
@@ -56,29 +61,35 @@ def test_rows_that_fill_a_share_are_rows_of_it_for_batch_normalisation():
     np.testing.assert_allclose(norm.moving_variance, np.zeros(5), atol=1e-6)
 
 
-def tagger():
+def tagger(layer="SimpleRNN"):
     keras.utils.set_random_seed(1)
     return keras.Sequential(
         [
             keras.layers.Input([7], dtype=tf.int32),
             keras.layers.Embedding(20, 4, mask_zero=True),
-            keras.layers.LSTM(4, return_sequences=True),
+            getattr(keras.layers, layer)(4, return_sequences=True),
             keras.layers.Dense(CLASSES),
         ]
     )
 
 
-@pytest.mark.parametrize("replicas, micro_batches, policy", [(1, 4, "float32"), (2, 1, "mixed_bfloat16")])
-def test_masked_positions_count_as_much_as_they_are_told_to(replicas, micro_batches, policy):
+@pytest.mark.parametrize(
+    "replicas, micro_batches, policy, layer",
+    [
+        (1, 4, "float32", "SimpleRNN"),
+        pytest.param(1, 4, "float32", "LSTM", marks=SLOW),
+        pytest.param(2, 1, "mixed_bfloat16", "LSTM", marks=SLOW),
+    ],
+)
+def test_masked_positions_count_as_much_as_they_are_told_to(replicas, micro_batches, policy, layer):
     """In metrics, which Keras gives the mask itself, for nothing."""
     keras.mixed_precision.set_global_policy(policy)
     x, _, y = texts()
     y = np.where(x == 0, 0, 1)  # Counted, padding would be wrong at first and then always right.
     settings = {"compiled": {"metrics": lambda: ["accuracy"]}, "sample_weight": (x > 0).astype(np.float32)}
-    found, history, _ = train(
-        tagger, x, y, replicas=replicas, options={"gradient_accumulation_steps": micro_batches}, **settings
-    )
-    big, big_history, _ = train(tagger, x, y, **settings)
+    make, options = functools.partial(tagger, layer), {"gradient_accumulation_steps": micro_batches}
+    found, history, _ = train(make, x, y, replicas=replicas, options=options, **settings)
+    big, big_history, _ = train(make, x, y, **settings)
     tolerance = 1e-5 if policy == "float32" else 5e-2
     for one, other in zip(found, big, strict=True):
         np.testing.assert_allclose(one, other, atol=tolerance)

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import tf_keras as keras
 
+from tests.like_keras import classifier, data, logits_loss
 from tests.models import random_batch, strategy_of, tiny_bert
-from tests.test_finetuner_user import classifier, data, logits_loss
-from tfbert.classifier import forward
-from tfbert.finetuner import FineTuner
+from tfbert.model.forward import forward
+from tfbert.step.finetuner import FineTuner
 
 KINDS = ("keras", "hugging face", "forward")
+WEIGHTS = ("model.weights.h5", "model.h5", "checkpoint")
 
 
 def make(kind, seed=1):
-    model = classifier(seed=seed) if kind == "keras" else tiny_bert(dropout=0.1, seed=seed)
+    model = classifier(seed=seed) if kind == "keras" else tiny_bert(dropout=0.1, seed=seed, num_hidden_layers=1)
     tuner = FineTuner(
         model, gradient_accumulation_steps=2, max_grad_norm=1.0, seed=3, forward=forward if kind == "forward" else None
     )
@@ -40,13 +41,30 @@ def assert_same(model, other, kind):
     np.testing.assert_array_equal(predictions(model, kind), predictions(other, kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_keras_file_is_the_whole_of_it(kind, tmp_path):
-    path = str(tmp_path / "model.keras")
-    first = make(kind)
-    fit(first, kind, callbacks=[keras.callbacks.ModelCheckpoint(path)])
-    second = keras.models.load_model(path)
-    assert_same(first, second, kind)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Of a kind: a model whose callbacks saved it whole and its weights in every way, its predictions, and where."""
+
+    @functools.cache
+    def of(kind):
+        directory, model = tmp_path_factory.mktemp("saved"), make(kind)
+        paths = [(str(directory / name), name in WEIGHTS) for name in ("model.keras", *WEIGHTS)]
+        fit(model, kind, callbacks=[keras.callbacks.ModelCheckpoint(p, save_weights_only=only) for p, only in paths])
+        return model, predictions(model, kind), directory
+
+    return of
+
+
+def slow_but(*quick):
+    """The kinds, those that are not quick marked."""
+    return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+
+
+@pytest.mark.parametrize("kind", slow_but("keras"))
+def test_a_keras_file_is_the_whole_of_it(kind, saved):
+    first, expected, directory = saved(kind)
+    second = keras.models.load_model(str(directory / "model.keras"))
+    np.testing.assert_array_equal(predictions(second, kind), expected)
     assert (second.gradient_accumulation_steps, second.max_grad_norm, second.seed) == (2, 1.0, 3)
     for model in (first, second):  # The optimizer's state, and which step's dropout noise is the next.
         fit(model, kind)
@@ -54,18 +72,17 @@ def test_a_keras_file_is_the_whole_of_it(kind, tmp_path):
     assert_same(first, second, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["model.weights.h5", "model.h5", "checkpoint"])
-def test_weights_alone(kind, name, tmp_path):
-    path = str(tmp_path / name)
-    first, second = make(kind), make(kind, seed=2)
-    fit(first, kind, callbacks=[keras.callbacks.ModelCheckpoint(path, save_weights_only=True)])
+@pytest.mark.parametrize("kind", slow_but("keras"))
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_alone(kind, name, saved):
+    _, expected, directory = saved(kind)
+    second = make(kind, seed=2)
     predictions(second, kind)
-    second.load_weights(path)
-    assert_same(first, second, kind)
+    second.load_weights(str(directory / name))
+    np.testing.assert_array_equal(predictions(second, kind), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but("keras"))
 def test_a_directory_predicts(kind, tmp_path):
     first = make(kind)
     fit(first, kind, callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "model"))])

@@ -5,63 +5,26 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+from tests.like_keras import (
+    CLASSES,
+    FEATURES,
+    ROWS,
+    SPLITS,
+    SPLITS_OF_ONE,
+    assert_like_keras,
+    classifier,
+    data,
+    logits_loss,
+    sgd,
+    train,
+)
 from tests.models import random_batch, strategy_of, tiny_bert
-from tfbert.finetuner import FineTuner
-
-ROWS, FEATURES, CLASSES = 40, 5, 3
+from tfbert.step.finetuner import FineTuner
 
 
-def classifier(outputs=CLASSES, activation=None, regularizer=None, seed=3, width=FEATURES):
-    keras.utils.set_random_seed(seed)
-    return keras.Sequential(
-        [
-            keras.layers.Input([width]),
-            keras.layers.Dense(8, activation="tanh", kernel_regularizer=regularizer),
-            keras.layers.Dense(outputs, activation=activation, bias_regularizer=regularizer),
-        ]
-    )
-
-
-def data(rows=ROWS, classes=CLASSES, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, FEATURES)).astype(np.float32)
-    return x, np.argmax(x[:, :classes], axis=1).astype(np.int32)
-
-
-def sgd():
-    return keras.optimizers.SGD(0.3, momentum=0.9)
-
-
-def logits_loss():
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def train(make_model, x, y, *, wrap=True, replicas=1, options=None, compiled=None, **fit):
-    """Weights, history and trained model, after `fit` through FineTuner or of the plain model itself."""
-    strategy = strategy_of(replicas if wrap else 1)
-    with strategy.scope():
-        model = make_model()
-        trained = FineTuner(model, **(options or {})) if wrap else model
-        settings = {"optimizer": sgd(), "loss": logits_loss()}
-        settings |= {key: value() if callable(value) else value for key, value in (compiled or {}).items()}
-        trained.compile(**settings)
-    fit = {"batch_size": 10, "epochs": 2, "shuffle": False, "verbose": 0} | fit
-    history = trained.fit(x, y, **fit)
-    return [w.numpy() for w in model.weights], history.history, trained
-
-
-def assert_like_keras(make_model, x, y, *, replicas=1, options=None, compiled=None, atol=1e-5, **fit):
-    expected, expected_history, _ = train(make_model, x, y, wrap=False, compiled=compiled, **fit)
-    found, history, trained = train(make_model, x, y, replicas=replicas, options=options, compiled=compiled, **fit)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=atol)
-    assert history.keys() == expected_history.keys()
-    for name, values in expected_history.items():
-        np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
-    return trained
-
-
-SPLITS = pytest.mark.parametrize("replicas, micro_batches", [(1, 1), (1, 3), (2, 2)])
+def slow(*case):
+    """A case of what quick ones guard as well."""
+    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 # Losses.
@@ -70,18 +33,18 @@ SPLITS = pytest.mark.parametrize("replicas, micro_batches", [(1, 1), (1, 3), (2,
 @pytest.mark.parametrize(
     "loss, outputs, activation, labels",
     [
-        ("sparse_categorical_crossentropy", CLASSES, "softmax", "classes"),
         ("SparseCategoricalCrossentropy", CLASSES, "softmax", "column"),
-        ("categorical_crossentropy", CLASSES, "softmax", "one_hot"),
         ("binary_crossentropy", 1, "sigmoid", "binary"),
-        ("binary_crossentropy", 1, "sigmoid", "column_binary"),
         ("mean_squared_error", 1, None, "float"),
-        ("mse", 1, None, "classes"),
-        ("mse", CLASSES, None, "one_hot"),
         (lambda: keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), 3, None, "one_hot"),
-        (lambda: keras.losses.BinaryCrossentropy(from_logits=True), 1, None, "column_binary"),
-        (lambda: keras.losses.Huber(), 1, None, "float"),
-        (lambda: keras.losses.CosineSimilarity(), CLASSES, None, "one_hot"),
+        slow("sparse_categorical_crossentropy", CLASSES, "softmax", "classes"),
+        slow("categorical_crossentropy", CLASSES, "softmax", "one_hot"),
+        slow("binary_crossentropy", 1, "sigmoid", "column_binary"),
+        slow("mse", 1, None, "classes"),
+        slow("mse", CLASSES, None, "one_hot"),
+        slow(lambda: keras.losses.BinaryCrossentropy(from_logits=True), 1, None, "column_binary"),
+        slow(lambda: keras.losses.Huber(), 1, None, "float"),
+        slow(lambda: keras.losses.CosineSimilarity(), CLASSES, None, "one_hot"),
     ],
 )
 def test_keras_losses_give_keras_weights(loss, outputs, activation, labels):
@@ -110,7 +73,7 @@ def test_a_users_own_loss_function():
     assert_like_keras(classifier, *data(), compiled={"loss": lambda: loss}, options={"gradient_accumulation_steps": 2})
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_a_loss_for_every_position_of_a_sequence(replicas, micro_batches):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(12, 7, FEATURES)).astype(np.float32)
@@ -135,7 +98,7 @@ def test_a_loss_for_every_position_of_a_sequence(replicas, micro_batches):
 # Weights of rows.
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_class_weight(replicas, micro_batches):
     assert_like_keras(
         classifier,
@@ -206,8 +169,7 @@ def test_metrics_are_keras_own(replicas, micro_batches):
     assert [metric.name for metric in trained.metrics] == ["loss", "accuracy", "top2", "entropy"]
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("rows", [1, 17, 40])
+@pytest.mark.parametrize("rows, replicas", [(1, 2), (17, 2), slow(1, 1), slow(17, 1), slow(40, 1), slow(40, 2)])
 def test_evaluate_and_predict_are_the_wrapped_models(rows, replicas):
     x, y = data(rows)
     with strategy_of(replicas).scope():
@@ -241,7 +203,7 @@ def test_bert_predicts_its_logits():
 # Regularisation.
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_regularisation_is_added_once_however_the_batch_is_split(replicas, micro_batches):
     assert_like_keras(
         lambda: classifier(regularizer=keras.regularizers.l2(0.1)),
@@ -255,24 +217,30 @@ def test_regularisation_is_added_once_however_the_batch_is_split(replicas, micro
 # Optimizers.
 
 
+OPTIMIZERS = {
+    "sgd": sgd,
+    "adam": lambda: keras.optimizers.Adam(0.05),
+    "adamw": lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.01),
+    "schedule": lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 2, 0.5)),
+    "name": lambda: "adagrad",
+}
+QUICK = {("adamw", 2), ("schedule", 1), ("name", 1)}
+
+
 @pytest.mark.parametrize(
-    "optimizer",
+    "name, replicas",
     [
-        sgd,
-        lambda: keras.optimizers.Adam(0.05),
-        lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1),
-        lambda: keras.optimizers.RMSprop(0.01),
-        lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 2, 0.5)),
-        lambda: "adagrad",
+        pytest.param(name, replicas, marks=() if (name, replicas) in QUICK else pytest.mark.slow)
+        for name in OPTIMIZERS
+        for replicas in (1, 2)
     ],
-    ids=["sgd", "adam", "adamw", "rmsprop", "schedule", "name"],
 )
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_keras_optimizers(optimizer, replicas):
+def test_keras_optimizers(name, replicas):
     trained = assert_like_keras(
         classifier,
         *data(),
-        compiled={"optimizer": optimizer},
+        compiled={"optimizer": OPTIMIZERS[name]},
         replicas=replicas,
         options={"gradient_accumulation_steps": 5},
     )
@@ -282,7 +250,8 @@ def test_keras_optimizers(optimizer, replicas):
 # Models.
 
 
-def test_a_model_that_is_built_by_its_first_batch():
+@pytest.mark.parametrize("replicas", [2, slow(1)])
+def test_a_model_that_is_built_by_its_first_batch(replicas):
     class Late(keras.Model):
         def __init__(self):
             super().__init__()
@@ -292,9 +261,7 @@ def test_a_model_that_is_built_by_its_first_batch():
         def call(self, inputs):
             return self.out(self.hidden(inputs))
 
-    for replicas in (1, 2):
-        # A new name for each, so that both models draw the same first weights.
-        assert_like_keras(Late, *data(), replicas=replicas, options={"gradient_accumulation_steps": 2})
+    assert_like_keras(Late, *data(), replicas=replicas, options={"gradient_accumulation_steps": 2})
 
 
 def test_frozen_layers_stay_and_can_be_thawed():
@@ -327,14 +294,15 @@ def test_compiling_again_takes_the_new_optimizer():
         np.testing.assert_allclose(np.abs(variable.numpy() - start), 0.1, rtol=1e-2)  # Adam's first step.
 
 
-def test_a_recurrent_model_with_a_mask():
+@pytest.mark.parametrize("layer", ["SimpleRNN", slow("LSTM")])
+def test_a_recurrent_model_with_a_mask(layer):
     def tagger():
         keras.utils.set_random_seed(1)
         return keras.Sequential(
             [
                 keras.layers.Input([9], dtype=tf.int32),
                 keras.layers.Embedding(20, 4, mask_zero=True),
-                keras.layers.LSTM(4),
+                getattr(keras.layers, layer)(4),
                 keras.layers.Dense(CLASSES),
             ]
         )
@@ -344,17 +312,19 @@ def test_a_recurrent_model_with_a_mask():
     assert_like_keras(tagger, x, x.max(1) % CLASSES, options={"gradient_accumulation_steps": 2}, epochs=1)
 
 
-def test_several_named_inputs():
+@pytest.mark.parametrize("replicas", [1, slow(2)])
+def test_several_named_inputs(replicas):
     def make():
         keras.utils.set_random_seed(1)
         a, b = keras.Input([2], name="a"), keras.Input([3], name="b")
         return keras.Model({"a": a, "b": b}, keras.layers.Dense(CLASSES)(keras.layers.Concatenate()([a, b])))
 
     x, y = data()
-    assert_like_keras(make, {"a": x[:, :2], "b": x[:, 2:]}, y, replicas=2, options={"gradient_accumulation_steps": 2})
+    inputs = {"a": x[:, :2], "b": x[:, 2:]}
+    assert_like_keras(make, inputs, y, replicas=replicas, options={"gradient_accumulation_steps": 2})
 
 
-@pytest.mark.parametrize("replicas, micro_batches", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("replicas, micro_batches", [(1, 3), slow(1, 1), slow(2, 3)])
 def test_a_model_of_raw_texts(replicas, micro_batches):
     texts = np.array(["good film", "bad film", "dull", "bright and good", "bad bad plot"] * 8, dtype=object)
     labels = np.array([1, 0, 0, 1, 0] * 8)
@@ -384,7 +354,7 @@ def test_a_model_of_raw_texts(replicas, micro_batches):
 
 
 @pytest.mark.parametrize("setting", [{"run_eagerly": True}, {"steps_per_execution": 2}], ids=lambda s: next(iter(s)))
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_other_ways_to_run_a_step(setting, replicas):
     if replicas == 2 and "run_eagerly" in setting:
         pytest.skip("tf_keras itself runs eagerly under no MirroredStrategy of several devices")
@@ -397,7 +367,7 @@ def test_other_ways_to_run_a_step(setting, replicas):
     )
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_train_on_batch_and_datasets(replicas, micro_batches):
     x, y = data()
     expected, history, _ = train(classifier, x, y, wrap=False, epochs=1)
@@ -419,7 +389,7 @@ def test_train_on_batch_and_datasets(replicas, micro_batches):
         np.testing.assert_allclose(one.numpy(), other, atol=2e-6)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_standard_callbacks(replicas, tmp_path):
     # Under MirroredStrategy tf_keras cannot read the metrics' variables back from .weights.h5, of any model.
     name = "epoch-{epoch}.weights.h5" if replicas == 1 else "epoch-{epoch}"

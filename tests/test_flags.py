@@ -12,10 +12,11 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
-from tfbert.benchmark_config import BenchmarkConfig
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tests.flag_values import defined
+from tfbert.config.benchmark import BenchmarkConfig
+from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
-from tfbert.mode_config import ExportConfig, HubConfig, PredictConfig
 
 PARTS = {
     "model": ModelConfig,
@@ -126,12 +127,6 @@ BESIDE = {
     "mixed_precision_dtype": ["--mixed_precision"],
     "max_compiled_shapes": ["--xla"],
 }
-
-
-def defined():
-    values = absl_flags.FlagValues()
-    flags.define_flags(values)
-    return values
 
 
 def parse(*arguments):

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.test_model import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
-from tfbert import foreign_files, weights
-from tfbert.bert_config import load_config
-from tfbert.config import Config, ModelConfig
-from tfbert.data.tokenizer import BertTokenizer
+from tests.bert_files import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, ModelConfig
+from tfbert.data import foreign_files
 from tfbert.errors import UsageError
-from tfbert.fine_tuned import load_fine_tuned
-from tfbert.mode_config import PredictConfig
-from tfbert.model import encoder_shapes, load_tokenizer
+from tfbert.model import weights
+from tfbert.model.bert_config import load_config
+from tfbert.model.load import encoder_shapes, load_tokenizer
+from tfbert.modes.fine_tuned import load_fine_tuned
+from tfbert.tokens.tokenizer import BertTokenizer
 
 PREDICT = PredictConfig(input_file="-")
 NOT_SIZES = [None, "32", [], {}, True, -1, 0, 1.5, 32.0, 2**40, 10**300]
@@ -188,7 +189,7 @@ def test_vocabularies_that_are_none(tmp_path):
 
 
 def test_a_vocabulary_of_millions(monkeypatch):
-    monkeypatch.setattr("tfbert.data.tokenizer._MAX_TOKENS", 10)
+    monkeypatch.setattr("tfbert.tokens.tokenizer._MAX_TOKENS", 10)
     refuse(BertTokenizer, [*SPECIALS, *"abcdef"], match="at most 10 tokens. Received: 11")
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfbert import glue
 from tfbert.errors import UsageError
+from tfbert.tasks import glue
 
 FILES = ["CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "STS-B.tsv", "QQP.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "QNLI.tsv"]
 FILES += ["RTE.tsv", "WNLI.tsv", "AX.tsv"]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.models import strategy_of
-from tfbert.gradients import (
+from tfbert.step.gradients import (
     accumulate,
     all_reduce_sum,
     clip_coefficient,

@@ -13,13 +13,15 @@ import pytest
 import yaml
 
 import flags
-from tests.test_flags import defined
-from tfbert import hub
-from tfbert.config import Config, DataConfig, ModelConfig, TrainingConfig
-from tfbert.data.sources import Examples, TaskData
+from tests.flag_values import defined
+from tfbert.config.modes import HubConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, TrainingConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.mode_config import HubConfig
-from tfbert.model_card import command_line, model_card
+from tfbert.output import hub
+from tfbert.report.model_card import command_line, model_card
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.examples import Examples, TaskData
+from tfbert.tasks.regression import Regression
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -29,8 +31,9 @@ def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
     results = json.loads((runs / "single" / "all_results.json").read_text())
     head, body = card.split("---\n", 2)[1:]
     assert "library_name: transformers\n" in head and "- accuracy\n" in head
-    assert f"| training | {runs / 'train.tsv'} | 40 |" in body
-    assert f"| validation | {runs / 'dev.tsv'} | 21 |" in body
+    data = json.loads((runs / "single" / "run_config.json").read_text())["data"]
+    assert f"| training | {data['train_file']} | 40 |" in body and data["train_file"].endswith("/train.tsv")
+    assert f"| validation | {data['validation_file']} | 21 |" in body and data["validation_file"].endswith("/dev.tsv")
     assert f"| eval_accuracy | {results['eval_accuracy']:.4f} |" in body
     assert re.search(r"\| tensorflow \| 2\.\d+", body) and "| tfbert | 0." in body
     assert "gives single texts one of 2 classes" in body
@@ -40,7 +43,7 @@ def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
     train = Examples(name="demo", text=["x"], text_pair=None, labels=None)
-    data = TaskData(task="regression", label_names=(), train=train, validation={}, test=None, notes=())
+    data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
     results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
     assert "\nbase_model: runs/first\n" in model_card(config, data, results, version="1")
     (tmp_path / "runs" / "first").mkdir(parents=True)
@@ -84,8 +87,7 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
     config = Config(model=ModelConfig(model_name_or_path="scratch/tiny"), data=DataConfig(train_file=file))
     train = Examples(name="<img>|\n| a_b |", text=["x"], text_pair=None, labels=None)
     data = TaskData(
-        task="classification",
-        label_names=ODD_LABELS,
+        task=Classification(tuple(ODD_LABELS)),
         train=train,
         validation={"validation_- x: y\n---": train},
         test=None,
@@ -168,7 +170,7 @@ def server():
 def push_in_a_process(server, directory, token, config):
     """`check_login` and `push`, where the hub is the fake one: conftest takes this process offline."""
     code = (
-        "import pathlib; from tfbert import hub; from tfbert.mode_config import HubConfig;"
+        "import pathlib; from tfbert.output import hub; from tfbert.config.modes import HubConfig;"
         f"hub.check_login(); print(hub.push(pathlib.Path({str(directory)!r}), {config!r}))"
     )
     environment = {

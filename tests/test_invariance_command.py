@@ -2,6 +2,7 @@
 through TF_CONFIG} x {1, 2, 4 micro-batches} x {float32, bfloat16, float16} x {XLA off, on}, the last batch ragged."""
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 import subprocess
@@ -13,11 +14,11 @@ from absl import flags
 
 import flags as command_flags
 from tests.models import tiny_bert
-from tests.test_checkpoint import make_config, weights, write_corpus
-from tfbert.config import ModelConfig, RuntimeConfig, TrainingConfig
-from tfbert.data.tokenizer import BertTokenizer
-from tfbert.model import save_pretrained
-from tfbert.training_run import finetune
+from tests.runs import make_config, undrawn, weights, write_corpus
+from tfbert.config.run import ModelConfig, RuntimeConfig, TrainingConfig
+from tfbert.model.load import save_pretrained
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEVICES = {
@@ -36,26 +37,32 @@ GRID = list(itertools.product(DEVICES, (1, 2, 4), PRECISIONS, (False, True)))
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """A directory with the data, the first weights in `model`, and those that one big batch a step made in `one`.
+    """A directory with the data and the first weights in `model`; and where one big batch a step made of them, by XLA.
 
-    With XLA in `one_xla`: batches have other widths there, and noise belongs to places in a row of some width.
+    With and without it batches have other widths, and noise belongs to places in a row of some width.
     """
     directory = tmp_path_factory.mktemp("invariance")
     write_corpus(directory)
     words = (directory / "vocab.txt").read_text().split()
     tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(60 - len(words))])
-    save_pretrained(tiny_bert(num_labels=2, dropout=0.1), tokenizer, directory / "model")
+    save_pretrained(tiny_bert(num_labels=2, dropout=0.1, num_hidden_layers=1), tokenizer, directory / "model")
     # One epoch of 44 rows in batches of 8: the last batch holds 4, so a second replica's share of it is empty.
     config = dataclasses.replace(
-        make_config(directory, "one"),
+        make_config(directory, "unused"),
         model=ModelConfig(model_name_or_path=str(directory / "model")),
         training=TrainingConfig(global_batch_size=8, num_train_epochs=1, learning_rate=1e-3),
         runtime=RuntimeConfig(),
     )
     (directory / "config.json").write_text(config.to_json())
-    finetune(config)
-    run_command([f"--run_config={directory / 'config.json'}", f"--output_dir={directory / 'one_xla'}", "--xla"])
-    return directory
+
+    @functools.cache
+    def whole(xla):
+        out = directory / f"one{xla}"
+        with undrawn():
+            run_command([f"--run_config={directory / 'config.json'}", f"--output_dir={out}", *["--xla"] * xla])
+        return out
+
+    return directory, whole
 
 
 def run_command(arguments):
@@ -71,9 +78,11 @@ def run_command(arguments):
     "devices, micro_batches, precision, xla",
     [pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow) for case in GRID],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, devices, micro_batches, precision, xla):
+    directory, whole = reference
     arguments = [
-        f"--run_config={reference / 'config.json'}",
+        f"--run_config={directory / 'config.json'}",
         f"--output_dir={tmp_path / 'split'}",
         f"--gradient_accumulation_steps={micro_batches}",
         *DEVICES[devices],
@@ -86,8 +95,7 @@ def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, device
     else:
         run_command(arguments)
 
-    whole = reference / ("one_xla" if xla else "one")
-    start, one, split = (weights(directory) for directory in (reference / "model", whole, tmp_path / "split"))
+    start, one, split = (weights(path) for path in (directory / "model", whole(xla), tmp_path / "split"))
     for name, expected in one.items():
         # Attention's key bias has gradient 0 in exact arithmetic; AdamW makes updates of its rounding noise.
         if name.endswith("key.bias"):

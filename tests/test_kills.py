@@ -17,7 +17,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.test_checkpoint import assert_same_bits, corpus, make_config, weights  # noqa: F401 (corpus is a fixture)
+from tests.runs import assert_same_bits, make_config, steps_logged, weights
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEPS = 120
@@ -26,7 +26,7 @@ STEPS = 120
 WORKER = """\
 import os, pathlib, signal, sys
 sys.path.insert(0, {root!r})
-import tfbert.checkpoint as checkpoint
+import tfbert.train.checkpoint as checkpoint
 armed, original = pathlib.Path({armed!r}), checkpoint.write_weights
 
 def write_weights(tensors, path):
@@ -49,15 +49,6 @@ DEVICES = {
 PRECISIONS = {"float32": {}, "float16": {"mixed_precision": True, "mixed_precision_dtype": "float16"}}
 
 
-def steps_logged(directory):
-    """The last update in the log; 0 before the first."""
-    try:
-        lines = (directory / "log.jsonl").read_text().splitlines()
-        return max((json.loads(line)["step"] for line in lines), default=0)
-    except (OSError, ValueError):  # Not there yet, or a line half written.
-        return 0
-
-
 def workers_of(launcher):
     """Process ids of the launcher's children."""
     return [int(pid) for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
@@ -69,7 +60,7 @@ def workers_of(launcher):
 @pytest.mark.parametrize("xla", [False, True], ids=["", "xla"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("devices", DEVICES)
-def test_killed_runs_end_in_the_same_bits(corpus, capsys, devices, precision, xla):  # noqa: F811
+def test_killed_runs_end_in_the_same_bits(corpus, capsys, devices, precision, xla):
     num_workers, runtime = DEVICES[devices]
     armed, script = corpus / "armed", corpus / "worker.py"
     script.write_text(WORKER.format(root=str(ROOT), armed=str(armed)))

@@ -7,11 +7,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tfbert.config import DataConfig
+from tfbert.config.run import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.labels import NAMES_OR_MISSING
-from tfbert.data.sources import load_data, load_labelled
+from tfbert.data.sources import read_labelled
 from tfbert.errors import UsageError
+from tfbert.tasks.examples import load_data
 
 FORMATS = ["a.tsv", "a.csv", "a.tsv.gz", "a.jsonl", "a.parquet"]
 
@@ -54,7 +55,7 @@ def test_names_of_classes(tmp_path, name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_words_are_classes_where_the_task_says_so_and_nan_never_is(tmp_path, name):
     path = write(tmp_path / name, ["None", "NA", "favor"])
-    assert load_data(DataConfig(train_file=path, task="classification")).label_names == ("NA", "None", "favor")
+    assert load_data(DataConfig(train_file=path, task="classification")).task.label_names == ("NA", "None", "favor")
     with pytest.raises(UsageError, match="'None', which stands for none"):
         load_data(DataConfig(train_file=path))
     path = write(tmp_path / f"b{name}", ["None", "NaN", "favor"])
@@ -65,8 +66,8 @@ def test_words_are_classes_where_the_task_says_so_and_nan_never_is(tmp_path, nam
 def test_a_saved_models_classes_are_classes(tmp_path):
     path = write(tmp_path / "a.tsv", ["None", "favor"])
     config = DataConfig(validation_file=path)
-    assert load_labelled(config, ("none", "favor")).validation["validation"].labels == ["None", "favor"]
+    assert read_labelled(config, ("none", "favor")).validation["validation"].labels == ["None", "favor"]
     with pytest.raises(UsageError, match="'None', which stands for none"):
-        load_labelled(config, ("against", "favor"))
+        read_labelled(config, ("against", "favor"))
     path = write(tmp_path / "b.tsv", ["NaN", "favor"])
-    assert load_labelled(DataConfig(validation_file=path), ("nan", "favor")).validation["validation"].labels[0] == "NaN"
+    assert read_labelled(DataConfig(validation_file=path), ("nan", "favor")).validation["validation"].labels[0] == "NaN"

@@ -1,6 +1,5 @@
 """The launcher, with workers that are small Python scripts and import no TensorFlow."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -9,17 +8,17 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pytest
 
-from tfbert import launch as launch_module
-from tfbert.cluster import PREEMPTED_STATUS
+from tests.processes import is_running, wait_until
+from tfbert.devices.cluster import PREEMPTED_STATUS
 from tfbert.errors import UsageError
-from tfbert.launch import LaunchConfig, launch, parse_command_line, worker_environments
-from tfbert.worker_group import Output, Signals
+from tfbert.launch import launcher as launch_module
+from tfbert.launch.launcher import LaunchConfig, launch, parse_command_line, worker_environments
+from tfbert.launch.worker_group import Output, Signals
 
-ROOT = pathlib.Path(launch_module.__file__).parent.parent
+ROOT = pathlib.Path(__file__).parent.parent
 TIMEOUT_SECONDS = 30
 
 
@@ -61,19 +60,6 @@ def finish(process: subprocess.Popen) -> tuple[int, list[str], list[str]]:
 
 def read_lines(process: subprocess.Popen, count: int) -> list[str]:
     return sorted(process.stdout.readline().decode().rstrip("\n") for _ in range(count))
-
-
-def is_running(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-def wait_until(condition, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 def test_each_worker_gets_its_place_arguments_and_gpus(start):
@@ -373,5 +359,7 @@ def test_gpus_are_counted_by_nvidia_smi(monkeypatch, tmp_path):
 
 
 def test_the_launcher_imports_no_tensorflow():
-    code = "import sys, tfbert.launch; assert not {'tensorflow', 'keras', 'tf_keras', 'numpy'} & set(sys.modules)"
+    code = (
+        "import sys, tfbert.launch.launcher\nassert not {'tensorflow', 'keras', 'tf_keras', 'numpy'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=TIMEOUT_SECONDS)

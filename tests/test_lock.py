@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from tfbert import lock
 from tfbert.errors import RunError, UsageError
-from tfbert.lock import LOCK, locked
+from tfbert.output import lock
+from tfbert.output.lock import LOCK, locked
 
 ROOT = pathlib.Path(__file__).parent.parent
-PROGRAM = "import pathlib, sys\nfrom tfbert.lock import locked\nwith locked(pathlib.Path(sys.argv[1])): pass\n"
+PROGRAM = "import pathlib, sys\nfrom tfbert.output.lock import locked\nwith locked(pathlib.Path(sys.argv[1])): pass\n"
 
 
 def test_another_process_is_kept_out_until_the_end(tmp_path):

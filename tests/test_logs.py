@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tfbert.errors import RunError
-from tfbert.logs import RunLog, duration
+from tfbert.output.logs import RunLog, duration
 
 
 def read(path):

@@ -5,7 +5,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.losses import SmoothedCrossEntropy, build_loss
+from tfbert.config.run import TrainingConfig
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.regression import Regression
 
 
 def numpy_cross_entropy(labels, logits, smoothing):
@@ -47,10 +50,10 @@ def test_a_loss_can_be_rebuilt_from_its_configuration():
 
 
 def test_regression_is_the_squared_error():
-    loss = build_loss("regression", 0.0)
+    loss = Regression().loss(TrainingConfig())
     found = loss.call(tf.constant([[1.0], [2.5]]), tf.constant([[0.0], [3.0]]))
     np.testing.assert_allclose(found, [1.0, 0.25])
 
 
 def test_classification_smooths_as_asked():
-    assert build_loss("classification", 0.25).label_smoothing == 0.25
+    assert Classification(("0", "1")).loss(TrainingConfig(label_smoothing=0.25)).label_smoothing == 0.25

@@ -6,10 +6,14 @@ import warnings
 import numpy as np
 import pytest
 
-from tfbert import metrics
-from tfbert.config import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from tfbert.config.run import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from tfbert.errors import RunError, UsageError
-from tfbert.evaluate import measure
+from tfbert.tasks import metrics
+from tfbert.tasks.base import TRAINING_WAY_OUT
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.regression import Regression
+
+TWO = Classification(("0", "1"))
 
 
 def f1(labels, predictions, cls):
@@ -29,9 +33,9 @@ def test_two_classes_by_hand():
     predicted = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 0])
     logits = np.stack([-predicted, predicted], axis=1).astype(np.float32)
 
-    values = metrics.compute_metrics("classification", logits, labels)
+    values = TWO.metrics(logits, labels)
 
-    assert list(values) == list(metrics.metric_names("classification", 2))
+    assert list(values) == list(TWO.metric_names)
     assert all(type(value) is float for value in values.values())
     assert values["accuracy"] == pytest.approx(0.7)
     assert values["f1"] == pytest.approx(6 / 9)
@@ -46,7 +50,7 @@ def test_three_classes_against_numpy():
     labels = rng.integers(0, 3, 200)
     predicted = logits.argmax(axis=1)
 
-    values = metrics.compute_metrics("classification", logits, labels)
+    values = TWO.metrics(logits, labels)
 
     assert list(values) == ["accuracy", "macro_f1", "loss"]
     assert values["accuracy"] == pytest.approx(np.mean(predicted == labels))
@@ -56,20 +60,20 @@ def test_three_classes_against_numpy():
 
 def test_macro_f1_leaves_out_classes_that_do_not_occur():
     logits = np.array([[2, 1, 0], [0, 3, 1], [4, 1, 0]], np.float32)
-    assert metrics.compute_metrics("classification", logits, np.array([0, 1, 0]))["macro_f1"] == 1.0
+    assert TWO.metrics(logits, np.array([0, 1, 0]))["macro_f1"] == 1.0
 
 
 def test_loss_of_large_logits_is_exact():
     logits = np.array([[0, 30000], [30000, 0]], np.float32)
-    assert metrics.compute_metrics("classification", logits, np.array([1, 1]))["loss"] == 15000.0
+    assert TWO.metrics(logits, np.array([1, 1]))["loss"] == 15000.0
 
 
 def test_one_class_only_is_zero_without_warnings():
     logits = np.array([[1, 0]] * 4, np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        values = metrics.compute_metrics("classification", logits, np.array([0, 0, 0, 0]))
-        wrong = metrics.compute_metrics("classification", logits, np.array([0, 1, 1, 1]))
+        values = TWO.metrics(logits, np.array([0, 0, 0, 0]))
+        wrong = TWO.metrics(logits, np.array([0, 1, 1, 1]))
     assert (values["accuracy"], values["matthews_correlation"], values["f1"]) == (1.0, 0.0, 0.0)
     assert (wrong["accuracy"], wrong["matthews_correlation"], wrong["f1"]) == (0.25, 0.0, 0.0)
 
@@ -79,37 +83,37 @@ def test_regression_against_numpy():
     targets = rng.normal(size=50).astype(np.float32)
     predicted = (0.5 * targets + rng.normal(size=50)).astype(np.float32)
 
-    values = metrics.compute_metrics("regression", predicted[:, None], targets)
+    values = Regression().metrics(predicted[:, None], targets)
 
     rank = [np.argsort(np.argsort(x)) for x in (predicted, targets)]
     assert list(values) == list(REGRESSION_METRICS)
     assert values["pearson"] == pytest.approx(np.corrcoef(predicted, targets)[0, 1])
     assert values["spearmanr"] == pytest.approx(np.corrcoef(*rank)[0, 1])
     assert values["mse"] == values["loss"] == pytest.approx(np.mean((np.float64(predicted) - targets) ** 2))
-    assert metrics.compute_metrics("regression", predicted, targets) == values
+    assert Regression().metrics(predicted, targets) == values
 
 
 @pytest.mark.parametrize("predicted, targets", [([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [2, 2, 2]), ([5], [4])])
 def test_correlation_with_a_constant_is_zero(predicted, targets):
-    values = metrics.compute_metrics("regression", np.float32(predicted), np.float32(targets))
+    values = Regression().metrics(np.float32(predicted), np.float32(targets))
     assert values["pearson"] == values["spearmanr"] == 0.0
     assert values["mse"] == pytest.approx(np.mean((np.array(predicted) - targets) ** 2))
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("task", [TWO, Regression()])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_diverged_model_is_a_run_error(task, value):
     logits = np.array([[0, 1], [value, 0], [1, 0]], np.float32)
-    logits = logits[:, :1] if task == "regression" else logits
+    logits = logits[:, :1] if task == Regression() else logits
     with pytest.raises(RunError, match="Received: 1 of 3 that are not: training has diverged. Pass another model"):
-        metrics.compute_metrics(task, logits, np.array([0, 1, 0]))
+        task.metrics(logits, np.array([0, 1, 0]))
     with pytest.raises(RunError, match="training has diverged. Lower --learning_rate"):
-        measure(task, logits, np.array([0, 1, 0]), "eval")
+        task.metrics(logits, np.array([0, 1, 0]), prefix="eval", way_out=TRAINING_WAY_OUT)
 
 
 def test_no_examples_is_a_usage_error():
     with pytest.raises(UsageError, match="need an example"):
-        metrics.compute_metrics("classification", np.zeros([0, 2], np.float32), np.zeros([0], int))
+        TWO.metrics(np.zeros([0, 2], np.float32), np.zeros([0], int))
 
 
 def test_confusion_matrix_counts_all_classes():
@@ -137,16 +141,18 @@ def test_is_better(name, new, best, expected):
 
 
 def test_metric_names():
-    assert set(metrics.metric_names("classification", 2)) >= set(CLASSIFICATION_METRICS)
-    assert metrics.default_metric("classification") in metrics.metric_names("classification", 5)
-    assert metrics.default_metric("regression") in metrics.metric_names("regression", 1)
-    metrics.check_metric_name("matthews_correlation", "classification", 2)
-    metrics.check_metric_name("spearmanr", "regression", 1)
-    for name, task, num_labels in [
-        ("matthews_correlation", "classification", 3),
-        ("f1", "classification", 3),
-        ("accuracy", "regression", 1),
-        ("pearson", "classification", 2),
+    assert set(TWO.metric_names) >= set(CLASSIFICATION_METRICS) and set(Regression().metric_names) == set(
+        REGRESSION_METRICS
+    )
+    five = Classification(tuple("abcde"))
+    assert five.default_metric in five.metric_names and Regression().default_metric in Regression().metric_names
+    TWO.check_metric("matthews_correlation")
+    Regression().check_metric("spearmanr")
+    for name, task, kind in [
+        ("matthews_correlation", five, "classification into 5 classes"),
+        ("f1", five, "classification into 5 classes"),
+        ("accuracy", Regression(), "regression"),
+        ("pearson", TWO, "classification into 2 classes"),
     ]:
-        with pytest.raises(UsageError, match=f"Received: metric_for_best_model='{name}'"):
-            metrics.check_metric_name(name, task, num_labels)
+        with pytest.raises(UsageError, match=f"a metric of {kind}: .* Received: metric_for_best_model='{name}'"):
+            task.check_metric(name)

@@ -1,7 +1,6 @@
 """Models from every weight format, against a BERT in NumPy; new weights; saving; what does not fit together."""
 
 import collections
-import dataclasses
 import json
 import pathlib
 import sys
@@ -18,76 +17,31 @@ from huggingface_hub import errors
 from safetensors.numpy import load_file, save_file
 from scipy.special import erf
 
-from tfbert import weights
-from tfbert.config import ModelConfig
+from tests.bert_files import (
+    CONFIG,
+    FINE_TUNED,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    NAMES,
+    POSITIONS,
+    SPECIALS,
+    VOCAB,
+    Vocabulary,
+    build,
+    pytorch_tensors,
+    write,
+)
+from tfbert.config.run import ModelConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.model import build_model, load_config, load_tokenizer, resolve_model, save_pretrained
+from tfbert.model import weights
+from tfbert.model.load import load_config, load_tokenizer, resolve_model, save_pretrained
 
-VOCAB, HIDDEN, LAYERS, HEADS, POSITIONS = 40, 32, 2, 2, 64
-NAMES = ("bad", "good")
-CONFIG = {
-    "model_type": "bert",
-    "vocab_size": VOCAB,
-    "hidden_size": HIDDEN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": 2 * HIDDEN,
-    "max_position_embeddings": POSITIONS,
-}
-FINE_TUNED = CONFIG | {
-    "architectures": ["BertForSequenceClassification"],
-    "id2label": {"0": "bad", "1": "good"},
-    "label2id": {"bad": 0, "good": 1},
-}
 INPUTS = {
     "input_ids": np.array([[2, 11, 12, 13, 3], [2, 30, 3, 0, 0]]),
     "token_type_ids": np.array([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]),
     "attention_mask": np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
 }
-
-
-@dataclasses.dataclass
-class Vocabulary:
-    """As much of a tokenizer as building and saving need."""
-
-    vocab_size: int = VOCAB
-    pad_id: int = 0
-
-    def save(self, directory, *, model_max_length):
-        assert model_max_length == 512
-        (pathlib.Path(directory) / "vocab.txt").write_text("".join(f"t{i}\n" for i in range(self.vocab_size)))
-
-
-def pytorch_tensors(num_labels=2, prefix="bert.", layers=LAYERS):
-    """Random tensors under the names and in the shapes of PyTorch's BERT, pooler included."""
-    rng = np.random.default_rng(7)
-    tensors = {}
-
-    def linear(name, rows, columns):
-        tensors[f"{name}.weight"] = rng.normal(0, 0.3, [rows, columns]).astype(np.float32)
-        tensors[f"{name}.bias"] = rng.normal(0, 0.3, [rows]).astype(np.float32)
-
-    def norm(name):
-        tensors[f"{name}.LayerNorm.weight"] = rng.normal(1, 0.3, [HIDDEN]).astype(np.float32)
-        tensors[f"{name}.LayerNorm.bias"] = rng.normal(0, 0.3, [HIDDEN]).astype(np.float32)
-
-    for name, rows in (("word", VOCAB), ("position", POSITIONS), ("token_type", 2)):
-        table = rng.normal(0, 0.5, [rows, HIDDEN]).astype(np.float32)
-        tensors[f"{prefix}embeddings.{name}_embeddings.weight"] = table
-    norm(f"{prefix}embeddings")
-    for i in range(layers):
-        layer = f"{prefix}encoder.layer.{i}"
-        for part in ("query", "key", "value"):
-            linear(f"{layer}.attention.self.{part}", HIDDEN, HIDDEN)
-        linear(f"{layer}.attention.output.dense", HIDDEN, HIDDEN)
-        norm(f"{layer}.attention.output")
-        linear(f"{layer}.intermediate.dense", 2 * HIDDEN, HIDDEN)
-        linear(f"{layer}.output.dense", HIDDEN, 2 * HIDDEN)
-        norm(f"{layer}.output")
-    linear(f"{prefix}pooler.dense", HIDDEN, HIDDEN)
-    if num_labels:
-        linear("classifier", num_labels, HIDDEN)
-    return tensors
 
 
 def numpy_logits(tensors):
@@ -121,20 +75,6 @@ def numpy_logits(tensors):
         wide = wide * 0.5 * (1 + erf(wide / np.sqrt(2)))
         x = norm(x + linear(wide, f"{layer}.output.dense"), f"{layer}.output")
     return linear(np.tanh(linear(x[:, 0], "bert.pooler.dense")), "classifier")
-
-
-def write(directory, tensors=None, config=FINE_TUNED):
-    directory.mkdir(exist_ok=True, parents=True)
-    (directory / "config.json").write_text(json.dumps(config))
-    if tensors is not None:
-        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    return directory
-
-
-def build(directory=None, *, config=None, labels=NAMES, task="classification", length=16, seed=0, log=None, **kwargs):
-    config = config or ModelConfig(model_name_or_path=str(directory or "scratch/tiny"))
-    kwargs = {"tokenizer": Vocabulary(), "log": log if log is not None else lambda line: None} | kwargs
-    return build_model(config, directory, label_names=labels, task=task, max_seq_length=length, seed=seed, **kwargs)
 
 
 def logits(model):
@@ -640,8 +580,6 @@ def test_hub_download_takes_one_weight_file(tmp_path, monkeypatch):
 
 
 # Tokenizers.
-
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def test_tokenizer_of_the_model_and_of_a_file(tmp_path):

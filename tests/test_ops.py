@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_keras as keras
 from scipy import special
 
-from tfbert.ops import dense, gelu, layer_norm
+from tfbert.model.ops import dense, gelu, layer_norm
 
 POINTS = np.concatenate([np.linspace(-30, 30, 20_001), [0.0, -0.0, 1e-30, -1e-30]])
 

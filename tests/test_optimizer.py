@@ -9,10 +9,14 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.models import NumpyAdamW, strategy_of
-from tfbert.config import TrainingConfig
-from tfbert.gradients import all_reduce_sum
-from tfbert.optimizer import FusedAdamW, WarmupSchedule, apply_if_finite, build_optimizer, unscaled, warmup_steps
-from tfbert.optimizer import scaled as scaled_loss
+from tfbert.batches.schedule import warmup_steps
+from tfbert.config.run import TrainingConfig
+from tfbert.step.gradients import all_reduce_sum
+from tfbert.step.optimizer import FusedAdamW, WarmupSchedule, apply_if_finite, unscaled
+from tfbert.step.optimizer import scaled as scaled_loss
+from tfbert.train.build import optimizer_of
+
+SLOW = pytest.mark.slow
 
 
 def rates(schedule, warmup, total, beyond=0):
@@ -59,7 +63,7 @@ def test_warmup_in_updates(ratio, steps, total, expected):
 
 def test_the_runs_optimizer_is_what_the_configuration_says():
     config = TrainingConfig(learning_rate=0.5, lr_schedule="constant", warmup_ratio=0.25, weight_decay=0.03)
-    optimizer = build_optimizer(config, total_steps=12)
+    optimizer = optimizer_of(config, total_steps=12)
     assert isinstance(optimizer, FusedAdamW)
     assert float(optimizer.weight_decay) == pytest.approx(0.03)
     np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 3, 11)], [0.125, 0.5, 0.5])
@@ -82,7 +86,7 @@ def test_the_runs_optimizer_is_what_the_configuration_says():
     ],
 )
 def test_biases_and_layer_norms_do_not_decay(name, decays):
-    optimizer = build_optimizer(TrainingConfig(learning_rate=0.1, weight_decay=0.5, warmup_ratio=0.0), 10)
+    optimizer = optimizer_of(TrainingConfig(learning_rate=0.1, weight_decay=0.5, warmup_ratio=0.0), 10)
     variable = tf.Variable([2.0], name=name)
     optimizer.build([variable])
     optimizer.apply_gradients([(tf.constant([0.0]), variable)])
@@ -127,8 +131,9 @@ def fused(**options):
     return optimizer
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.25])
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    "replicas, factor", [(2, 0.25), *(pytest.param(*case, marks=SLOW) for case in [(1, 1.0), (1, 0.25), (2, 1.0)])]
+)
 def test_fused_adamw_equals_numpy(replicas, factor):
     found, optimizer = train(fused, some_gradients(), replicas=replicas, factor=factor)
     reference = NumpyAdamW(0.05, 0.1)
@@ -188,22 +193,33 @@ def test_fused_adamw_follows_a_schedule_and_a_changed_rate():
         np.testing.assert_allclose(before - variable.numpy(), rate, rtol=1e-4)
 
 
+OPTIMIZERS = {
+    "fused": fused,
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.1),
+    "scaled sgd": lambda: keras.mixed_precision.LossScaleOptimizer(
+        keras.optimizers.SGD(0.1, momentum=0.9), initial_scale=8.0
+    ),
+    "scaled fused": lambda: keras.mixed_precision.LossScaleOptimizer(fused(), initial_scale=8.0),
+    "fixed adam": lambda: keras.mixed_precision.LossScaleOptimizer(
+        keras.optimizers.Adam(0.1), dynamic=False, initial_scale=8.0
+    ),
+    "fixed fused": lambda: keras.mixed_precision.LossScaleOptimizer(fused(), dynamic=False, initial_scale=8.0),
+}
+QUICK = {("fused", 1), ("sgd", 1), ("fixed adam", 1), ("scaled fused", 2)}
+
+
 @pytest.mark.parametrize(
-    "make_optimizer",
+    "bad, replicas, name",
     [
-        fused,
-        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
-        lambda: keras.optimizers.Adam(0.1),
-        lambda: keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1, momentum=0.9), initial_scale=8.0),
-        lambda: keras.mixed_precision.LossScaleOptimizer(fused(), initial_scale=8.0),
-        lambda: keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(0.1), dynamic=False, initial_scale=8.0),
-        lambda: keras.mixed_precision.LossScaleOptimizer(fused(), dynamic=False, initial_scale=8.0),
+        pytest.param(bad, replicas, name, marks=() if (name, replicas) in QUICK and bad == np.inf else SLOW)
+        for bad in (np.inf, np.nan)
+        for replicas in (1, 2)
+        for name in OPTIMIZERS
     ],
-    ids=["fused", "sgd", "adam", "scaled sgd", "scaled fused", "fixed adam", "fixed fused"],
 )
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_an_update_that_is_not_finite_changes_nothing_but_the_count(make_optimizer, replicas, bad):
+def test_an_update_that_is_not_finite_changes_nothing_but_the_count(bad, replicas, name):
+    make_optimizer = OPTIMIZERS[name]
     good = some_gradients(3)
     broken = (np.array([[1.0, bad], [0.0, 0.0]]), np.zeros(2))
     # The update counts although it is skipped, so what Adam corrects for the step differs: compare the first two.
@@ -226,7 +242,7 @@ def test_a_plain_optimizer_gets_the_clipped_gradients():
     np.testing.assert_allclose(found[1], [-1.5, -1.0])
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
 def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(replicas):
     def make():
         return keras.mixed_precision.LossScaleOptimizer(

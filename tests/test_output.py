@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from tfbert import output
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
 from tfbert.errors import RunError, UsageError
+from tfbert.output import output_dir
 
 
 def config_for(directory="", **options):
@@ -17,7 +17,7 @@ def config_for(directory="", **options):
 
 
 def test_the_directory_is_the_one_asked_for(tmp_path):
-    assert output.choose(config_for(tmp_path / "run")) == tmp_path / "run"
+    assert output_dir.choose(config_for(tmp_path / "run")) == tmp_path / "run"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_the_directory_is_the_one_asked_for(tmp_path):
 )
 def test_without_one_it_is_named_for_data_model_and_time(model, dataset, name):
     config = Config(model=ModelConfig(model_name_or_path=model), data=DataConfig(dataset=dataset))
-    chosen = output.choose(config)
+    chosen = output_dir.choose(config)
     assert chosen.parent == pathlib.Path("runs")
     assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", chosen.name)
 
@@ -33,12 +33,12 @@ def test_without_one_it_is_named_for_data_model_and_time(model, dataset, name):
 def test_files_are_named_without_their_endings(tmp_path):
     (tmp_path / "my reviews.tsv.gz").write_text("")
     config = Config(data=DataConfig(train_file=str(tmp_path / "my reviews.tsv.gz")))
-    assert output.choose(config).name.startswith("my_reviews-tiny-")
+    assert output_dir.choose(config).name.startswith("my_reviews-tiny-")
 
 
 def test_json_is_replaced_whole(tmp_path, monkeypatch):
     path = tmp_path / "all_results.json"
-    output.write_json(path, {"eval_accuracy": 0.5})
+    output_dir.write_json(path, {"eval_accuracy": 0.5})
     assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}
 
     def fail(descriptor):
@@ -46,16 +46,16 @@ def test_json_is_replaced_whole(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(RunError, match="No space left on device"):
-        output.write_json(path, {"eval_accuracy": 0.75})
+        output_dir.write_json(path, {"eval_accuracy": 0.75})
     assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}
 
 
 def test_workers_and_restarts_of_one_launch_share_a_directory(monkeypatch):
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
-    assert output.choose(Config()) == pathlib.Path("runs/demo-tiny-20261121-093000")
+    assert output_dir.choose(Config()) == pathlib.Path("runs/demo-tiny-20261121-093000")
 
 
-@pytest.mark.parametrize("write", [output.write_text, lambda path, text: output.write_json(path, [text])])
+@pytest.mark.parametrize("write", [output_dir.write_text, lambda path, text: output_dir.write_json(path, [text])])
 def test_no_file_is_written_through_a_link(write, tmp_path):
     mine, path = tmp_path / "mine", tmp_path / "out" / "x.json"
     path.parent.mkdir()
@@ -68,16 +68,16 @@ def test_no_file_is_written_through_a_link(write, tmp_path):
 
 
 def test_where_a_directory_can_be_made(tmp_path, monkeypatch):
-    output.check_writable(tmp_path / "new" / "run")
+    output_dir.check_writable(tmp_path / "new" / "run")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be a directory"):
-        output.check_writable(tmp_path / "file")
+        output_dir.check_writable(tmp_path / "file")
     with pytest.raises(UsageError):
-        output.check_writable(tmp_path / "file" / "run")
+        output_dir.check_writable(tmp_path / "file" / "run")
     asked = []
     monkeypatch.setattr(os, "access", lambda path, mode: asked.append(pathlib.Path(path)) or False)
     with pytest.raises(UsageError, match="must be writable"):
-        output.check_writable(tmp_path / "new" / "run")
+        output_dir.check_writable(tmp_path / "new" / "run")
     assert asked == [tmp_path]
 
 
@@ -86,8 +86,8 @@ def test_what_is_cleared_is_a_runs_and_no_link_is_followed(tmp_path):
     (disk / "step-1").mkdir(parents=True)
     (run / "tensorboard").mkdir(parents=True)
     (run / "checkpoints").symlink_to(disk)
-    for name in (output.RESULTS, output.LOG, "config.json", "notes.txt", output.RUN_CONFIG):
+    for name in (output_dir.RESULTS, output_dir.LOG, "config.json", "notes.txt", output_dir.RUN_CONFIG):
         (run / name).write_text("old")
-    output.clear(run)
-    assert output.contents(run) == ["notes.txt", output.RUN_CONFIG]
+    output_dir.clear(run)
+    assert output_dir.contents(run) == ["notes.txt", output_dir.RUN_CONFIG]
     assert (disk / "step-1").is_dir()

@@ -8,48 +8,16 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+from tests.batches import BATCH, make_examples, packed_batches, plain_batches, plan_of
 from tests.models import POLICIES, VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
-from tests.test_checkpoint import assert_same_bits, corpus, make_config, stop_at, weights  # noqa: F401
-from tests.test_finetuner import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
-from tfbert.classifier import forward
-from tfbert.data.packing import choose_packed_shape, plan_packed_epoch
-from tfbert.data.pipeline import EncodedExamples, make_dataset
-from tfbert.data.plan import FILL, BatchPlan
-from tfbert.data.tokenizer import TokenIds
+from tests.runs import assert_same_bits, make_config, stop_at, weights
+from tests.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
+from tfbert.batches.pipeline import make_dataset
+from tfbert.batches.plan import FILL
 from tfbert.errors import Preempted
-from tfbert.optimizer import NO_DECAY
-from tfbert.training_run import finetune
-
-BATCH = 8
-
-
-def make_examples(count=37, seed=0, labels=None):
-    """Texts of 3 to 20 tokens, every second one a pair; example 0 is padding's own id throughout."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(3, 21, count)
-    flat = rng.integers(5, VOCAB, lengths.sum()).astype(np.int32)
-    second = np.where(np.arange(count) % 2, np.maximum(lengths - 2, 1), lengths).astype(np.int32)
-    tokens = TokenIds(flat=flat, row_splits=np.concatenate([[0], np.cumsum(lengths)]), second_start=second)
-    labels = rng.integers(0, 3, count).astype(np.int32) if labels is None else labels
-    return EncodedExamples(tokens=tokens, labels=labels, weights=rng.uniform(0.5, 1.5, count).astype(np.float32))
-
-
-def plan_of(examples, parts=1, epoch=0):
-    options = {"global_batch_size": BATCH, "seed": 3}
-    shape = choose_packed_shape(examples.tokens.lengths, **options, epochs=range(2), num_parts=parts, max_width=2 * 20)
-    return plan_packed_epoch(examples.tokens.lengths, **options, epoch=epoch, shape=shape)
-
-
-def packed_batches(examples, plan, replicas=1, pad_id=0):
-    return list(
-        make_dataset(examples, lambda: iter([plan]), range(replicas), replicas, pad_id=pad_id, shape=plan.shape)
-    )
-
-
-def plain_batches(examples, plan):
-    """The same examples in the same order, one a row."""
-    widths = np.full(len(plan), examples.tokens.lengths.max(), np.int32)
-    return list(make_dataset(examples, lambda: iter([BatchPlan(rows=plan.rows, widths=widths)]), range(1), 1, pad_id=0))
+from tfbert.model.forward import forward
+from tfbert.step.optimizer import NO_DECAY
+from tfbert.train.run import finetune
 
 
 @pytest.mark.parametrize("replicas, accumulation", [(1, 1), (2, 1), (1, 2), (2, 4)])
@@ -132,11 +100,11 @@ GRID = [
     pytest.param(*case, marks=() if quick else pytest.mark.slow, id="-".join(map(str, case)))
     for case, quick in [
         ((1, 1, "float32", True), True),
-        ((1, 4, "float32", False), True),
+        ((1, 4, "float32", False), False),
         ((2, 2, "float32", False), True),
         ((2, 2, "float32", True), False),
         ((2, 4, "mixed_bfloat16", False), False),
-        ((1, 2, "mixed_float16", True), True),
+        ((1, 2, "mixed_float16", True), False),
         ((2, 1, "mixed_float16", False), False),
         ((1, 8, "float32", False), False),
     ]
@@ -163,7 +131,7 @@ def test_updates_equal_those_of_one_example_a_row(replicas, micro_batches, polic
         forward=forward,
     )
     dataset = strategy_of(replicas).distribute_datasets_from_function(
-        lambda _: make_dataset(examples, lambda: iter([plan]), range(replicas), replicas, pad_id=0, shape=plan.shape)
+        lambda _: make_dataset(examples, lambda: iter([plan]), range(replicas), replicas, shape=plan.shape)
     )
     model.fit(dataset, steps_per_epoch=len(plan), verbose=0)
     assert int(model.progress.skipped_steps.numpy()) == 0
@@ -179,7 +147,7 @@ def packing(config, **training):
 
 
 @pytest.mark.slow
-def test_a_stopped_packed_run_goes_on_to_the_same_bits(corpus, monkeypatch):  # noqa: F811
+def test_a_stopped_packed_run_goes_on_to_the_same_bits(corpus, monkeypatch):
     straight = finetune(packing(make_config(corpus, "straight"), class_weights=(1.0, 2.0)))
     with monkeypatch.context() as patch:
         stop_at(patch, 7)
@@ -190,13 +158,14 @@ def test_a_stopped_packed_run_goes_on_to_the_same_bits(corpus, monkeypatch):  # 
     assert straight["train_loss"] == resumed["train_loss"]
 
 
-def test_a_packed_regression_says_what_it_packs(corpus, caplog):  # noqa: F811
+@pytest.mark.usefixtures("undrawn")
+def test_a_packed_regression_says_what_it_packs(corpus, caplog):
     rng = np.random.default_rng(1)
     for name, rows in (("train.tsv", 44), ("dev.tsv", 10)):
         lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
         (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
     caplog.set_level("INFO", logger="tfbert")
-    results = finetune(packing(make_config(corpus, "scores")))
+    results = finetune(packing(make_config(corpus, "scores"), max_steps=2))
     assert np.isfinite(results["train_loss"]) and "eval_pearson" in results
     assert "batches    packed: 4 examples of a micro-batch in " in caplog.text
     assert json.loads((corpus / "scores" / "run_config.json").read_text())["data"]["batching"] == "packed"

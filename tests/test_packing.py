@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfbert.data.packing import (
+from tfbert.batches.packing import (
     PackedShape,
     balanced_batches,
     choose_packed_shape,
@@ -15,7 +15,7 @@ from tfbert.data.packing import (
     plan_packed_epoch,
     split_balanced,
 )
-from tfbert.data.plan import FILL
+from tfbert.batches.plan import FILL
 
 SST2 = pathlib.Path(__file__).parents[2] / "shared" / "data" / "sst2" / "train.tsv"
 

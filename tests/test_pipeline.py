@@ -1,13 +1,15 @@
 """Batches of plans against NumPy, and the same rows however many replicas they are split over."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.models import strategy_of
-from tfbert.data.pipeline import EncodedExamples, distribute_batches, make_dataset
-from tfbert.data.plan import FILL, BatchPlan, exact_widths, plan_epoch
-from tfbert.data.tokenizer import TokenIds
+from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
+from tfbert.batches.plan import FILL, BatchPlan, exact_widths, plan_epoch
+from tfbert.tokens.tokenizer import TokenIds
 
 LENGTHS = np.array([3, 9, 5, 2, 7, 4, 9, 6, 3, 8, 2])
 
@@ -58,7 +60,8 @@ def numpy_batch(examples, rows, width, pad_id):
 
 
 def read(examples, plans, replicas=range(1), num_replicas=1, pad_id=0):
-    return list(make_dataset(examples, plans, replicas, num_replicas, pad_id=pad_id).as_numpy_iterator())
+    examples = dataclasses.replace(examples, tokens=dataclasses.replace(examples.tokens, pad_id=pad_id))
+    return list(make_dataset(examples, plans, replicas, num_replicas).as_numpy_iterator())
 
 
 @pytest.mark.parametrize("pad_id", [0, 7])
@@ -122,7 +125,7 @@ def test_distributed_replicas_get_what_the_plan_says():
     batches = {}
     for strategy in (strategy_of(1), strategy_of(2)):
         out = []
-        for batch in distribute_batches(strategy, examples, lambda: iter([plan]), pad_id=0):
+        for batch in distribute_batches(strategy, examples, lambda: iter([plan])):
             local = [strategy.experimental_local_results(part) for part in tf.nest.flatten(batch)]
             out.append([np.concatenate([replica.numpy() for replica in part]) for part in local])
         batches[strategy.num_replicas_in_sync] = out
@@ -147,6 +150,6 @@ def test_epochs_follow_each_other_and_a_run_can_start_inside_one():
 
 def test_a_dataset_can_be_walked_again():
     plans = [plan_of()]
-    dataset = make_dataset(make_examples(), lambda: iter(plans), range(1), 1, pad_id=0)
+    dataset = make_dataset(make_examples(), lambda: iter(plans), range(1), 1)
     first, again = list(dataset.as_numpy_iterator()), list(dataset.as_numpy_iterator())
     tf.nest.map_structure(np.testing.assert_array_equal, again, first)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tfbert.data.plan import (
+from tfbert.batches.plan import (
     FILL,
     GROUP_BATCHES,
     exact_widths,

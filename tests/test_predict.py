@@ -1,9 +1,9 @@
 """`--mode=predict`: labels as transformers gives them, every format in and out, bad rows, GLUE's files."""
 
 import csv
-import dataclasses
 import datetime
 import decimal
+import functools
 import gzip
 import io
 import json
@@ -13,44 +13,34 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_datasets as tfds
 from scipy.special import softmax
 
-from tests.saved_models import label_names, reference_logits, reference_logits_of, save_random, save_with_nan
-from tests.test_sources import PAIR, prepare
-from tfbert import prediction_texts
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
+from tests.data_sets import PAIR, prepare
+from tests.saved_models import (
+    HOSTILE,
+    label_names,
+    read_json,
+    reference_logits,
+    reference_logits_of,
+    save_random,
+    save_with_nan,
+)
+from tests.saved_models import predict_with as run
+from tfbert.config.run import DataConfig, OutputConfig, RuntimeConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.mode_config import PredictConfig
-from tfbert.predict import ahead, predict
+from tfbert.modes import prediction_texts
+from tfbert.modes.predict import ahead
+from tfbert.private import number_collectives_apart
 
 ROOT = pathlib.Path(__file__).parent.parent
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 TEXTS = ["good film", "the plot was bad and very slow " * 3, "", "dull", "a bright cast"]
-
-
-def run(runs, model="single", *, runtime=None, data=None, output=None, **options):
-    options = {n: str(v) for n, v in options.items()} | {n: v for n, v in options.items() if isinstance(v, bool)}
-    reading = {n: options.pop(n) for n in ("input_format", "delimiter", "skip_bad_rows") if n in options}
-    return predict(
-        Config(
-            mode="predict",
-            model=ModelConfig(model_name_or_path=str(runs / model)),
-            data=dataclasses.replace(data or DataConfig(), **reading),
-            runtime=runtime or RuntimeConfig(),
-            output=output or OutputConfig(),
-            predict=PredictConfig(**options),
-        )
-    )
 
 
 def read_tsv(path):
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-def read_json(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +106,7 @@ def test_pairs_and_scores(runs, tmp_path):
         np.testing.assert_allclose([float(row["score"]) for row in rows], scores[:, 0], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["in.txt", "in.tsv", "in.csv", "in.jsonl", "in.parquet"])
+@pytest.mark.parametrize("name", ["in.txt", "in.parquet", slow("in.tsv"), slow("in.csv"), slow("in.jsonl")])
 def test_every_format_of_training_and_plain_text(runs, tmp_path, expected, name):
     path = write_texts(tmp_path / name)
     run(runs, input_file=path, output_file=tmp_path / "out.jsonl")
@@ -134,7 +124,7 @@ def test_order_and_ids_hold_over_many_chunks_and_on_two_replicas(runs, tmp_path,
     with gzip.open(path, "wt") as file:
         file.write("label,idx,sentence\n" + "".join(f"?,n{i * 3},{text}\n" for i, text in enumerate(texts)))
     # All MirroredStrategies of a process otherwise number their collectives alike, and TensorFlow mixes them up.
-    tf.distribute.MirroredStrategy._collective_key_base += 100_000
+    number_collectives_apart()
     two = RuntimeConfig(strategy="mirrored", num_replicas=2, per_device_eval_batch_size=2)
     for runtime, name in ((None, "one.jsonl"), (two, "two.jsonl")):
         run(runs, input_file=path, output_file=tmp_path / name, runtime=runtime)
@@ -158,7 +148,7 @@ class Stdin:
         self.buffer = io.BytesIO(content)
 
 
-@pytest.mark.parametrize("format", ["auto", "jsonl", "tsv"])
+@pytest.mark.parametrize("format", ["jsonl", slow("auto"), slow("tsv")])
 def test_standard_input_to_standard_output(runs, tmp_path, monkeypatch, capsys, expected, format):
     name = {"auto": "in.txt", "jsonl": "in.jsonl", "tsv": "in.tsv"}[format]
     content = write_texts(tmp_path / name).read_bytes()
@@ -166,20 +156,6 @@ def test_standard_input_to_standard_output(runs, tmp_path, monkeypatch, capsys, 
     run(runs, input_file="-", input_format=format)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out), delimiter="\t"))
     assert [int(row["label"]) for row in rows] == expected.argmax(axis=1).tolist()
-
-
-HOSTILE = [
-    b"",
-    b"   ",
-    b"good " * 200_000,
-    b"g\x00o\x01od\x7f \x1b[31mfilm",
-    b"[SEP] good [CLS] film [PAD][UNK][MASK]",
-    "👍🏽 good 🏳️‍🌈 film 👨‍👩‍👧".encode(),
-    "good фильм 映画 영화 فيلم सिनेमा ภาพยนตร์".encode(),
-    b"g\xffood \xc3( \xe4\xbd film\xf0\x9f",
-    "go\u0301od ﬁlm \u202egood\u202c \u200bfilm \ufeff".encode(),
-    b"x" * 5000,
-]
 
 
 def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
@@ -205,7 +181,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", [name if name in ("in.tsv", "first.jsonl") else slow(name) for name in BROKEN])
 def test_a_broken_row_is_an_error_with_its_line_or_skipped_and_counted(runs, tmp_path, caplog, name):
     content, line = BROKEN[name]
     (tmp_path / name).write_text(content)
@@ -268,7 +244,7 @@ def test_columns_that_look_like_labels_do_not_matter(runs, tmp_path, expected):
     assert [int(row["label"]) for row in rows] == expected.argmax(axis=1).tolist()
 
 
-@pytest.mark.parametrize("name", ["out.tsv", "out.jsonl"])
+@pytest.mark.parametrize("name", ["out.tsv", slow("out.jsonl")])
 def test_predictions_that_are_not_finite_are_no_predictions(runs, tmp_path, name):
     save_with_nan(runs / "single", tmp_path / "broken", word="dull")
     write_texts(tmp_path / "in.txt")

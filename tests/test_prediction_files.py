@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import run_finetune
-from tfbert import glue
-from tfbert.config import Config, ModelConfig
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, ModelConfig
 from tfbert.errors import ReaderGone, RunError, UsageError
-from tfbert.mode_config import PredictConfig
-from tfbert.predict import open_sources
-from tfbert.prediction_files import GlueFile, open_predictions
+from tfbert.modes.predict import open_sources
+from tfbert.tasks import glue
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.prediction_files import GlueFile, open_predictions
 
 ROOT = pathlib.Path(__file__).parent.parent
 LOGITS = np.float32([[1, 2], [2, 1]])
@@ -35,8 +36,10 @@ def disk_with_room_for(size):
 
 def predictions(path):
     if path.name == "glue.tsv":
-        return GlueFile(path, glue.TASKS["rte"], ["entailment", "not_entailment"], is_writer=True)
-    return open_predictions(path, "jsonl" if ".jsonl" in path.name else "tsv", ["a", "b"], is_writer=True)
+        return GlueFile(path, glue.TASKS["rte"], Classification(("entailment", "not_entailment")), is_writer=True)
+    return open_predictions(
+        path, "jsonl" if ".jsonl" in path.name else "tsv", Classification(("a", "b")), is_writer=True
+    )
 
 
 @pytest.mark.parametrize("name", ["out.tsv", "out.jsonl", "out.tsv.gz", "glue.tsv"])
@@ -69,7 +72,7 @@ def test_what_a_killed_run_left_is_replaced_and_no_link_is_followed(tmp_path):
 
 def test_labels_and_ids_keep_to_their_column_and_stay_apart(tmp_path):
     names = ["<script>|", "a\tb", "a b", "a\r\nb"]
-    with open_predictions(tmp_path / "out.tsv", "tsv", names, is_writer=True) as file:
+    with open_predictions(tmp_path / "out.tsv", "tsv", Classification(tuple(names)), is_writer=True) as file:
         file.write(["x\ty", 'quote"', "z\n"], np.float32([[0, 9, 0, 0], [0, 0, 0, 9], [9, 0, 0, 0]]))
     header, *rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().split("\n")[:-1]]
     shown = ["<script>|", r"a\tb", "a b", r"a\r\nb"]
@@ -107,16 +110,17 @@ class Full(io.StringIO):
 def test_standard_output_that_is_full_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Full())
     error = pytest.raises(RunError, match=r"Received: standard output \(No space left on device\)")
-    with error, open_predictions(None, "tsv", ["a", "b"], is_writer=True) as file:
+    with error, open_predictions(None, "tsv", Classification(("a", "b")), is_writer=True) as file:
         file.write([1, 2], LOGITS)
 
 
 UNREAD = """
-import sys, numpy as np
+import sys, types, numpy as np
 from tfbert.errors import ReaderGone
-from tfbert.prediction_files import open_predictions
+from tfbert.tasks.prediction_files import open_predictions
+task = types.SimpleNamespace(columns=lambda: ["label"], rows=lambda outputs: [["b"] for _ in outputs])
 try:
-    with open_predictions(None, "tsv", ["a", "b"], is_writer=True) as file:
+    with open_predictions(None, "tsv", task, is_writer=True) as file:
         for row in range(100_000):
             file.write([row], np.float32([[1, 2]]))
 except ReaderGone:

@@ -5,17 +5,16 @@ import re
 import shlex
 
 import pytest
-from absl import flags as absl_flags
 
 import flags
-from tfbert.mode_config import GlueTask
+from tests.flag_values import defined
+from tfbert.config.modes import GlueTask
 
 PRESETS = sorted((pathlib.Path(__file__).parent.parent / "flags" / "presets").glob("*.flags"))
 
 
 def parse(arguments):
-    values = absl_flags.FlagValues()
-    flags.define_flags(values)
+    values = defined()
     assert values(["run_finetune.py", *arguments]) == ["run_finetune.py"]
     return flags.config_from_flags(values)
 

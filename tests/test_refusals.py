@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+from tests.like_keras import CLASSES, FEATURES, classifier, data, logits_loss
 from tests.models import strategy_of
-from tests.test_finetuner_user import CLASSES, FEATURES, classifier, data, logits_loss
-from tfbert.finetuner import FineTuner
+from tfbert.step.finetuner import FineTuner
 
 
 def test_a_keras_3_model_says_what_to_import():

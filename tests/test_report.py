@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from tests.test_checkpoint import corpus, make_config  # noqa: F401 (corpus is a fixture)
-from tfbert.config import Config
+from tests.reports import make_run
 from tfbert.errors import UsageError
 from tfbert.report import pages, plots
 from tfbert.report.__main__ import main
@@ -20,6 +19,8 @@ from tfbert.report.compare import compare, comparison_markdown, comparison_page,
 from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts
 from tfbert.report.run_files import read_run
 from tfbert.report.settings import differing, used
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.regression import Regression
 
 ROOT = pathlib.Path(__file__).parent.parent
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
@@ -51,30 +52,6 @@ class Page(html.parser.HTMLParser):
         self.text.append(data)
         if self._open and self.rows and ("td" in self._open or "th" in self._open):
             self.rows[-1][-1] += data
-
-
-def make_run(
-    directory, *, speed=100.0, replicas=1, accuracy=0.9, precision="float32", nasty="plain", logged=5, **extra
-):
-    """The files of a finished run, without the run."""
-    directory.mkdir(parents=True)
-    rng = np.random.default_rng(len(directory.name))
-    records = []
-    for step in range(10, 10 * logged + 1, 10):
-        numbers = {"loss": rng.random(), "learning_rate": 1e-4 / step, "grad_norm": 1.0, "examples_per_second": speed}
-        records.append({"step": step, "kind": "train", "time": "now"} | numbers | {"data_wait_share": 0.01})
-        scores = {"eval_accuracy": rng.random(), "eval_loss": rng.random()}
-        records.append({"step": step, "kind": "eval", "epoch": step / 20} | scores)
-    (directory / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    results = {"train_runtime": 12.0, "train_samples_per_second": speed / 2, "num_replicas": replicas, "best_step": 20}
-    results |= {"train_examples_per_second_steady": speed, "eval_accuracy": accuracy} | extra
-    (directory / "all_results.json").write_text(json.dumps(results))
-    (directory / "run_config.json").write_text(Config().resolved().to_json())
-    labels, logits = np.array([0, 1, 0]), np.array([[0.0, 2.0], [0.0, 1.0], [3.0, 1.0]])
-    evaluation = evaluation_facts("classification", (nasty, "good"), nasty, [nasty] * 3, [nasty] * 3, labels, logits)
-    facts = {"devices": nasty, "precision": precision, "evaluation": evaluation, "command": nasty, "machine": "one"}
-    (directory / "report.json").write_text(json.dumps(facts | {"versions": {}}))
-    return directory
 
 
 def test_a_page_shows_every_text_and_runs_none(tmp_path):
@@ -141,7 +118,7 @@ def test_facts_of_a_classifier_are_scikit_learns():
     logits, labels = rng.normal(size=(200, 4)), rng.integers(0, 3, 200)
     texts = [f"text {i}" for i in range(200)]
     texts[int(np.argmax(-logits[np.arange(200), labels]))] = "long " * MAX_TEXT
-    facts = evaluation_facts("classification", ("a", "b", "c", "d"), "dev", texts, None, labels, logits)
+    facts = evaluation_facts(Classification(("a", "b", "c", "d")), "dev", texts, None, labels, logits)
     predicted = logits.argmax(axis=1)
     np.testing.assert_array_equal(facts["confusion"], metrics.confusion_matrix(labels, predicted, labels=range(4)))
     assert facts["num_wrong"] == (predicted != labels).sum()
@@ -157,7 +134,7 @@ def test_facts_of_a_classifier_are_scikit_learns():
 
 def test_facts_of_a_regression_are_the_largest_errors():
     labels, logits = np.array([1.0, 2.0, 3.0]), np.array([[1.5], [2.0], [0.0]])
-    facts = evaluation_facts("regression", (), "dev", ["a", "b", "c"], None, labels, logits)
+    facts = evaluation_facts(Regression(), "dev", ["a", "b", "c"], None, labels, logits)
     assert [(e["text"], e["label"], e["prediction"], e["wrongness"]) for e in facts["worst"]] == [
         ("c", "3", "0", 3.0),
         ("a", "1", "1.5", 0.5),
@@ -256,7 +233,7 @@ def test_precision_and_recall_of_each_class_are_scikit_learns(tmp_path):
     labels, predicted = rng.integers(0, 3, 90), rng.integers(0, 4, 90)  # One class is never a label.
     names = ["a", "b", "c", "<d>"]
     logits = np.eye(4)[predicted]
-    facts = evaluation_facts("classification", tuple(names), "dev", [""] * 90, None, labels, logits)
+    facts = evaluation_facts(Classification(tuple(names)), "dev", [""] * 90, None, labels, logits)
     (run / "report.json").write_text(json.dumps({"evaluation": facts}))
     numbers = metrics.precision_recall_fscore_support(labels, predicted, labels=range(4), zero_division=0)
     rows = Page(pages.run_page(read_run(run))).rows
@@ -374,29 +351,3 @@ def test_a_run_of_an_earlier_version_has_a_report(tmp_path):
     assert "Most wrong" not in text and "Training and validation loss" in text
     with pytest.raises(UsageError):
         read_run(tmp_path)
-
-
-def test_a_run_reports_and_a_broken_report_loses_nothing(corpus, monkeypatch, caplog):  # noqa: F811
-    from tfbert.report import at_end
-    from tfbert.training_run import finetune
-
-    results = finetune(make_config(corpus, "out"))
-    facts = json.loads((corpus / "out" / "report.json").read_text())
-    assert facts["decisive_metric"] == "eval_accuracy"
-    confusion = np.array(facts["evaluation"]["confusion"])
-    assert np.trace(confusion) / confusion.sum() == pytest.approx(results["eval_accuracy"])
-    assert confusion.sum(axis=1).tolist() == [6, 6]
-    written = (corpus / "out" / "report.html").read_text()
-    assert written == pages.run_page(read_run(corpus / "out"))
-    assert 0 <= results["data_wait_share"] < 1
-    assert results["train_tokens_per_second_steady"] > results["train_examples_per_second_steady"] > 0
-
-    def broken(*arguments):
-        raise RecursionError("no plot today")
-
-    monkeypatch.setattr(at_end, "write_report", broken)
-    again = finetune(make_config(corpus, "again"))
-    assert again["eval_accuracy"] == results["eval_accuracy"]
-    assert (corpus / "again" / "model.safetensors").exists() and (corpus / "again" / "all_results.json").exists()
-    assert not (corpus / "again" / "report.html").exists()
-    assert "RecursionError: no plot today" in caplog.text

@@ -8,15 +8,15 @@ import types
 
 import pytest
 
-from tests.test_checkpoint import checkpoints_in
-from tfbert import identity, output, resume
-from tfbert.config import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tests.runs import checkpoints_in
+from tfbert.batches.schedule import warmup_steps
+from tfbert.config.rules import OnResume
+from tfbert.config.run import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.identity import Identity, settings
-from tfbert.mode_config import NOT_IN_TRAINING
-from tfbert.optimizer import warmup_steps
-from tfbert.saved_state import RunState
-from tfbert.validation import OnResume
+from tfbert.output import output_dir
+from tfbert.train import identity, resume
+from tfbert.train.identity import Identity, settings
+from tfbert.train.saved_state import RunState
 
 FACTS = {"task": "classification", "train_crc32": 1, identity.EVALUATION: 2}
 
@@ -46,7 +46,7 @@ def write_run(directory, config=None, *, step=0, total_steps=12, finished=False)
         _, save = checkpoints_in(directory)
         save(step, identity=dataclasses.asdict(identity_of(config, total_steps)))
     if finished:
-        (directory / output.RESULTS).write_text('{"global_step": 12}')
+        (directory / output_dir.RESULTS).write_text('{"global_step": 12}')
     return config
 
 
@@ -64,10 +64,11 @@ def changed(config, **parts):
 
 def test_every_option_says_what_it_is_to_a_run_that_goes_on():
     parts = [part for part in vars(Config()).values() if dataclasses.is_dataclass(part)]
-    parts = [part for part in parts if not isinstance(part, NOT_IN_TRAINING)]
-    kinds = {field.name: field.metadata.get("resume") for part in parts for field in dataclasses.fields(part)}
+    fields = [(type(part), field) for part in parts for field in dataclasses.fields(part)]
+    trained = [(part, field) for part, field in fields if "train" in field.metadata["modes"]]
+    kinds = {field.name: field.metadata["resume"] for _, field in trained}
     assert set(kinds.values()) == set(OnResume.__args__), [n for n, kind in kinds.items() if kind is None]
-    assert {type(part) for part in parts} == {
+    assert {part for part, _ in trained} == {
         ModelConfig,
         DataConfig,
         TrainingConfig,
@@ -75,6 +76,7 @@ def test_every_option_says_what_it_is_to_a_run_that_goes_on():
         OutputConfig,
         HubConfig,
     }
+    assert not any(field.metadata["resume"] for _, field in fields if "train" not in field.metadata["modes"])
 
 
 def test_a_new_or_empty_directory_is_a_start(tmp_path):
@@ -124,16 +126,16 @@ def test_only_a_run_is_overwritten(mode, tmp_path):
     for name in ("checkpoints", "profile", "tensorboard"):
         (directory / name).mkdir(parents=True)
         (directory / name / "mine").write_text("mine")
-    for name in ("README.md", "config.json", output.RESULTS, output.EVAL_RESULTS):
+    for name in ("README.md", "config.json", output_dir.RESULTS, output_dir.EVAL_RESULTS):
         (directory / name).write_text("{}")
     if mode is not None:
-        (directory / output.RUN_CONFIG).write_text(json.dumps({"mode": mode}) if mode else "not JSON")
+        (directory / output_dir.RUN_CONFIG).write_text(json.dumps({"mode": mode}) if mode else "not JSON")
     rule = "overwrite_output_dir replaces an earlier training run, and nothing else.*which holds 'README.md'"
     with pytest.raises(UsageError, match=rule) as error:
         look(directory, overwrite_output_dir=True)
     assert "\n" not in str(error.value)
     # Whatever is missing, of whatever version: a run that ended early may have left its configuration alone.
-    (directory / output.RUN_CONFIG).write_text('{"mode": "train", "gone": 1}')
+    (directory / output_dir.RUN_CONFIG).write_text('{"mode": "train", "gone": 1}')
     assert look(directory, overwrite_output_dir=True).resumed is None
 
 
@@ -145,14 +147,14 @@ def test_overwriting_keeps_the_mark_of_a_run_until_it_is_replaced(tmp_path, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(output.shutil, "rmtree", killed)
+        patch.setattr(output_dir.shutil, "rmtree", killed)
         resume.write_start(directory, config, identity_of(config), is_resumed=False)
     with pytest.raises(UsageError, match="a finished run"):
         look(directory)
     look(directory, overwrite_output_dir=True)
     resume.write_start(directory, config, identity_of(config), is_resumed=False)
-    assert output.contents(directory) == [output.RUN_CONFIG]
-    assert Config.from_json((directory / output.RUN_CONFIG).read_text()) == config
+    assert output_dir.contents(directory) == [output_dir.RUN_CONFIG]
+    assert Config.from_json((directory / output_dir.RUN_CONFIG).read_text()) == config
 
 
 @pytest.mark.parametrize("model", ["run", "link", "run/checkpoints/step-1"])
@@ -221,7 +223,7 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
     # The whole run's truth: what was otherwise before, for who reads run_config.json; it goes on loading.
     what = identity_of(config, start=start)
     resume.write_start(tmp_path / "run", config, what, is_resumed=True)
-    text = (tmp_path / "run" / output.RUN_CONFIG).read_text()
+    text = (tmp_path / "run" / output_dir.RUN_CONFIG).read_text()
     earlier = json.loads(text)["until_step"]["9"]
     assert earlier["num_replicas"] == 0 and earlier["gradient_accumulation_steps"] == 1 and "seed" not in earlier
     assert Config.from_json(text) == config
@@ -285,7 +287,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_settings_of_its_run
     what = Identity.of(state, tmp_path / "run")
     assert (what.facts, what.choices) == (facts, {"gradient_accumulation_steps": 1})
     assert what.settings.items() >= (settings(config, "same") | stated).items()
-    (tmp_path / "run" / output.RUN_CONFIG).write_text("{")
+    (tmp_path / "run" / output_dir.RUN_CONFIG).write_text("{")
     assert Identity.of(state, tmp_path / "run").settings == stated
 
 
@@ -294,9 +296,9 @@ def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, mon
     write_run(tmp_path / "run", step=9)
     for options in ({"resume": "never"}, {"overwrite_output_dir": True}):
         assert look(tmp_path / "run", **options).resumed.step == 9
-    (tmp_path / "run" / output.RESULTS).write_text('{"global_step": 12}')
+    (tmp_path / "run" / output_dir.RESULTS).write_text('{"global_step": 12}')
     assert look(tmp_path / "run", overwrite_output_dir=True).finished == {"global_step": 12}
-    (tmp_path / "run" / output.RESULTS).write_text('{"global')
+    (tmp_path / "run" / output_dir.RESULTS).write_text('{"global')
     with pytest.raises(UsageError, match="results must be whole"):
         look(tmp_path / "run")
 
@@ -326,10 +328,10 @@ def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert not steps()
     # As earlier versions wrote it.
-    (run / output.LAUNCH).write_text("slurm-7 1")
+    (run / output_dir.LAUNCH).write_text("slurm-7 1")
     assert steps() == 9
     for damaged in ("slurm-7", "", "slurm-7 x", "[" * 100_000, '{"launch": "slurm-7", "start": 1}', "\x00"):
-        (run / output.LAUNCH).write_text(damaged)
+        (run / output_dir.LAUNCH).write_text(damaged)
         with pytest.raises(UsageError, match="launched_at.*damaged"):
             steps()
 
@@ -351,14 +353,14 @@ def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, m
         overwriting = changed(config, output={"overwrite_output_dir": True})
         right = look(tmp_path / name, overwriting)
         noticed = 0
-        for _ in flipped(tmp_path / name / output.LAUNCH):
+        for _ in flipped(tmp_path / name / output_dir.LAUNCH):
             try:
                 assert resume.look(tmp_path / name, overwriting) == right
             except UsageError:
                 noticed += 1
         assert noticed > 60
         right = look(tmp_path / name, config)
-        for _ in flipped(tmp_path / name / output.RUN_CONFIG, every=5 if step else 2):
+        for _ in flipped(tmp_path / name / output_dir.RUN_CONFIG, every=5 if step else 2):
             with_another_name = False
             try:
                 assert resume.look(tmp_path / name, config) == right
@@ -408,9 +410,9 @@ def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
 
 def test_who_stops_a_run_reads_how_it_goes_on(tmp_path):
     run = tmp_path / "run"
-    assert resume.way_on(config_for(run), run) == f"the same command goes on in {run}"
+    assert resume.how_to_go_on(config_for(run), run) == f"the same command goes on in {run}"
     for config in (config_for(), config_for(run, overwrite_output_dir=True), config_for(run, resume="never")):
-        assert resume.way_on(config, run).startswith(f"--output_dir={run} goes on, with --resume=auto")
+        assert resume.how_to_go_on(config, run).startswith(f"--output_dir={run} goes on, with --resume=auto")
 
 
 def test_a_start_that_cannot_write_its_first_file_leaves_nothing(tmp_path, monkeypatch):

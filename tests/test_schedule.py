@@ -11,10 +11,10 @@ import sys
 import numpy as np
 import pytest
 
-from tests.test_checkpoint import WORDS
-from tfbert.config import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
-from tfbert.data.plan import FILL, exact_widths, plan_epoch
-from tfbert.schedule import plan_run, training_batches
+from tests.runs import WORDS
+from tfbert.batches.plan import FILL, exact_widths, plan_epoch
+from tfbert.batches.schedule import plan_run, training_batches
+from tfbert.config.run import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 

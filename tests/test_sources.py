@@ -1,6 +1,5 @@
 """Files and TensorFlow Datasets -> examples: formats, columns, labels, and every bad input with its message."""
 
-import gzip
 import json
 import pathlib
 import re
@@ -13,24 +12,14 @@ import pytest
 import tensorflow_datasets as tfds
 from pyarrow import parquet
 
-from tfbert.config import DataConfig
+from tests.data_sets import PAIR, prepare
+from tfbert.config.run import DataConfig
 from tfbert.data.files import read_file
-from tfbert.data.sources import Examples, label_examples, load_data, load_labelled, map_labels
+from tfbert.data.sources import read_labelled
 from tfbert.data.tfds_source import open_tests
 from tfbert.errors import UsageError
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Writes a file, named for its format, and returns its path."""
-
-    def write(name: str, content: str | bytes) -> str:
-        path = tmp_path / name
-        data = content if isinstance(content, bytes) else content.encode()
-        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-        return str(path)
-
-    return write
+from tfbert.tasks.classification import Classification, class_ids
+from tfbert.tasks.examples import Examples, label_examples, load_data
 
 
 def tsv(*rows: str) -> str:
@@ -301,43 +290,43 @@ def test_unreadable_files(tmp_path):
 )
 def test_class_names_and_ids(write, labels, names, ids):
     data = load_data(DataConfig(train_file=write("a.tsv", tsv(*(f"x\t{label}" for label in labels)))))
-    assert (data.task, data.label_names) == ("classification", names)
+    assert (data.task.name, data.task.label_names) == ("classification", names)
     np.testing.assert_array_equal(data.train.labels, np.array(ids, np.int32), strict=True)
 
 
 def test_json_labels_of_any_type(write):
     rows = [{"text": "x", "label": label} for label in (True, False)]
     data = load_data(DataConfig(train_file=write("a.jsonl", json_lines(*rows))))
-    assert data.label_names == ("false", "true")
+    assert data.task.label_names == ("false", "true")
     rows = [{"text": "x", "label": label} for label in (2, "1", 3.0)]
     data = load_data(DataConfig(train_file=write("b.jsonl", json_lines(*rows))))
-    assert (data.label_names, data.train.labels.tolist()) == (("1", "2", "3"), [1, 0, 2])
+    assert (data.task.label_names, data.train.labels.tolist()) == (("1", "2", "3"), [1, 0, 2])
 
 
 def test_map_labels_needs_no_file():
-    np.testing.assert_array_equal(map_labels(["b", "a"], ("a", "b"), str), np.array([1, 0], np.int32), strict=True)
-    assert map_labels(["2.0", "2"], ("1", "2"), str).tolist() == [1, 1]
+    np.testing.assert_array_equal(class_ids(["b", "a"], ("a", "b"), str), np.array([1, 0], np.int32), strict=True)
+    assert class_ids(["2.0", "2"], ("1", "2"), str).tolist() == [1, 1]
     with pytest.raises(UsageError, match=r"one of the training data's 2: 'a', 'b'\. Received: 'c' in row 1\."):
-        map_labels(["a", "c"], ("a", "b"), lambda row: f"row {row}")
+        class_ids(["a", "c"], ("a", "b"), lambda row: f"row {row}")
 
 
 @pytest.mark.parametrize(("task", "labels"), [("auto", "0.5 2 1e1 -3"), ("regression", "1 2 3 4")])
 def test_regression(write, task, labels):
     path = write("a.tsv", tsv(*(f"x\t{label}" for label in labels.split())))
     data = load_data(DataConfig(train_file=path, validation_file=path, task=task))
-    assert (data.task, data.label_names) == ("regression", ())
+    assert (data.task.name, data.task.label_names) == ("regression", ())
     np.testing.assert_array_equal(data.train.labels, np.array(labels.split(), np.float32), strict=True)
     assert any("regression;" in note for note in data.notes) == (task == "auto")
 
 
 def test_fractions_can_be_classes(write):
     data = load_data(DataConfig(train_file=write("a.tsv", tsv("x\t0.5", "y\t1")), task="classification"))
-    assert data.label_names == ("0.5", "1")
+    assert data.task.label_names == ("0.5", "1")
 
 
 def test_unlabelled_examples(write):
     table = read_file(write("a.tsv", "text\nx\n"), require_label=False)
-    assert label_examples(table, "classification", ("0", "1")).labels is None
+    assert label_examples(table, Classification(("0", "1"))).labels is None
 
 
 # --- A whole run's data --------------------------------------------------------------------------------------------
@@ -444,7 +433,7 @@ def test_bad_runs(write, files, arguments, message):
 
 def test_many_classes_when_asked_for(write):
     path = write("a.tsv", tsv(*(f"x\tw{i % 1001}" for i in range(4004))))
-    assert len(load_data(DataConfig(train_file=path, task="classification")).label_names) == 1001
+    assert len(load_data(DataConfig(train_file=path, task="classification")).task.label_names) == 1001
 
 
 def test_subsets_are_random_and_always_the_same(write):
@@ -455,7 +444,7 @@ def test_subsets_are_random_and_always_the_same(write):
     data = load_data(config)
     assert (len(data.train), len(data.validation["validation"]), len(data.test)) == (100, 50, 50)
     assert min(np.bincount(data.train.labels)[:2]) > 35, "sorted by class, so both must be there"
-    assert data.label_names == ("0", "1", "2"), "of the whole training set"
+    assert data.task.label_names == ("0", "1", "2"), "of the whole training set"
     numbers = [int(text) for text in data.train.text if text != "last"]
     assert numbers == sorted(set(numbers))
     assert data.train.text == load_data(config).train.text
@@ -493,34 +482,9 @@ def test_options_that_the_demo_refuses(arguments, message):
 # --- TensorFlow Datasets -------------------------------------------------------------------------------------------
 
 
-def prepare(data_dir, name, features, splits, **arguments):
-    """Prepares a data set on disk with TFDS's own machinery; afterwards TFDS knows it from its files alone."""
-
-    class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        VERSION = tfds.core.Version("1.0.0")
-        code_path = None  # no checksum file next to this one
-        pkg_dir_path = None
-
-        def _info(self):
-            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
-
-        def _split_generators(self, _):
-            return {split: self._generate_examples(rows) for split, rows in splits.items()}
-
-        def _generate_examples(self, rows):
-            yield from enumerate(dict(zip(features, row, strict=True)) for row in rows)
-
-    Builder.name = name
-    Builder(data_dir=data_dir).download_and_prepare(**arguments)
-
-
 SENTENCE = {"sentence": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["neg", "pos"])}
-PAIR = {
-    "premise": tfds.features.Text(),
-    "idx": np.int32,
-    "hypothesis": tfds.features.Text(),
-    "label": tfds.features.ClassLabel(num_classes=3),
-}
+
+
 SCORED = {"sentence1": tfds.features.Text(), "sentence2": tfds.features.Text(), "label": np.float32}
 
 
@@ -549,7 +513,7 @@ def data_dir(tmp_path_factory):
 
 def test_tfds(data_dir):
     data = load_data(DataConfig(dataset="tiny_glue", data_dir=data_dir))
-    assert (data.task, data.label_names, data.test) == ("classification", ("neg", "pos"), None)
+    assert (data.task.name, data.task.label_names, data.test) == ("classification", ("neg", "pos"), None)
     assert sorted(data.train.text) == [f"text {i} é" for i in range(6)]
     assert data.train.labels.tolist() == [int(text.split()[1]) % 2 for text in data.train.text]
     assert {name: len(examples) for name, examples in data.validation.items()} == {"validation": 2}
@@ -562,7 +526,7 @@ def test_tfds(data_dir):
 
 def test_tfds_pairs_two_validation_sets_and_unlabelled_rows(data_dir):
     data = load_data(DataConfig(dataset="tiny_mnli:1.0.0", data_dir=data_dir))
-    assert data.label_names == ("0", "1", "2")
+    assert data.task.label_names == ("0", "1", "2")
     assert sorted(zip(data.train.text, data.train.text_pair, data.train.labels, strict=True)) == [
         ("a", "b", 2),
         ("c", "d", 0),
@@ -576,20 +540,20 @@ def test_tfds_pairs_two_validation_sets_and_unlabelled_rows(data_dir):
 
 def test_tfds_labels_as_words(data_dir):
     data = load_data(DataConfig(dataset="tiny_words", data_dir=data_dir))
-    assert (data.label_names, sorted(data.train.text)) == (("None", "yes"), ["a", "b"])
+    assert (data.task.label_names, sorted(data.train.text)) == (("None", "yes"), ["a", "b"])
     assert "tiny_words 'train': 2 unlabelled examples left out" in data.notes
 
 
 def test_tfds_without_its_training_data(data_dir):
-    raw = load_labelled(DataConfig(dataset="tiny_mnli", data_dir=data_dir))
+    raw = read_labelled(DataConfig(dataset="tiny_mnli", data_dir=data_dir))
     assert raw.train is None and raw.label_names == ("0", "1", "2")
     assert {name: len(table) for name, table in raw.validation.items()} == {
         "validation_matched": 2,
         "validation_mismatched": 1,
     }
-    assert len(load_labelled(DataConfig(dataset="no_train", data_dir=data_dir)).validation["test"]) == 6
+    assert len(read_labelled(DataConfig(dataset="no_train", data_dir=data_dir)).validation["test"]) == 6
     with pytest.raises(UsageError, match="Evaluation needs labels. Received: dataset='no_labels'"):
-        load_labelled(DataConfig(dataset="no_labels", data_dir=data_dir))
+        read_labelled(DataConfig(dataset="no_labels", data_dir=data_dir))
 
 
 def test_tfds_test_splits_row_by_row(data_dir):
@@ -616,7 +580,7 @@ def test_several_validation_files(write):
 
 def test_tfds_regression(data_dir):
     data = load_data(DataConfig(dataset="tiny_stsb", data_dir=data_dir))
-    assert (data.task, data.train.labels.dtype, sorted(data.train.labels)) == ("regression", np.float32, [2, 4])
+    assert (data.task.name, data.train.labels.dtype, sorted(data.train.labels)) == ("regression", np.float32, [2, 4])
     assert data.validation == {}
     assert any("nothing is evaluated" in note for note in data.notes)
 
@@ -630,7 +594,7 @@ def test_tfds_falls_back_to_the_test_split(data_dir):
 def test_tfds_columns_by_choice(data_dir):
     config = DataConfig(dataset="two_texts", data_dir=data_dir, text_column=("title", "body"), label_column="stars")
     data = load_data(config)
-    assert data.label_names == ("-1", "3")
+    assert data.task.label_names == ("-1", "3")
     assert sorted(zip(data.train.text, data.train.text_pair, data.train.labels, strict=True)) == [
         ("a", "b", 1),
         ("c", "d", 0),

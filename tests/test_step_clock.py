@@ -9,14 +9,14 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.models import random_batch, strategy_of, tiny_bert
-from tfbert.classifier import forward
-from tfbert.config import Config, DataConfig, TrainingConfig
-from tfbert.data.plan import FILL
-from tfbert.data_clock import DataClock
-from tfbert.finetuner import FineTuner
-from tfbert.flops import Work, forward_flops, training_flops
-from tfbert.schedule import plan_run, planned_steps, training_batches
-from tfbert.step_clock import PlannedStep, StepClock
+from tfbert.batches.plan import FILL
+from tfbert.batches.schedule import plan_run, planned_steps, training_batches
+from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.measure.data_clock import DataClock
+from tfbert.measure.flops import Work, forward_flops, training_flops
+from tfbert.measure.step_clock import PlannedStep, StepClock
+from tfbert.model.forward import forward
+from tfbert.step.finetuner import FineTuner
 
 
 def ticking(readings):
@@ -129,7 +129,7 @@ def test_forward_flops_are_the_products_tensorflow_counts():
 _ADJOINT = {"MatMul": ("transpose_a",), "BatchMatMulV2": ("adj_x",)}
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_data_clock_sees_a_slow_pipeline(replicas):
     strategy = strategy_of(replicas)
     inputs, labels, weights = random_batch(4 * replicas)
@@ -148,7 +148,7 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
         return source.map(lambda _: share)
 
     with strategy.scope():
-        model = FineTuner(tiny_bert())
+        model = FineTuner(tiny_bert(num_hidden_layers=1))
         model.compile(
             optimizer=keras.optimizers.SGD(0.0), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
@@ -168,7 +168,8 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
 
 def test_the_data_clock_changes_no_update():
     def trained(measured):
-        model = FineTuner(tiny_bert(dropout=0.1, seed=3), gradient_accumulation_steps=2, max_grad_norm=1.0)
+        bert = tiny_bert(dropout=0.1, seed=3, num_hidden_layers=1)
+        model = FineTuner(bert, gradient_accumulation_steps=2, max_grad_norm=1.0)
         model.compile(
             optimizer=keras.optimizers.SGD(0.1), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )

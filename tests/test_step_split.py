@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from tests.test_checkpoint import corpus, make_config  # noqa: F401 (corpus is a fixture)
-from tests.test_finetune import changed
+from tests.runs import changed, make_config
 from tfbert.errors import RunError, UsageError
-from tfbert.step_split import OTHER, PARTS, read_split, split
+from tfbert.measure.step_split import OTHER, PARTS, read_split, split
 
 
 def make_profile(directory, planes):
@@ -107,9 +106,9 @@ def test_a_profile_without_steps_says_so(tmp_path):
         read_split(tmp_path)
 
 
-def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):  # noqa: F811
+def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):
     config = changed(make_config(corpus, "out"), output={"profile_steps": (7, 9), "eval_steps": 0, "save_steps": 0})
-    from tfbert.training_run import finetune
+    from tfbert.train.run import finetune
 
     finetune(config)
     assert list((corpus / "out" / "profile").glob("plugins/profile/*/*.xplane.pb"))
@@ -127,13 +126,13 @@ def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):  # noqa: 
 
 
 @pytest.mark.parametrize("steps", [(3,), (0, 4), (5, 4), (1, 2, 3)])
-def test_steps_that_make_no_sense(corpus, steps):  # noqa: F811
+def test_steps_that_make_no_sense(corpus, steps):
     with pytest.raises(UsageError, match="profile_steps takes"):
         changed(make_config(corpus, "out"), output={"profile_steps": steps})
 
 
-def test_steps_beyond_the_run_are_refused_before_anything_is_written(corpus):  # noqa: F811
-    from tfbert.training_run import finetune
+def test_steps_beyond_the_run_are_refused_before_anything_is_written(corpus):
+    from tfbert.train.run import finetune
 
     with pytest.raises(UsageError, match="profile_steps must lie within the run's 12 updates"):
         finetune(changed(make_config(corpus, "out"), output={"profile_steps": (10, 13)}))

@@ -5,9 +5,9 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfbert.config import RuntimeConfig
+from tfbert.config.run import RuntimeConfig
+from tfbert.devices.strategy import build_strategy, describe
 from tfbert.errors import UsageError
-from tfbert.strategy import build_strategy, describe
 
 
 @pytest.fixture

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import tf_keras as keras
 
-from tests.test_callbacks import Clock, Log, a_model, progress_over, update
-from tfbert.config import Config, DataConfig, TrainingConfig
-from tfbert.quiet import SLOW_CALLBACK, quieten_libraries
-from tfbert.summary import banner, train_results
+from tests.clocks import Clock, Log, a_model, progress_over, update
+from tests.models import strategy_of
+from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.devices.quiet import SLOW_CALLBACK, quieten_libraries
+from tfbert.tasks.classification import Classification
+from tfbert.train.summary import banner, train_results
 
 
 def test_speeds_with_warm_up_leave_out_evaluation():
@@ -26,7 +28,13 @@ def test_speeds_with_warm_up_leave_out_evaluation():
         progress.on_train_batch_end(step)
     model.optimizer.iterations.assign(4)
     config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
-    results = train_results(model, progress, progress.schedule, 50.0, config, num_replicas=1)
+    run = types.SimpleNamespace(
+        model=model,
+        schedule=progress.schedule,
+        classifier=types.SimpleNamespace(config=config),
+        strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+    )
+    results = train_results(run, progress, 50.0)
     assert results["train_examples_per_second_with_warmup"] == pytest.approx(4 * 8 / 10)
     assert results["train_examples_per_second_steady"] == pytest.approx(2 * 8 / 2)
     assert results["train_samples_per_second"] == pytest.approx(4 * 8 / 50)
@@ -42,16 +50,19 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
     run = types.SimpleNamespace(
         config=Config(data=DataConfig(max_seq_length=16), training=TrainingConfig(global_batch_size=8)).resolved(),
         data=types.SimpleNamespace(
-            notes=(), label_names=("0", "1"), validation={"validation": [1, 2]} if has_validation else {}, test=None
+            notes=(),
+            task=Classification(("0", "1")),
+            validation={"validation": [1, 2]} if has_validation else {},
+            test=None,
         ),
         schedule=types.SimpleNamespace(total_steps=6, steps_per_epoch=2, eval_steps=2),
         directory="out",
         train=Encoded(tokens=types.SimpleNamespace(lengths=np.array([3, 5, longest]))),
-        strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+        strategy=strategy_of(1),
         batches=types.SimpleNamespace(description="few"),
         classifier=types.SimpleNamespace(num_parameters=lambda: 1),
     )
-    text = "\n".join(banner(run, "float32", "one device"))
+    text = "\n".join(banner(run))
     assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
     assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
     assert "above the number of examples" in text

@@ -7,12 +7,13 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.test_finetuner import assert_equal_weights, build
-from tests.test_finetuner_user import CLASSES, FEATURES, SPLITS, assert_like_keras, data, logits_loss, sgd, train
-from tfbert.finetuner import FineTuner
+from tests.like_keras import CLASSES, FEATURES, SPLITS_OF_ONE, assert_like_keras, data, logits_loss, sgd, train
+from tests.updates import assert_equal_weights, build
+from tfbert.step.finetuner import FineTuner
 
 ROWS, POSITIONS, TAGS = 27, 6, 4  # In batches of 16: the last has 11 rows.
 RATE = 0.5
+SLOW = pytest.mark.slow
 
 
 def tokens():
@@ -63,7 +64,7 @@ def numpy_steps(kernels, coefficients, epochs=2):
 
 
 GRID = [
-    pytest.param(*case, marks=() if case in [(1, 2, False), (2, 1, True), (2, 2, False)] else pytest.mark.slow)
+    pytest.param(*case, marks=() if case == (2, 2, False) else pytest.mark.slow)
     for case in itertools.product((1, 2), (1, 2), (False, True))
 ]
 
@@ -112,7 +113,7 @@ def test_labels_for_each_token_are_divided_by_the_tokens_that_count(replicas, mi
         assert_equal_weights(model, [expected], 2e-6)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=SLOW), 2])
 def test_an_evaluation_is_over_all_that_counts_however_it_is_batched(replicas):
     x, labels, weights = tokens()
     model = build(two_heads, replicas=replicas, loss=logits_loss(), loss_weights=[2.0, 0.5])
@@ -148,13 +149,20 @@ def both_labels():
 @pytest.mark.parametrize(
     "as_dict, loss, loss_weights, metrics",
     [
-        (False, ["classes", "mse"], [0.3, 0.1], [["accuracy"], ["mae"]]),
-        (False, {"size": "mse", "kind": "classes"}, {"size": 0.1}, {"kind": "accuracy"}),
-        (False, ["classes", None], None, [["accuracy"], ["mae"]]),
-        (True, {"size": "mse", "kind": "classes"}, {"kind": 0.3, "size": 0.1}, {"kind": ["accuracy"]}),
-        (True, {"kind": "classes"}, 0.3, None),
+        pytest.param(False, ["classes", "mse"], [0.3, 0.1], [["accuracy"], ["mae"]], id="list", marks=SLOW),
+        pytest.param(
+            False, {"size": "mse", "kind": "classes"}, {"size": 0.1}, {"kind": "accuracy"}, id="names", marks=SLOW
+        ),
+        pytest.param(False, ["classes", None], None, [["accuracy"], ["mae"]], id="none"),
+        pytest.param(
+            True,
+            {"size": "mse", "kind": "classes"},
+            {"kind": 0.3, "size": 0.1},
+            {"kind": ["accuracy"]},
+            id="dictionary",
+        ),
+        pytest.param(True, {"kind": "classes"}, 0.3, None, id="one", marks=SLOW),
     ],
-    ids=["list", "names", "none", "dictionary", "one"],
 )
 def test_outputs_with_a_loss_each_are_keras_own(as_dict, loss, loss_weights, metrics):
     x, kind, size = both_labels()
@@ -169,7 +177,7 @@ def test_outputs_with_a_loss_each_are_keras_own(as_dict, loss, loss_weights, met
     )
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_one_loss_and_weight_for_all_outputs(replicas, micro_batches):
     x, kind, _ = both_labels()
 

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 from tests.models import VOCAB, random_batch, tiny_bert
-from tfbert.config import ModelConfig
-from tfbert.data.tokenizer import BertTokenizer
+from tfbert.config.run import ModelConfig
 from tfbert.errors import UsageError
-from tfbert.model import build_model, load_tokenizer, resolve_model
-from tfbert.tf1_checkpoint import tensor_name
+from tfbert.model.load import build_model, load_tokenizer, resolve_model
+from tfbert.model.tf1_checkpoint import tensor_name
+from tfbert.tasks.classification import Classification
+from tfbert.tokens.tokenizer import BertTokenizer
 
 LAYER = {
     "attention/self/query/kernel": "attention/self/query/kernel:0",
@@ -99,8 +100,7 @@ def load(directory, **options):
         config,
         found,
         tokenizer=tokenizer,
-        label_names=labels,
-        task="classification",
+        head=Classification(tuple(labels)).head(),
         max_seq_length=16,
         seed=0,
         log=lambda line: None,

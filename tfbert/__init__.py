@@ -9,18 +9,18 @@ model.fit(train_ds, epochs=3)
 
 import importlib
 
-from tfbert.allocator import keep_freed_memory
-from tfbert.config import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.devices.allocator import keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError
 
 __version__ = "0.1.0"
 
 # TensorFlow takes seconds to import; a configuration needs none of it.
 _LAZY = {
-    "FineTuner": "tfbert.finetuner",
-    "finetune": "tfbert.training_run",
-    "build_strategy": "tfbert.strategy",
-    "BertTokenizer": "tfbert.data.tokenizer",
+    "FineTuner": "tfbert.step.finetuner",
+    "finetune": "tfbert.train.run",
+    "build_strategy": "tfbert.devices.strategy",
+    "BertTokenizer": "tfbert.tokens.tokenizer",
 }
 
 __all__ = [

@@ -29,3 +29,9 @@ class Preempted(Exception):
 
 
 EXPECTED = (UsageError, RunError, Preempted)
+
+
+def first_line(error: BaseException | str, most: int = 200) -> str:
+    """An exception's message, or a text, cut to its first line and so many characters, without its full stop."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:most].rstrip(".")

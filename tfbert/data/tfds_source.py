@@ -20,7 +20,7 @@ from tfbert.data.columns import find_columns
 from tfbert.data.files import RawData, RawTable
 from tfbert.data.labels import NAMES_OR_MISSING, is_missing
 from tfbert.data.rows import OpenFile, Row
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, first_line
 
 _READ_BATCH = 4096
 
@@ -272,8 +272,5 @@ def _kind(feature: tfds.features.FeatureConnector) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error).split('}": ')[
-        -1
-    ]  # what TFDS puts before it: Failed to construct dataset "glue", builder_kwargs ...
-    line = (text.strip().splitlines() or [""])[0].rstrip(".:")
-    return f"{line[:200]}..." if len(line) > 200 else line or type(error).__name__
+    # Without what TensorFlow Datasets puts before it: Failed to construct dataset "glue", builder_kwargs ...
+    return first_line(str(error).split('}": ')[-1].strip().rstrip(":") or type(error).__name__).rstrip(":")

@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 from tfbert.errors import RunError, UsageError
-from tfbert.output import check_writable, make
+from tfbert.output.output_dir import check_writable, make
 from tfbert.report.compare import comparison_markdown, write_comparison
 from tfbert.report.pages import write_report
 from tfbert.report.run_files import read_run

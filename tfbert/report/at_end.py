@@ -6,14 +6,14 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from tfbert.output import write_json
+from tfbert.output.output_dir import write_json
 from tfbert.report.facts import FACTS, environment, evaluation_facts
 from tfbert.report.pages import write_report
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tfbert.data.sources import TaskData
+    from tfbert.tasks.examples import TaskData
 
 log = logging.getLogger("tfbert")
 
@@ -42,7 +42,7 @@ def report_at_end(
         if logits is not None:
             name, examples = next(iter(data.validation.items()))
             facts["evaluation"] = evaluation_facts(
-                data.task, data.label_names, name, examples.text, examples.text_pair, examples.labels, logits
+                data.task, name, examples.text, examples.text_pair, examples.labels, logits
             )
         write_json(directory / FACTS, facts)
         return write_report(directory, results)

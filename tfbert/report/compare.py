@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Collection
 from typing import Any
 
-from tfbert.output import write_text
+from tfbert.output.output_dir import write_text
 from tfbert.report import plots
 from tfbert.report.pages import duration, memory, render, show
 from tfbert.report.run_files import RunFiles

@@ -6,9 +6,12 @@ import importlib.metadata
 import pathlib
 import platform
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tfbert.tasks.base import Task
 
 FACTS = "report.json"
 MAX_WORST = 20
@@ -39,56 +42,40 @@ def processor() -> str:
 
 
 def evaluation_facts(
-    task: str,
-    label_names: tuple[str, ...],
+    task: Task,
     name: str,
     texts: list[str],
     text_pairs: list[str] | None,
     labels: np.ndarray,
-    logits: np.ndarray,
+    outputs: np.ndarray,
 ) -> dict[str, Any]:
-    """How the kept weights do on an evaluation set: the confusion matrix, and the examples they get most wrong.
+    """How the kept weights do on an evaluation set: what the task says of all, and the examples they get most wrong.
 
     Args:
-        task: `classification` or `regression`.
-        label_names: Name of each class; empty for regression.
+        task: What labels and outputs are.
         name: Of the set.
         texts: `[n]`.
         text_pairs: `[n]`; None for single texts.
-        labels: int `[n]` classes, or float `[n]` targets.
-        logits: float `[n, num_labels]`, or `[n, 1]` for regression.
+        labels: `[n]`.
+        outputs: The model's.
 
     Returns:
-        What JSON can hold. `worst` has at most `MAX_WORST` examples, the worst first: by the cross-entropy of wrong
-        predictions, or by the absolute error of a regression.
+        What JSON can hold. `worst` has at most `MAX_WORST` examples, the worst first.
     """
-    facts: dict[str, Any] = {"set": name, "task": task, "num_examples": len(labels), "label_names": list(label_names)}
-    if task == "regression":
-        predictions = np.asarray(logits, np.float64).reshape(len(labels))
-        wrongness = np.abs(predictions - labels)
-        is_wrong, shown = wrongness > 0, lambda value: f"{value:.4g}"
-    else:
-        from scipy.special import logsumexp
-
-        from tfbert.metrics import confusion_matrix
-
-        logits = np.asarray(logits, np.float64)
-        predictions = logits.argmax(axis=1)
-        wrongness = logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
-        is_wrong, shown = predictions != labels, lambda value: label_names[int(value)]
-        facts["confusion"] = confusion_matrix(logits, labels, len(label_names)).tolist()
-    facts["num_wrong"] = int(is_wrong.sum())
-    order = np.argsort(-np.where(is_wrong, wrongness, -1.0), kind="stable")[: min(MAX_WORST, facts["num_wrong"])]
+    judged = task.judged(outputs, labels)
+    num_wrong = int((judged.wrongness > 0).sum())
+    facts = {"set": name, "task": task.name, "num_examples": len(labels), "label_names": list(task.label_names)}
+    facts |= judged.facts | {"num_wrong": num_wrong}
     facts["worst"] = [
         {
             "row": int(i),
             "text": _cut(texts[i]),
             "text_pair": None if text_pairs is None else _cut(text_pairs[i]),
-            "label": shown(labels[i]),
-            "prediction": shown(predictions[i]),
-            "wrongness": round(float(wrongness[i]), 4),
+            "label": judged.labels[i],
+            "prediction": judged.predictions[i],
+            "wrongness": round(float(judged.wrongness[i]), 4),
         }
-        for i in order
+        for i in np.argsort(-judged.wrongness, kind="stable")[: min(MAX_WORST, num_wrong)]
     ]
     return facts
 

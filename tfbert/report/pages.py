@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tfbert.metrics import per_class
-from tfbert.output import write_text
+from tfbert.output.output_dir import write_text
 from tfbert.report import plots
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.settings import loss_extras, used
+from tfbert.tasks.metrics import per_class
 
 REPORT = "report.html"
 _LARGEST_MATRIX = 30

@@ -8,9 +8,9 @@ import math
 import pathlib
 from typing import Any
 
-from tfbert.config import UNTIL_STEP
+from tfbert.config.run import UNTIL_STEP
 from tfbert.errors import UsageError
-from tfbert.output import LOG, RESULTS, RUN_CONFIG
+from tfbert.output.output_dir import LOG, RESULTS, RUN_CONFIG
 from tfbert.report.facts import FACTS
 
 

@@ -9,15 +9,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tfbert.config import Config
-from tfbert.mode_config import NOT_IN_TRAINING
+from tfbert.config.run import Config
 from tfbert.report.run_files import RunFiles
 
-_FIELDS = {
-    part.name: dataclasses.fields(part.default_factory)
+_PARTS = {
+    part.name: [field for field in dataclasses.fields(part.default_factory) if "train" in field.metadata["modes"]]
     for part in dataclasses.fields(Config)
-    if part.default_factory is not dataclasses.MISSING and part.default_factory not in NOT_IN_TRAINING
+    if part.default_factory is not dataclasses.MISSING
 }
+_FIELDS = {name: fields for name, fields in _PARTS.items() if fields}
 """The options that training takes, by part."""
 _ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
 _NAMES_THE_RUN = "output_dir"

@@ -1,0 +1,118 @@
+"""One flag for each field of a configuration dataclass: name, default, type and help all come from there."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import pathlib
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from absl import flags
+
+from tfbert.errors import UsageError
+
+
+def define_part(part: type, values: flags.FlagValues) -> None:
+    """Declares the flags of one configuration dataclass, each field of which is followed by a docstring."""
+    types, docs = get_type_hints(part), _field_docs(part)
+    for field in dataclasses.fields(part):
+        _define(field.name, field.default, types[field.name], docs[field.name], values)
+
+
+def define_field(part: type, name: str, values: flags.FlagValues) -> None:
+    """Declares the flag of one field."""
+    (field,) = (field for field in dataclasses.fields(part) if field.name == name)
+    _define(name, field.default, get_type_hints(part)[name], _field_docs(part)[name], values)
+
+
+def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) -> Any:
+    """A configuration part with the flags' values.
+
+    Args:
+        base: The dataclass instance that flags change.
+        values: Parsed flags.
+        only_given: Leave fields alone whose flag was not on the command line.
+    """
+    types = get_type_hints(type(base))
+    changes = {
+        field.name: _to_field(values[field.name].value, field.name, types[field.name])
+        for field in dataclasses.fields(base)
+        if values[field.name].present or not only_given
+    }
+    # The shell expands ~ in `--name ~/x`, but not in `--name=~/x`.
+    changes |= {
+        name: str(pathlib.Path(value).expanduser())
+        for name, value in changes.items()
+        if name.endswith(("_file", "_dir", "_path")) and str(value).startswith("~/")
+    }
+    return dataclasses.replace(base, **changes)
+
+
+class _IntegerOrWord(flags.ArgumentParser):
+    """Parses an integer, or one of a few words."""
+
+    def __init__(self, words: list[str]):
+        self._words = words
+
+    def parse(self, argument: str | int) -> str | int:
+        if argument in self._words or isinstance(argument, int):
+            return argument
+        try:
+            return int(argument)
+        except ValueError:
+            raise ValueError(f"must be an integer or {' or '.join(self._words)}") from None
+
+    def flag_type(self) -> str:
+        return f"integer or {' or '.join(self._words)}"
+
+
+def _define(name: str, default: Any, kind: Any, doc: str, values: flags.FlagValues) -> None:
+    members = [m for m in (get_args(kind) or (kind,)) if m is not type(None)]
+    if kind is bool:
+        flags.DEFINE_boolean(name, default, doc, flag_values=values)
+    elif get_origin(kind) is Literal:
+        flags.DEFINE_enum(name, default, list(members), doc, flag_values=values)
+    elif kind is int or members == [int]:
+        flags.DEFINE_integer(name, default, doc, flag_values=values)
+    elif int in members and get_origin(kind) is not tuple:  # Or a word.
+        parser = _IntegerOrWord([word for member in members for word in get_args(member)])
+        flags.DEFINE(parser, name, default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
+    elif members == [float]:
+        flags.DEFINE_float(name, default, doc, flag_values=values)
+    elif kind is str:
+        flags.DEFINE_string(name, default, doc, flag_values=values)
+    else:  # Comma-separated values, or a word.
+        flags.DEFINE_list(name, list(default), doc, flag_values=values)
+
+
+def _to_field(value: Any, name: str, kind: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    if kind == tuple[str, ...]:
+        return tuple(value)
+    if kind == tuple[int, ...]:
+        return _numbers(value, name, int, "integers separated by commas", "1,2")
+    words = [word for member in get_args(kind) if get_origin(member) is Literal for word in get_args(member)]
+    if not value or ",".join(value) in words:
+        return ",".join(value)
+    return _numbers(value, name, float, f"numbers separated by commas, or {' or '.join(filter(None, words))}", "1,2.5")
+
+
+def _numbers(values: list[str], name: str, kind: type, rule: str, example: str) -> tuple:
+    try:
+        return tuple(kind(value) for value in values)
+    except ValueError:
+        raise UsageError(
+            f"{name} takes {rule}. Received: {name}={','.join(values)!r}. Pass for example --{name}={example}."
+        ) from None
+
+
+def _field_docs(part: type) -> dict[str, str]:
+    """The string after each field, as one line."""
+    body = ast.parse(inspect.getsource(part)).body[0].body
+    return {
+        field.target.id: " ".join(ast.literal_eval(doc.value).split())
+        for field, doc in zip(body, body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr)
+    }

@@ -1,0 +1,67 @@
+"""Stand-ins for the model, the log and the clock beside which a run's callbacks work."""
+
+import types
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.batches.schedule import Schedule
+from tfbert.measure.flops import Work
+from tfbert.measure.step_clock import PlannedStep, StepClock
+from tfbert.step.finetuner import StepCounters
+from tfbert.step.optimizer import WarmupSchedule
+from tfbert.train.callbacks import Progress
+
+
+class Log:
+    """Keeps what a RunLog is told."""
+
+    def __init__(self):
+        self.records, self.said = [], []
+
+    def record(self, step, kind, numbers):
+        self.records.append((step, kind, numbers))
+
+    def advance(self, step, text):
+        self.said.append(text)
+
+    say = lambda self, text: self.said.append(text)  # noqa: E731
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def schedule(total=12, first=0, **options):
+    return Schedule(
+        **{"steps_per_epoch": 6, "total_steps": total, "eval_steps": 4, "logging_steps": 2} | options, first_step=first
+    )
+
+
+def a_model():
+    rate = WarmupSchedule(peak=1.0, schedule="linear", warmup_steps=2, total_steps=12)
+    return types.SimpleNamespace(
+        progress=StepCounters(), optimizer=keras.optimizers.Adam(rate), stop_training=False, model=None
+    )
+
+
+def update(model, loss, norm=1.0, finite=True):
+    model.progress.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
+
+
+def progress_over(log, clock, model, waits, first=0):
+    """A Progress over updates of 8 examples and 40 tokens that have waited this many seconds for data."""
+    data = types.SimpleNamespace(seconds=0.0)
+    planned = iter([PlannedStep(work=Work(examples=8, tokens=40, squared_tokens=200), width=5)] * 12)
+    progress = Progress(schedule(first=first), log, StepClock(planned, warm_up=2, clock=clock), data)
+    progress.set_model(model)
+    progress.on_train_begin()
+    waits = iter(waits)
+
+    def wait():
+        data.seconds += next(waits)
+
+    return progress, wait

@@ -1,0 +1,164 @@
+"""The private parts of TensorFlow and Keras that are used: that they are there, do what is relied on, and no others."""
+
+import ast
+import inspect
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from tensorflow.python.data.ops import multi_device_iterator_ops
+from tensorflow.python.eager import context
+
+from tfbert import private
+from tfbert.step.optimizer import FusedAdamW
+
+ROOT = pathlib.Path(__file__).parent.parent / "tfbert"
+MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+OWN = {"self", "cls"}
+
+
+def foreign_private_parts(path):
+    """What a module uses of others' private parts, as source code."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    defined |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_own(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and {"python", "src"} & set(node.module.split(".")):
+            yield ast.unparse(node)
+        if isinstance(node, ast.Attribute) and (node.attr.startswith("_") and not node.attr.endswith("__")):
+            if not is_own(node) and node.attr not in defined:
+                yield ast.unparse(node)
+        if isinstance(node, ast.Attribute) and node.attr == "__internal__":
+            yield ast.unparse(node)
+
+
+def is_own(node):
+    base = node.value
+    is_super = isinstance(base, ast.Call) and ast.unparse(base.func) == "super"
+    return is_super or (isinstance(base, ast.Name) and base.id in OWN)
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name != "private.py"], ids=str)
+def test_no_other_module_uses_private_parts(path):
+    assert not [found for found in foreign_private_parts(path) if found != "os._exit"]
+
+
+def test_determinism_is_asked_for_and_ended():
+    assert not private.is_op_determinism_enabled()
+    tf.config.experimental.enable_op_determinism()
+    try:
+        assert private.is_op_determinism_enabled()
+    finally:
+        private.disable_op_determinism()
+    assert not private.is_op_determinism_enabled()
+
+
+def test_devices_are_settled_by_their_first_use():
+    tf.constant(0)
+    assert private.devices_are_settled()
+
+
+def test_what_coordination_is_configured_with():
+    taken = inspect.signature(context.context().configure_coordination_service).parameters
+    assert {
+        "service_type",
+        "service_leader",
+        "cluster_register_timeout_in_ms",
+        "heartbeat_timeout_in_ms",
+        "coordinated_jobs",
+    } <= set(taken)
+    assert hasattr(type(context.context()), "coordination_service")
+
+
+def test_device_datasets_are_changed_once(monkeypatch):
+    made = []
+    monkeypatch.setattr(multi_device_iterator_ops, "_create_device_dataset", lambda *args: made.append(args) or 1)
+    private.change_device_datasets(lambda dataset: dataset + 1)
+    private.change_device_datasets(lambda dataset: dataset + 10)
+    assert multi_device_iterator_ops._create_device_dataset("prototype", "device") == 2
+    assert made == [("prototype", "device")]
+
+
+def test_the_real_one_is_called_by_the_iterators_of_several_devices():
+    source = inspect.getsource(multi_device_iterator_ops.OwnedMultiDeviceIterator)
+    assert "_create_device_dataset(" in source
+
+
+def test_layers_come_depth_first_with_the_model_itself():
+    inner = keras.Sequential([keras.layers.Dense(1, name="a"), keras.layers.Dropout(0.5, name="b")], name="inner")
+    model = keras.Sequential([inner, keras.layers.Dense(1, name="c")], name="outer")
+    assert [layer.name for layer in private.layers_of(model)] == ["outer", "inner", "a", "b", "c"]
+
+
+def test_random_layers_take_another_generator_that_is_not_saved():
+    class Ones(private.RandomGenerator):
+        def dropout(self, inputs, rate, noise_shape=None):
+            return tf.ones_like(inputs)
+
+    layer = keras.layers.Dropout(0.5)
+    assert isinstance(private.generator_of(layer), private.RandomGenerator)
+    assert private.generator_of(keras.layers.Dense(1)) is None
+    tracked = set(layer._trackable_children())
+    private.set_generator(layer, Ones(1))
+    np.testing.assert_array_equal(layer(tf.zeros([2, 3]), training=True), np.ones([2, 3]))
+    assert set(layer._trackable_children()) == tracked
+
+
+def test_masks_are_those_that_keras_sets_and_reads():
+    embedded = keras.layers.Embedding(4, 2, mask_zero=True)(tf.constant([[1, 0]]))
+    np.testing.assert_array_equal(private.mask_of(embedded), [[True, False]])
+    assert private.mask_of(tf.constant(1.0)) is None
+    marked = private.with_mask(tf.ones([1, 2, 2]), private.mask_of(embedded))
+    pooled = keras.layers.GlobalAveragePooling1D()(marked * 1, mask=private.mask_of(marked))
+    np.testing.assert_array_equal(pooled, [[1.0, 1.0]])
+    metric = keras.metrics.Mean()
+    compiled = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
+    compiled.compile(weighted_metrics=[keras.metrics.MeanAbsoluteError(name="error")])
+    predictions = private.with_mask(tf.constant([[[1.0], [9.0]]]), private.mask_of(embedded))
+    compiled.compiled_metrics.update_state(tf.zeros([1, 2, 1]), predictions)
+    assert metric.result() == 0 and float(compiled.compiled_metrics.metrics[0].result()) == 1.0
+
+
+def test_a_policy_stores_float16_and_computes_in_float32():
+    layer = keras.layers.Dense(1, dtype=private.policy_storing_float16())
+    output = layer(tf.ones([1, 2]))
+    assert (layer.kernel.dtype, output.dtype) == (tf.float16, tf.float32)
+
+
+def test_what_adamw_overrides_is_what_keras_calls():
+    """In `apply_gradients`, decay first, then the update of all variables, by these names."""
+    calls = []
+
+    class Noting(FusedAdamW):
+        def _apply_weight_decay(self, variables):
+            calls.append("decay")
+
+        def _distributed_apply_gradients_fn(self, distribution, grads_and_vars, **kwargs):
+            calls.append("update")
+            return super()._distributed_apply_gradients_fn(distribution, grads_and_vars, **kwargs)
+
+    variable = tf.Variable([1.0])
+    Noting(learning_rate=0.1, weight_decay=0.5).apply_gradients([(tf.constant([1.0]), variable)])
+    assert calls == ["decay", "update"] and float(variable[0]) < 1
+
+
+def test_collectives_of_the_next_strategy_have_other_numbers():
+    before = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).extended._collective_key_base
+    private.number_collectives_apart()
+    assert tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).extended._collective_key_base == before + 100_000
+
+
+def test_the_rate_is_what_the_optimizer_was_given():
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    assert private.rate_of(keras.optimizers.Adam(schedule)) is schedule
+    assert float(private.rate_of(keras.optimizers.Adam(0.25))) == 0.25
+
+
+def test_the_loss_scales_variables_are_those_that_it_reads():
+    optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8.0)
+    variables = private.loss_scale_variables(optimizer)
+    variables["value"].assign(4.0)
+    variables["good_steps"].assign(3)
+    assert (float(optimizer.loss_scale), int(optimizer.dynamic_counter)) == (4.0, 3)

@@ -1,0 +1,1 @@
+"""What a run is: dataclasses, which mode takes which option, every rule. The standard library only."""

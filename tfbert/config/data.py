@@ -1,0 +1,130 @@
+"""Which examples a run is about: the options of data sets and files. Imports nothing but the standard library.
+
+`config` puts the dataclass into `Config`; `flags/` makes flags of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Literal
+
+from tfbert.config.rules import EVALUATE, TRAIN, at_least, option
+
+TaskName = Literal["auto", "classification", "regression"]
+Batching = Literal["length_grouped", "padded", "packed"]
+InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet"]
+
+STANDARD_STREAM = "-"
+"""Standard input as `input_file` or `test_file`, standard output as `output_file`."""
+
+_TAB = ("tab", "\\t")
+"""A tab as a shell can write it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which examples to train and evaluate on, and how they become batches."""
+
+    dataset: str = option("", resume="content")
+    """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless `train_file` is given."""
+    data_dir: str = option("", resume="content")
+    """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
+    train_file: str = option("", resume="content", modes=TRAIN)
+    """Training examples: .tsv, .csv, .jsonl or .parquet, also .gz."""
+    validation_file: str = option("", resume="content", modes=EVALUATE)
+    """Examples evaluated during training: a file, or several separated by commas (MNLI has two; the first decides what
+    is best). Empty: no evaluation during training."""
+    test_file: str = option("", resume="free", modes=("train", "evaluate"))
+    """Labelled examples evaluated once, after training, with the model that is saved. `-` in `mode=evaluate`: standard
+    input, with `input_format`."""
+    input_format: InputFormat = option("auto", resume="content")
+    """Of all files that are read, whatever their names. `auto`: by each one's ending; `text`, a text a line, for
+    standard input in `mode=predict`."""
+    delimiter: str = option("", resume="content")
+    """What separates the columns of .tsv and .csv files: a character, or `tab`. Empty: tab in .tsv, comma in .csv."""
+    skip_bad_rows: bool = option(False, resume="content")
+    """Leave out rows of files that cannot be used, as those with a column too many or without a label, and count them,
+    rather than stop at the first one."""
+    text_column: tuple[str, ...] = option((), resume="content")
+    """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
+    label_column: str = option("", resume="content", modes=EVALUATE)
+    """The label's column: a name or an index. Empty: found by name."""
+    header: bool = option(True, resume="content")
+    """Whether .tsv and .csv files start with a line of column names."""
+    task: TaskName = option("auto", resume="content", modes=TRAIN)
+    """`auto` takes labels with a fraction (0.5, 3.2) as regression and everything else as classification.
+    `classification` also takes NA, N/A, None and null in files for classes, where `auto` refuses them as missing."""
+    max_seq_length: int | None = option(None, resume="same")
+    """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut. None: 128 in training, and later
+    what the model was trained with."""
+    max_train_examples: int = option(0, resume="content", modes=TRAIN)
+    """Train on this many examples, drawn at random but always the same ones. 0: all."""
+    max_eval_examples: int = option(0, resume="content", modes=EVALUATE)
+    """Evaluate on this many examples of each evaluation set, drawn likewise. 0: all."""
+    batching: Batching = option("length_grouped", resume="same", modes=TRAIN)
+    """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
+    pads every batch to `max_seq_length`; `packed` puts several texts, which see nothing of each other, in one row:
+    every update has the same shape, almost without padding."""
+
+    @property
+    def uses_files(self) -> bool:
+        """Whether the examples come from the user's own files."""
+        return bool(self.train_file or self.validation_file or self.test_file)
+
+    @property
+    def validation_files(self) -> tuple[str, ...]:
+        """`validation_file` as paths."""
+        whole = pathlib.Path(self.validation_file).is_file()
+        return (self.validation_file,) if whole else tuple(filter(None, self.validation_file.split(",")))
+
+    @property
+    def source(self) -> str:
+        """What the data is called in logs: the training file's path, another file's, or the data set's name."""
+        test = "standard_input" if self.test_file == STANDARD_STREAM else self.test_file
+        files = (self.train_file, *self.validation_files, test)
+        return next(filter(None, files), self.dataset or "demo")
+
+    @property
+    def separator(self) -> str:
+        """`delimiter` as a character; empty where the format decides."""
+        return "\t" if self.delimiter in _TAB else self.delimiter
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if self.dataset and self.uses_files:
+            out.append(
+                "Data comes from a data set or from files, not both. "
+                f"Received: dataset={self.dataset!r}, file={self.source!r}. Drop one."
+            )
+        files = [("train_file", self.train_file), ("test_file", self.test_file)]
+        files += [("validation_file", path) for path in self.validation_files]
+        for name, value in files:
+            if value and (name, value) != ("test_file", STANDARD_STREAM) and not pathlib.Path(value).is_file():
+                out.append(f"{name} must be a file. Received: {name}={value!r}. Check the path.")
+        if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
+            out.append(f"data_dir must be a directory. Received: data_dir={self.data_dir!r}. Check the path.")
+        if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):
+            out.append(
+                "data_dir is where TensorFlow Datasets keeps prepared data. "
+                f"Received: data_dir={self.data_dir!r} without a TFDS dataset. Pass --dataset=NAME or drop --data_dir."
+            )
+        if len(self.text_column) > 2:
+            out.append(
+                "text_column takes one column, or two for pairs. "
+                f"Received: text_column={','.join(self.text_column)!r}. Name at most two."
+            )
+        if len(self.separator) > 1 or self.separator in ('"', "\r", "\n"):
+            out.append(
+                f"delimiter must be one character, or tab. Received: delimiter={self.delimiter!r}. "
+                "Pass for example --delimiter=';' or --delimiter=tab."
+            )
+        if self.max_seq_length is not None and self.max_seq_length < 8:
+            out.append(
+                "max_seq_length counts tokens with [CLS] and [SEP] and must be 8 or more. "
+                f"Received: max_seq_length={self.max_seq_length}. Pass a larger one."
+            )
+        for name in ("max_train_examples", "max_eval_examples"):
+            out += at_least(name, getattr(self, name), 0)
+        return out

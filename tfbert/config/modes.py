@@ -1,0 +1,305 @@
+"""What one run of the command is for, the options of the modes other than training, and which options each mode takes.
+
+Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `flags/` makes flags of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfbert.config.benchmark import AXES
+from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.rules import option
+
+if TYPE_CHECKING:
+    from tfbert.config.run import Config
+
+OutputFormat = Literal["auto", "tsv", "jsonl"]
+GlueTask = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """What `--mode=predict` labels, and where the predictions go."""
+
+    input_file: str = option("", modes=("predict",))
+    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (a text a line), all but .parquet also .gz. `-`: standard
+    input."""
+    output_file: str = option("-", modes=("predict",))
+    """Predictions, in the order of the input: .tsv or .jsonl, also .gz; must not exist. `-`: standard output."""
+    output_format: OutputFormat = option("auto", modes=("predict",))
+    """Of `output_file`, whatever its name. `auto`: by its ending; tsv for standard output."""
+    id_column: str = option("", modes=("predict",))
+    """The column that names each row in the output. Empty: a column called id, idx, index or guid, else the row's
+    number from 0."""
+    glue_task: GlueTask = option("", modes=("predict",))
+    """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if self.input_file not in ("", STANDARD_STREAM) and not pathlib.Path(self.input_file).is_file():
+            out.append(f"input_file must be a file. Received: input_file={self.input_file!r}. Check the path.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """What `--mode=export` writes."""
+
+    export_float16: bool = option(False, modes=("export",))
+    """Store the weights in float16, half as large; computed in float32. With evaluation data, the loss of accuracy is
+    measured."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HubConfig:
+    """Whether a trained model is uploaded to the Hugging Face hub, and where."""
+
+    push_to_hub: bool = option(False, resume="free", modes=("train",))
+    """Upload the model to the Hugging Face hub when training is done, with the token that `hf auth login` stored."""
+    hub_model_id: str = option("", resume="free", modes=("train",))
+    """The repository to upload to, `OWNER/NAME` or `NAME`. Empty: the name of `output_dir`."""
+    hub_private_repo: bool = option(False, resume="free", modes=("train",))
+    """Make the repository private where it does not exist yet."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return [
+            f"{name} takes effect with push_to_hub only. Received: {name}={value!r}. Add --push_to_hub."
+            for name, value in (("hub_model_id", self.hub_model_id), ("hub_private_repo", self.hub_private_repo))
+            if value and not self.push_to_hub
+        ]
+
+
+_OF_FILES = ("input_format", "delimiter", "skip_bad_rows")
+
+
+def mode_problems(config: Config) -> list[str]:
+    """Options that do not fit the mode, a line each: those without an effect in it, and what it needs."""
+    out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
+    rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
+    return out + _files(config) + rules[config.mode](config)
+
+
+def _parts(config: Config) -> list[Any]:
+    return [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
+
+
+def _without_effect(part: Any, mode: str) -> list[str]:
+    """A line for each option that was changed from its default and that the mode would ignore."""
+    ignored = [field for field in dataclasses.fields(part) if mode not in field.metadata["modes"]]
+    return [
+        f"{field.name} has no effect with mode={mode}. Received: {field.name}={getattr(part, field.name)!r}. "
+        f"Drop --{field.name}."
+        for field in ignored
+        if getattr(part, field.name) != field.default
+    ]
+
+
+def _files(config: Config) -> list[str]:
+    """What concerns the reading of files, in any mode."""
+    data, out = config.data, []
+    if not data.uses_files and not config.predict.input_file:
+        defaults = {field.name: field.default for field in dataclasses.fields(data)}
+        out += [
+            f"{name} concerns files. Received: {name}={getattr(data, name)!r} without any. Drop --{name}."
+            for name in _OF_FILES
+            if getattr(data, name) != defaults[name]
+        ]
+    elif data.input_format == "text" and config.mode != "predict":
+        out.append("Plain text has no labels. Received: input_format='text'. Pass another, or --mode=predict.")
+    for name, file in (("input_file", config.predict.input_file), ("test_file", data.test_file)):
+        if file == STANDARD_STREAM and config.runtime.strategy == "multi_worker":
+            out.append(
+                "Every worker reads the input, and only one has standard input. "
+                f"Received: {name}='-' with strategy='multi_worker'. Pass a file that all workers see."
+            )
+    return out
+
+
+def _train(config: Config) -> list[str]:
+    out = []
+    if config.data.test_file == STANDARD_STREAM:
+        out.append(
+            "Standard input can be evaluated, or predicted. "
+            f"Received: test_file='-' with mode={config.mode}. Pass a file, or --mode=evaluate later."
+        )
+    if config.data.uses_files and not config.data.train_file:
+        out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
+    if config.data.uses_files and not config.data.validation_file:
+        out += [
+            f"{name} needs examples to evaluate on during training. "
+            f"Received: {name}={value!r} with validation_file=''. Pass --validation_file."
+            for name, value in evaluation_options(config).items()
+        ]
+    return out + _indexes(config, ("text_column", "label_column"))
+
+
+def evaluation_options(config: Config) -> dict[str, int | str]:
+    """What was given of the options that concern the evaluations of a training run, by name."""
+    training = config.training
+    given = {name: getattr(training, name) for name in ("early_stopping_patience", "metric_for_best_model")}
+    given |= {"eval_steps": config.output.eval_steps}
+    return {name: value for name, value in given.items() if value}
+
+
+def _evaluate(config: Config) -> list[str]:
+    out = []
+    if not config.data.dataset and not config.data.uses_files:
+        out.append(
+            "Evaluation needs labelled examples. Received: dataset='', validation_file=''. "
+            "Pass --dataset=NAME, --validation_file or --test_file."
+        )
+    if config.data.test_file == STANDARD_STREAM and config.data.input_format == "auto":
+        out.append(
+            "Standard input has no name that tells its format. "
+            "Received: test_file='-' with input_format='auto'. Pass --input_format=tsv, csv or jsonl."
+        )
+    return out + _saved_model(config) + _indexes(config, ("text_column", "label_column"))
+
+
+def _predict(config: Config) -> list[str]:
+    out, predict = [], config.predict
+    if bool(predict.input_file) == bool(config.data.dataset):
+        out.append(
+            "Prediction needs one source of texts. "
+            f"Received: input_file={predict.input_file!r}, dataset={config.data.dataset!r}. "
+            "Pass --input_file, or a GLUE task with --dataset."
+        )
+    if config.data.dataset and not config.data.dataset.startswith("glue/"):
+        out.append(
+            "Of data sets, GLUE's test sets are predicted. "
+            f"Received: dataset={config.data.dataset!r}. Pass --dataset=glue/NAME, or a file with --input_file."
+        )
+    if config.data.dataset:
+        out += [
+            f"{name} belongs to input_file. Received: {name}={getattr(predict, name)!r} with "
+            f"dataset={config.data.dataset!r}. Drop --{name}."
+            for name in ("glue_task", "id_column")
+            if getattr(predict, name)
+        ]
+    is_glue = bool(predict.glue_task or config.data.dataset)
+    if is_glue and (predict.output_file != STANDARD_STREAM or predict.output_format != "auto"):
+        out.append(
+            "GLUE's submission files have names and a format of their own. "
+            f"Received: output_file={predict.output_file!r}, output_format={predict.output_format!r}. "
+            "Pass --output_dir instead."
+        )
+    if config.output.output_dir and not is_glue:
+        out.append(
+            "Predictions go to output_file; output_dir is for GLUE's submission files. "
+            f"Received: output_dir={config.output.output_dir!r}. Pass --output_file."
+        )
+    return out + _saved_model(config) + _indexes(config, ("text_column",))
+
+
+def _export(config: Config) -> list[str]:
+    out = []
+    if not config.output.output_dir:
+        out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
+    has_data = bool(config.data.dataset or config.data.uses_files)
+    if has_data and not config.export.export_float16:
+        out.append(
+            "Evaluation data measures what export_float16 loses. "
+            "Received: evaluation data with export_float16=False. Drop it, or add --export_float16."
+        )
+    if not has_data:
+        # Not text_column: two columns say that a model which leaves it open takes pairs.
+        idle = ("label_column", "header", "max_eval_examples", "per_device_eval_batch_size")
+        fields = [(part, f) for part in (config.data, config.runtime) for f in dataclasses.fields(part)]
+        out += [
+            f"{f.name} concerns evaluation data. Received: {f.name}={getattr(part, f.name)!r} without any. "
+            f"Drop --{'noheader' if f.name == 'header' else f.name}."
+            for part, f in fields
+            if f.name in idle and getattr(part, f.name) != f.default
+        ]
+    return out + _saved_model(config) + _indexes(config, ("text_column", "label_column") if has_data else ())
+
+
+def _benchmark(config: Config) -> list[str]:
+    options = {field.name: (part, field) for part in _parts(config) for field in dataclasses.fields(part)}
+    out = []
+    for axis, replaced in AXES.items():
+        for name in replaced if getattr(config.benchmark, axis) else ():
+            part, field = options[name]
+            if (value := getattr(part, name)) != field.default:
+                out.append(f"{axis} takes the place of {name}. Received: {name}={value!r} beside it. Drop --{name}.")
+    if config.benchmark.benchmark_workers and config.benchmark.benchmark_replicas:
+        out.append(
+            "A grid goes over workers or over replicas. Received: benchmark_workers and benchmark_replicas. Drop one."
+        )
+    if config.runtime.strategy == "multi_worker":
+        out.append(
+            "A benchmark starts its own workers. "
+            "Received: strategy='multi_worker'. Pass --benchmark_workers, or another strategy."
+        )
+    benchmark = config.benchmark
+    changed = {f.name for f in dataclasses.fields(benchmark) if getattr(benchmark, f.name) != f.default}
+    if "training" not in benchmark.benchmark_passes:
+        out += [
+            f"{name} concerns training rows. Received: {name} without benchmark_passes=training. Drop --{name}."
+            for name in ("benchmark_accuracy", "price_per_hour", "benchmark_steps", "benchmark_warmup_steps")
+            if name in changed
+        ]
+    if benchmark.benchmark_accuracy and "benchmark_steps" in changed:
+        out.append(
+            "With benchmark_accuracy, rows train as long as the run says. Received: benchmark_steps="
+            f"{benchmark.benchmark_steps} beside it. Drop --benchmark_steps, or pass --max_steps instead."
+        )
+    is_measured_in_steps = "training" in benchmark.benchmark_passes and not benchmark.benchmark_accuracy
+    # Else others would be measured than asked for: at most half of a run's updates count as its warm-up.
+    is_too_long = "benchmark_warmup_steps" in changed and benchmark.benchmark_warmup_steps > benchmark.benchmark_steps
+    if is_measured_in_steps and is_too_long:
+        out.append(
+            "benchmark_warmup_steps must be at most benchmark_steps. Received: benchmark_warmup_steps="
+            f"{benchmark.benchmark_warmup_steps} with benchmark_steps={benchmark.benchmark_steps}. "
+            "Lower --benchmark_warmup_steps, or raise --benchmark_steps."
+        )
+    if config.data.uses_files and not config.data.validation_file:
+        out += [
+            f"{what} needs examples to evaluate on. Received: {received} with validation_file=''. "
+            "Pass --validation_file."
+            for is_asked, what, received in (
+                ("inference" in benchmark.benchmark_passes, "Measuring inference", "benchmark_passes=inference"),
+                (benchmark.benchmark_accuracy, "Measuring accuracy", "benchmark_accuracy=True"),
+            )
+            if is_asked
+        ]
+    trains_whole_run = benchmark.benchmark_accuracy or benchmark.price_per_hour
+    for name in ("max_steps", "num_train_epochs") if not trains_whole_run else ():
+        if getattr(config.training, name):
+            out.append(
+                f"{name} has an effect on accuracy and cost only. "
+                f"Received: {name}={getattr(config.training, name)}. Pass --benchmark_steps, or drop --{name}."
+            )
+    return out + _train(config)
+
+
+def _saved_model(config: Config) -> list[str]:
+    if not config.model.is_scratch:
+        return []
+    return [
+        f"mode={config.mode} needs a fine-tuned model. "
+        f"Received: model_name_or_path={config.model.model_name_or_path!r}. Pass a run's output directory."
+    ]
+
+
+def _indexes(config: Config, names: tuple[str, ...]) -> list[str]:
+    """Without a header, columns have no names."""
+    out = []
+    for name in () if config.data.header else names:
+        values = getattr(config.data, name)
+        values = (values,) if isinstance(values, str) else values
+        if not values or not all(value.isdigit() for value in values):
+            out.append(
+                f"Without a header, {name} must be given as indexes from 0. "
+                f"Received: {name}={','.join(values)!r}. Pass for example --{name}=0."
+            )
+    return out

@@ -1,0 +1,103 @@
+"""What the configuration's dataclasses share: their fields, rules as lines of text, and values read from JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tfbert.errors import UsageError
+
+OnResume = Literal["same", "longer", "content", "split", "free"]
+"""What another value of an option means to a run that goes on from a checkpoint:
+
+- `same`: it changes what training comes to, and is refused;
+- `longer`: it decides how long the run is, which may grow;
+- `content`: it names files whose content is compared, wherever they are;
+- `split`: the updates are the same on other devices and in other pieces;
+- `free`: it changes nothing that is computed before the last update.
+"""
+
+
+Mode = Literal["train", "evaluate", "predict", "export", "benchmark"]
+EVERY: tuple[Mode, ...] = get_args(Mode)
+TRAIN: tuple[Mode, ...] = ("train", "benchmark")
+"""The modes in which something is trained."""
+EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export", "benchmark")
+"""Those in which labelled examples are predicted."""
+COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict", "benchmark")
+"""Those that compute on devices of the user's choice; an export is written on one."""
+
+
+def option(
+    default: Any, *, modes: tuple[Mode, ...] = EVERY, resume: OnResume | None = None, tasks: tuple[str, ...] = ()
+) -> Any:
+    """A field of a configuration dataclass.
+
+    Args:
+        default: Its default.
+        modes: Those in which it has an effect; in others, another value is refused.
+        resume: Whether a run may go on with another value, and what is said; None where no run can have one.
+        tasks: Those in which it has an effect, likewise; empty for all.
+    """
+    return dataclasses.field(default=default, metadata={"modes": modes, "resume": resume, "tasks": tasks})
+
+
+def part_from_dict(part: type, values: Any) -> Any:
+    """A configuration dataclass from what JSON holds.
+
+    Raises:
+        UsageError: for an unknown name or a value of the wrong type.
+    """
+    types = get_type_hints(part)
+    refuse_unknown(part.__name__, values, types)
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    for name, value in values.items():
+        if not _is_a(value, types[name]):
+            kind = getattr(types[name], "__name__", str(types[name]).replace("typing.", ""))
+            raise UsageError(f"{name} must be of type {kind}. Received: {name}={value!r}. Repair the configuration.")
+    return part(**values)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a JSON value is of an annotated type; validation names the choices of a Literal."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, get_args(kind)[0]) for item in value)
+    kind = str if get_origin(kind) is Literal else kind
+    if members := get_args(kind):
+        return any(_is_a(value, member) for member in members)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def refuse_unknown(where: str, values: Any, known) -> None:
+    """Checks that `values` is a mapping whose keys are all known.
+
+    Raises:
+        UsageError: naming those that are not.
+    """
+    unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [repr(values)]
+    if unknown:
+        raise UsageError(
+            f"Every name in {where} must be an option of this version. Received: {', '.join(unknown)}. Remove it."
+        )
+
+
+def at_least(name: str, value: float, least: float) -> list[str]:
+    """A line if the value is below `least`, or not finite."""
+    if value >= least and math.isfinite(value):
+        return []
+    return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
+
+
+def choice_problems(part: Any) -> list[str]:
+    """Fields that take one of a few words and hold another."""
+    kinds = {name: kind for name, kind in get_type_hints(type(part)).items() if get_origin(kind) is Literal}
+    values = {name: getattr(part, name) for name in kinds}
+    return [one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
+
+
+def one_of(name: str, value: str, choices) -> str:
+    """The line for a value that is none of the choices."""
+    return f"{name} must be one of {', '.join(choices)}. Received: {name}={value!r}. Pass one of them."

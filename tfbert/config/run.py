@@ -1,0 +1,333 @@
+"""What a run is: frozen dataclasses, their validation, and their JSON form. Imports nothing but the standard library.
+
+Every option of the command lives here once; `flags/` reads names, defaults and help from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Literal, get_type_hints
+
+from tfbert.config.benchmark import BenchmarkConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig, mode_problems
+from tfbert.config.rules import (
+    COMPUTE,
+    EVALUATE,
+    TRAIN,
+    Mode,
+    at_least,
+    choice_problems,
+    one_of,
+    option,
+    part_from_dict,
+    refuse_unknown,
+)
+from tfbert.errors import UsageError
+
+LrSchedule = Literal["linear", "cosine", "constant"]
+StrategyName = Literal["one_device", "mirrored", "multi_worker"]
+Device = Literal["auto", "gpu", "cpu"]
+Resume = Literal["auto", "never"]
+MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
+
+SCRATCH_PREFIX = "scratch/"
+SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+MAX_COMPILED_SHAPES = 6
+CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
+REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
+_ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
+UNTIL_STEP = "until_step"
+"""What `run_config.json` holds beside the configuration: values that options had up to an update of the run."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which weights to start from."""
+
+    model_name_or_path: str = option("scratch/tiny", resume="same")
+    """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large) for
+    random weights and a vocabulary learned from the training text."""
+    vocab_file: str = option("", resume="content")
+    """A WordPiece vocabulary, one token a line. Empty: the model's own, or one learned (`scratch/`)."""
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the weights start random rather than pretrained."""
+        return self.model_name_or_path.startswith(SCRATCH_PREFIX)
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if not self.model_name_or_path:
+            out.append(
+                "A model is needed. Received: model_name_or_path=''. Pass a hub name, a directory, or scratch/tiny."
+            )
+        size = self.model_name_or_path.removeprefix(SCRATCH_PREFIX)
+        if self.is_scratch and size not in SCRATCH_SIZES:
+            out.append(
+                f"A scratch model has one of the sizes {', '.join(SCRATCH_SIZES)}. "
+                f"Received: model_name_or_path={self.model_name_or_path!r}. Pass for example scratch/tiny."
+            )
+        if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
+            out.append(f"vocab_file must be a file. Received: vocab_file={self.vocab_file!r}. Check the path.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How the weights are updated. A step is one optimizer update."""
+
+    global_batch_size: int = option(32, resume="same", modes=TRAIN)
+    """Examples of one update, over all replicas and micro-batches."""
+    gradient_accumulation_steps: int | Literal["auto"] = option(1, resume="split", modes=TRAIN)
+    """Micro-batches that each replica's share of a global batch is split into, one after the other. `auto`: as few as
+    memory has room for, found once before training."""
+    gradient_checkpointing: bool = option(False, resume="split", modes=TRAIN)
+    """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
+    num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
+    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs."""
+    max_steps: int = option(0, resume="longer", modes=TRAIN)
+    """Train for this many updates; with `num_train_epochs` for those passes at most. 0: no limit."""
+    learning_rate: float | None = option(None, resume="same", modes=TRAIN)
+    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones."""
+    lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
+    """After the warm-up: `linear` or `cosine` down to 0 at the last step, or `constant`."""
+    warmup_ratio: float = option(0.1, resume="same", modes=TRAIN)
+    """Share of all steps during which the rate rises linearly from 0."""
+    warmup_steps: int = option(0, resume="same", modes=TRAIN)
+    """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
+    weight_decay: float = option(0.01, resume="same", modes=TRAIN)
+    """AdamW's decoupled decay (Loshchilov & Hutter 2019); never on biases and LayerNorm."""
+    max_grad_norm: float = option(1.0, resume="same", modes=TRAIN)
+    """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
+    max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
+    """Stop with an error after this many updates in a row whose gradients were not finite."""
+    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=("classification",))
+    """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016)."""
+    class_weights: tuple[float, ...] | Literal["", "balanced"] = option(
+        "", resume="same", modes=TRAIN, tasks=("classification",)
+    )
+    """A weight for each class in label order, or `balanced`: n / (num_classes x count). Empty: all 1."""
+    early_stopping_patience: int = option(0, resume="same", modes=("train",))
+    """Stop after this many evaluations in a row without a better metric. 0: never."""
+    metric_for_best_model: str = option("", resume="same", modes=TRAIN)
+    """The evaluation metric that decides which weights are kept, with or without `eval_`; of several validation sets,
+    that of the first. Empty: accuracy, or pearson for regression; GLUE's own for glue/cola (matthews_correlation),
+    glue/mrpc and glue/qqp (f1)."""
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the number of micro-batches is still to be found."""
+        return self.gradient_accumulation_steps == "auto"
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        for name, least in (
+            ("global_batch_size", 1),
+            ("max_skipped_steps", 1),
+            ("max_steps", 0),
+            ("warmup_steps", 0),
+            ("early_stopping_patience", 0),
+            ("weight_decay", 0),
+            ("max_grad_norm", 0),
+        ):
+            out += at_least(name, getattr(self, name), least)
+        steps = self.gradient_accumulation_steps
+        if isinstance(steps, str) and steps != "auto":
+            out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
+        elif not self.is_auto:
+            out += at_least("gradient_accumulation_steps", steps, 1)
+        for name in ("num_train_epochs", "learning_rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                out.append(f"{name} must be above 0 and finite. Received: {name}={value}. Pass a positive number.")
+        for name in ("warmup_ratio", "label_smoothing"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                out.append(f"{name} must be at least 0 and below 1. Received: {name}={value}. Pass for example 0.1.")
+        weights = self.class_weights
+        if isinstance(weights, str) and weights not in ("", "balanced"):
+            out.append(one_of("class_weights", weights, ("balanced", "a list of numbers")))
+        if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
+            out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
+        known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS)
+        if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in known:
+            out.append(one_of("metric_for_best_model", self.metric_for_best_model, known))
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """On what, and in which precision, the run computes."""
+
+    strategy: StrategyName = option("one_device", resume="split", modes=COMPUTE)
+    """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG."""
+    device: Device = option("auto", resume="split")
+    """`auto`: GPUs where there are any, else the CPU; `gpu`: an error where there is none; `cpu`: leave GPUs alone."""
+    num_replicas: int = option(0, resume="split", modes=COMPUTE)
+    """Replicas on this machine. 0: all GPUs with `mirrored` and `multi_worker`, or one CPU replica where there is no
+    GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
+    cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE)
+    """How long a worker of `multi_worker` waits for the others to be there before it fails."""
+    mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
+    """Compute in 16 bits, keep the weights in float32."""
+    mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE)
+    """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
+    per_device_eval_batch_size: int = option(32, resume="split")
+    """Rows that each replica evaluates or predicts at a time."""
+    xla: bool = option(False, resume="split", modes=TRAIN)
+    """Compile each replica's forward and backward pass with XLA."""
+    max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN)
+    """With `xla`, batches are padded to this many widths at most, chosen from the data: each is compiled once."""
+    seed: int = option(42, resume="same", modes=TRAIN)
+    """Decides initial weights, data order and dropout."""
+    deterministic: bool = option(False, resume="split", modes=COMPUTE)
+    """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
+    keep_freed_memory: bool = option(True, resume="free")
+    """Set glibc's malloc, before TensorFlow is imported, so that freed memory is used again rather than given back to
+    the kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES say is left alone."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = at_least("num_replicas", self.num_replicas, 0)
+        for name in ("cluster_timeout_seconds", "per_device_eval_batch_size", "max_compiled_shapes"):
+            out += at_least(name, getattr(self, name), 1)
+        if self.max_compiled_shapes != MAX_COMPILED_SHAPES and not self.xla:
+            out.append(
+                "max_compiled_shapes takes effect with xla only. "
+                f"Received: max_compiled_shapes={self.max_compiled_shapes}. Add --xla."
+            )
+        if self.strategy == "one_device" and self.num_replicas > 1:
+            out.append(
+                "one_device has one replica. "
+                f"Received: num_replicas={self.num_replicas}. Pass --strategy=mirrored or drop --num_replicas."
+            )
+        if self.mixed_precision_dtype != "auto" and not self.mixed_precision:
+            out.append(
+                "mixed_precision_dtype takes effect with mixed_precision only. "
+                f"Received: mixed_precision_dtype={self.mixed_precision_dtype!r}. Add --mixed_precision."
+            )
+        if not 0 <= self.seed < 2**31:
+            out.append(f"seed must be at least 0 and below 2**31. Received: seed={self.seed}. Pass another.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """What a run writes, where and how often."""
+
+    output_dir: str = option("", resume="free")
+    """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
+    overwrite_output_dir: bool = option(False, resume="free", modes=EVALUATE)
+    """Write into a directory that holds an earlier run's files, replacing them."""
+    resume: Resume = option("auto", resume="free", modes=("train",))
+    """`auto` goes on from the newest sound checkpoint of an unfinished run in `output_dir`, with the settings that it
+    began with; `never` does not look."""
+    save_steps: int = option(500, resume="free", modes=("train",))
+    """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
+    save_total_limit: int = option(2, resume="free", modes=("train",))
+    """Checkpoints to keep until the run is done, the newest ones; the best weights are kept apart. 0: all, and after
+    the run as models."""
+    eval_steps: int = option(0, resume="same", modes=("train",))
+    """Evaluate every this many updates. 0: after each epoch."""
+    logging_steps: int = option(10, resume="free", modes=("train",))
+    """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
+    tensorboard: bool = option(False, resume="free", modes=("train",))
+    """Also write TensorBoard event files to `output_dir/tensorboard`."""
+    profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
+    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, a step's split
+    into the report. Empty: no profile."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = at_least("logging_steps", self.logging_steps, 1)
+        steps = self.profile_steps
+        if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
+            out.append(
+                "profile_steps takes the first and the last update, counted from 1. "
+                f"Received: profile_steps={','.join(map(str, steps))}. Pass for example --profile_steps=10,15."
+            )
+        for name in ("eval_steps", "save_steps", "save_total_limit"):
+            out += at_least(name, getattr(self, name), 0)
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run. Construction checks every rule that needs neither data nor devices.
+
+    Raises:
+        UsageError: naming all problems at once.
+    """
+
+    mode: Mode = "train"
+    """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel;
+    `benchmark`: measure a grid of runs."""
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    runtime: RuntimeConfig = dataclasses.field(default_factory=RuntimeConfig)
+    output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
+    predict: PredictConfig = dataclasses.field(default_factory=PredictConfig)
+    export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
+    hub: HubConfig = dataclasses.field(default_factory=HubConfig)
+    benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
+
+    def __post_init__(self):
+        parts = [part for part in vars(self).values() if dataclasses.is_dataclass(part)]
+        problems = choice_problems(self)
+        if not problems:
+            problems += mode_problems(self)
+        problems += [problem for part in parts for problem in [*choice_problems(part), *part.problems()]]
+        if problems:
+            raise UsageError("\n".join(problems))
+
+    def resolved(self) -> Config:
+        """The same training run with every default that depends on another option written out, and one name for each
+        metric."""
+        training = dataclasses.replace(
+            self.training,
+            metric_for_best_model=self.training.metric_for_best_model.removeprefix("eval_"),
+            num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else 3.0),
+            learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
+        )
+        data = dataclasses.replace(
+            self.data,
+            dataset=self.data.dataset if self.data.uses_files else self.data.dataset or "demo",
+            max_seq_length=self.data.max_seq_length or 128,
+        )
+        return dataclasses.replace(self, training=training, data=data)
+
+    def accumulating(self, steps: int | Literal["auto"]) -> Config:
+        """The same run with that many micro-batches."""
+        return dataclasses.replace(self, training=dataclasses.replace(self.training, gradient_accumulation_steps=steps))
+
+    def to_json(self) -> str:
+        """The configuration as JSON text, one object a part."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Config:
+        """Reads what `to_json` wrote, and the `run_config.json` of a run that went on with other settings.
+
+        Raises:
+            UsageError: for text that is not such an object, an unknown name, or a value of the wrong type.
+        """
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
+        parts = get_type_hints(cls)
+        if isinstance(values, dict):
+            values.pop(UNTIL_STEP, None)
+        refuse_unknown("the configuration", values, parts)
+        data, predict = values.get("data"), values.get("predict")
+        if isinstance(data, dict) and isinstance(predict, dict):
+            for name in _ONCE_OF_PREDICT & predict.keys():
+                data.setdefault(name, predict.pop(name))
+        return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})

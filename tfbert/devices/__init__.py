@@ -1,0 +1,1 @@
+"""The process and the machines it computes on."""

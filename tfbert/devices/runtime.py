@@ -1,0 +1,147 @@
+"""The process's set-up before any tensor exists: precision policy, seeds, determinism, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import platform
+import resource
+from collections.abc import Iterator
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert import private
+from tfbert.config.run import Config, RuntimeConfig
+from tfbert.devices.allocator import keep_freed_memory
+from tfbert.errors import RunError, UsageError, first_line
+
+_hidden: list[tf.config.PhysicalDevice] = []
+"""GPUs that a run of this process did not want to see."""
+
+
+def set_up(config: RuntimeConfig) -> str:
+    """Makes the process what the configuration says, before the strategy is built; a later run may say something else.
+
+    Returns:
+        The precision policy's name: `float32`, `mixed_float16` or `mixed_bfloat16`.
+
+    Raises:
+        UsageError: for a GPU that was asked for and is not there, or a change of devices that TensorFlow, once it has
+            used them, does not allow.
+    """
+    if config.keep_freed_memory:
+        keep_freed_memory()  # The command has done so before TensorFlow was imported; a program may not have.
+    gpus = _visible_gpus(config.device)
+    if config.device == "gpu" and not gpus:
+        raise UsageError(
+            "device=gpu needs a GPU that TensorFlow can use. Received: none visible. Check nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
+        )
+    for gpu in gpus:
+        with contextlib.suppress(RuntimeError):  # In use already, so that it stays as it is.
+            tf.config.experimental.set_memory_growth(gpu, True)
+    keras.utils.set_random_seed(config.seed)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    policy = precision_policy(config, has_gpus=bool(gpus))
+    keras.mixed_precision.set_global_policy(policy)
+    return policy
+
+
+@contextlib.contextmanager
+def settings_kept() -> Iterator[None]:
+    """What `set_up` changes inside ends with it: the caller's own models get its precision and kernels back.
+
+    Not so devices, which stay as they were first used, and seeds.
+    """
+    policy, is_deterministic = keras.mixed_precision.global_policy(), private.is_op_determinism_enabled()
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(policy)
+        if not is_deterministic:
+            private.disable_op_determinism()
+
+
+def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:
+    """The GPUs to use; with `device="cpu"` they are hidden, until a run of this process asks for them again."""
+    global _hidden
+    gpus = tf.config.get_visible_devices("GPU")
+    wanted = [] if device == "cpu" else gpus or _hidden
+    if wanted == gpus:
+        return gpus
+    try:
+        tf.config.set_visible_devices(wanted, "GPU")
+    except RuntimeError:
+        raise UsageError(
+            "Whether GPUs are used is settled when TensorFlow first uses a device. "
+            f"Received: device={device!r} in a process that has run {'with' if gpus else 'without'} them. "
+            "Use a new process."
+        ) from None
+    _hidden = gpus
+    return wanted
+
+
+def precision_policy(config: RuntimeConfig, *, has_gpus: bool) -> str:
+    """The Keras policy; `auto` is float16 on a GPU and bfloat16 on a CPU, where float16 arithmetic is emulated."""
+    if not config.mixed_precision:
+        return "float32"
+    if config.mixed_precision_dtype != "auto":
+        return f"mixed_{config.mixed_precision_dtype}"
+    return "mixed_float16" if has_gpus else "mixed_bfloat16"
+
+
+def emulates_bfloat16() -> bool:
+    """Whether there is no GPU and this x86 CPU has no bfloat16 instructions, so that float32 is the faster one."""
+    if tf.config.list_logical_devices("GPU"):
+        return False
+    try:
+        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return "avx2" in flags and not {"avx512_bf16", "amx_bf16", "avx_ne_convert"} & set(flags.split())
+
+
+def reset_peak_memory() -> None:
+    """`peak_memory_bytes` counts from here on; a process's own on Linux only."""
+    for i in range(len(tf.config.list_logical_devices("GPU"))):
+        tf.config.experimental.reset_memory_stats(f"GPU:{i}")
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # See proc(5).
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether TensorFlow, or a library below it, found no memory on the device."""
+    if not isinstance(error, tf.errors.OpError):
+        return False
+    # Libraries that find no memory for themselves say so in an InternalError.
+    return isinstance(error, tf.errors.ResourceExhaustedError) or "out of memory" in str(error).lower()
+
+
+@contextlib.contextmanager
+def out_of_memory_as_run_error(config: Config) -> Iterator[None]:
+    """Turns a batch that is too large into one line that names the ways out.
+
+    Raises:
+        RunError: for an exception that `is_out_of_memory` knows; others pass unchanged.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not is_out_of_memory(error):
+            raise
+        ways = "a smaller --per_device_eval_batch_size or --max_seq_length"
+        if config.mode == "train":
+            ways = f"--gradient_accumulation_steps=auto, --gradient_checkpointing, --mixed_precision, or {ways}"
+        received = first_line(error)
+        raise RunError(f"A batch must fit into memory. Received: {received}. Pass {ways}.") from error
+
+
+def peak_memory_bytes() -> int:
+    """The most memory in use at one time: the largest of the GPUs', or without one this process's resident memory."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if gpus:
+        return max(tf.config.experimental.get_memory_info(f"GPU:{i}")["peak"] for i in range(len(gpus)))
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,189 @@
+"""Parses the launcher's command line, starts the workers and restarts them; see `tfbert.launch`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import json
+import math
+import os
+import random
+import socket
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from tfbert.devices.cluster import USAGE_STATUS, divide_gpus, visible_gpus
+from tfbert.errors import UsageError
+from tfbert.launch.worker_group import Output, Signals, WorkerGroup
+
+_USAGE = "python -m tfbert.launch --num_workers=N [--max_restarts=R] -- run_finetune.py --strategy=multi_worker ..."
+_MAX_RESTART_DELAY_SECONDS = 60.0
+# Below those the kernel hands out to clients, which are free now and perhaps taken when TensorFlow has been imported.
+_PORTS = range(20000, 32768)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaunchConfig:
+    """What to start, how often, and what to do when it ends."""
+
+    command: tuple[str, ...]
+    """The program and its arguments; a first one that ends in .py is run by this Python."""
+    num_workers: int = 1
+    """Processes to start."""
+    max_restarts: int = 0
+    """How often all workers are started again after one failed."""
+    restart_delay_seconds: float = 1.0
+    """Pause before the first restart; doubles with each further one, up to a minute."""
+    grace_seconds: float = 30.0
+    """After a failure, the other workers get SIGTERM and this long to end before they are killed; twice this long
+    after a signal to the launcher, for their checkpoint."""
+
+    def __post_init__(self):
+        for name, least in (
+            ("num_workers", 1),
+            ("max_restarts", 0),
+            ("restart_delay_seconds", 0),
+            ("grace_seconds", 0),
+        ):
+            value = getattr(self, name)
+            if not (value >= least and math.isfinite(value)):
+                raise UsageError(f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one.")
+        if not self.command:
+            raise UsageError(f"A command must follow --. Received: none. Usage: {_USAGE}")
+
+
+def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
+    """Reads the launcher's own flags up to `--`; all that follows is the command.
+
+    Raises:
+        UsageError: for an unknown flag, a bad value, or no command.
+    """
+    own = list(itertools.takewhile(lambda argument: argument != "--", arguments))
+    values = _flag_values()
+    try:
+        rest = values(["launch", *own])[1:]
+    except flags.Error as error:
+        raise UsageError(f"The launcher's flags stand before --. Received: {error}. Usage: {_USAGE}") from None
+    if rest:
+        raise UsageError(f"The command must follow --. Received: {' '.join(rest)!r} before it. Usage: {_USAGE}")
+    return LaunchConfig(
+        command=tuple(arguments[len(own) + 1 :]),
+        num_workers=values["num_workers"].value,
+        max_restarts=values["max_restarts"].value,
+        restart_delay_seconds=values["restart_delay_seconds"].value,
+        grace_seconds=values["grace_seconds"].value,
+    )
+
+
+def launch(config: LaunchConfig) -> int:
+    """Runs the command in all workers, and again after a failure, where `max_restarts` allows.
+
+    Bad usage (exit status 2) is never tried again, nor what ended because the launcher itself was told to stop.
+
+    Returns:
+        0 if every worker ended well, else the exit status of the one that failed first (128 + the signal's number for
+        one that was killed).
+
+    Raises:
+        UsageError: for a command that cannot be started, or fewer GPUs than workers.
+    """
+    runs_python = config.command[0].endswith(".py")
+    command = [sys.executable, *config.command] if runs_python else config.command
+    output = Output()
+    launched_at = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    with Signals() as signals:
+        for restarts in itertools.count():
+            environments = worker_environments(config.num_workers, restarts, launched_at)
+            group = WorkerGroup(
+                command, environments, grace_seconds=config.grace_seconds, signals=signals, output=output
+            )
+            status = group.run()
+            final = status in (0, USAGE_STATUS) or signals.received or output.closed
+            if final or restarts == config.max_restarts:
+                return status
+            delay = min(config.restart_delay_seconds * 2**restarts, _MAX_RESTART_DELAY_SECONDS)
+            output.say(f"all workers start again in {delay:g} s (restart {restarts + 1} of {config.max_restarts})")
+            if signals.wait(delay):
+                return 128 + signals.received[0]
+    raise AssertionError("unreachable")
+
+
+def worker_environments(num_workers: int, restarts: int = 0, launched_at: str = "") -> list[dict[str, str]]:
+    """Each worker's environment: TF_CONFIG with fresh ports, its share of the GPUs, TFBERT_RESTARTS, the number of
+    restarts so far, and TFBERT_LAUNCHED_AT, the time of the first start.
+
+    Args:
+        num_workers: How many.
+        restarts: So far.
+        launched_at: Local time as `20261121-093000`.
+
+    Raises:
+        UsageError: if there are GPUs, but fewer than workers.
+    """
+    gpus = visible_gpus()
+    addresses = _free_addresses(num_workers)
+    environments = []
+    for index, share in enumerate(divide_gpus(gpus, num_workers)):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {
+            "PYTHONUNBUFFERED": "1",  # through a pipe, Python would hold lines back
+            **os.environ,
+            "TF_CONFIG": json.dumps(task),
+            "TFBERT_RESTARTS": str(restarts),
+            "TFBERT_LAUNCHED_AT": launched_at,
+        }
+        if gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
+        environments.append(environment)
+    return environments
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. Returns its exit status."""
+    if arguments and arguments[0] in ("--help", "--helpfull", "-h"):
+        print(f"{_USAGE}\n{_flag_values().get_help()}")
+        return 0
+    try:
+        return launch(parse_command_line(arguments))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return USAGE_STATUS
+
+
+def _flag_values() -> flags.FlagValues:
+    values = flags.FlagValues()
+    defaults = {field.name: field.default for field in dataclasses.fields(LaunchConfig)}
+    for define, name, text in (
+        (flags.DEFINE_integer, "num_workers", "Processes to start, each with its TF_CONFIG and share of the GPUs."),
+        (
+            flags.DEFINE_integer,
+            "max_restarts",
+            "Start all workers again this often after a failure, bad usage excepted.",
+        ),
+        (flags.DEFINE_float, "restart_delay_seconds", "Pause before the first restart; doubles each time, up to 60."),
+        (flags.DEFINE_float, "grace_seconds", "Time to end after SIGTERM; twice this if the launcher is told to stop."),
+    ):
+        define(name, defaults[name], text, flag_values=values)
+    return values
+
+
+def _free_addresses(count: int) -> list[str]:
+    """Loopback addresses with ports that are free now; all are held until the last one is found."""
+    sockets = []
+    try:
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if len(sockets) == count:
+                break
+            candidate = socket.socket()
+            try:
+                candidate.bind(("127.0.0.1", port))
+                sockets.append(candidate)
+            except OSError:
+                candidate.close()
+        return [f"127.0.0.1:{held.getsockname()[1]}" for held in sockets]
+    finally:
+        for held in sockets:
+            held.close()

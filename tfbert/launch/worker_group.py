@@ -1,0 +1,315 @@
+"""Worker processes treated as one: their output, the signals to them, and their common end. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
+from tfbert.errors import UsageError
+
+_POLL_SECONDS, _DRAIN_SECONDS = 0.1, 1.0
+_HOLD_SECONDS = 0.1
+_PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_PR_SET_PDEATHSIG = 1
+
+
+class Signals:
+    """While entered, collects SIGTERM, SIGINT and SIGHUP instead of dying of them."""
+
+    def __init__(self):
+        self.received: list[int] = []
+        """Signal numbers, in the order they came."""
+        self.forward: Callable[[int], None] | None = None
+        """Called with each signal's number as it comes."""
+
+    def __enter__(self) -> Signals:
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(self._writer.fileno())
+        self._old = {n: signal.signal(n, self._handle) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_fd)
+        self._reader.close()
+        self._writer.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleeps until the time is over or a signal comes. Returns whether one came."""
+        end = time.monotonic() + seconds
+        while not self.received and (left := end - time.monotonic()) > 0:
+            self._reader.settimeout(left)
+            with contextlib.suppress(TimeoutError):
+                self._reader.recv(1)
+        return bool(self.received)
+
+    def _handle(self, number: int, _frame) -> None:
+        self.received.append(number)
+        if self.forward:
+            self.forward(number)
+
+
+class Output:
+    """Passes bytes on to stdout and stderr, each line with its writer's name in front.
+
+    A line that starts with a carriage return, as a progress bar does, starts anew, name included. A writer who finds
+    another's line unfinished starts a new one.
+    """
+
+    def __init__(self):
+        self.closed = False
+        """Whether whoever read our output is gone."""
+        self._last = (b"", 2, b"\n")  # writer, stream, and how its last piece ended: b"\n", b"\r" or b""
+
+    def say(self, text: str) -> None:
+        """A line of the launcher's own, on stderr."""
+        self.pass_on(b"[launch] ", 2, f"{text}\n".encode())
+
+    def pass_on(self, name: bytes, stream: int, data: bytes) -> None:
+        """Writes a piece of a writer's output.
+
+        Args:
+            name: What to put in front of each line.
+            stream: 1 for stdout, 2 for stderr.
+            data: Some bytes, not necessarily whole lines.
+        """
+        last_name, last_stream, end = self._last
+        if (end == b"" and (name, stream) != (last_name, last_stream)) or (end == b"\r" and name != last_name):
+            self._write(last_stream, b"\n")
+            end = b"\n"
+        pieces = []
+        for piece in _PIECES.findall(data):
+            if end and piece != b"\r" and (piece, end) != (b"\n", b"\r"):
+                pieces.append(name)
+            pieces.append(piece)
+            end = piece[-1:] if piece[-1:] in b"\r\n" else b""
+        self._write(stream, b"".join(pieces))
+        self._last = (name, stream, end)
+
+    def finish(self) -> None:
+        """Ends an unfinished line."""
+        name, stream, end = self._last
+        if end == b"":
+            self._write(stream, b"\n")
+            self._last = (name, stream, b"\n")
+
+    def _write(self, stream: int, data: bytes) -> None:
+        if self.closed:
+            return
+        file = sys.stdout if stream == 1 else sys.stderr
+        try:
+            file.buffer.write(data)
+            file.flush()
+        except BrokenPipeError:
+            self.closed = True
+            with open(os.devnull, "wb") as null:  # noqa: PTH123 - else Python fails once more, as it flushes at exit
+                os.dup2(null.fileno(), file.fileno())
+
+
+class _Stream:
+    """One pipe. Holds an unfinished line back for a moment, since many programs write lines in pieces."""
+
+    def __init__(self, name: bytes, number: int, output: Output):
+        self._name, self._number, self._output = name, number, output
+        self._held, self._since = b"", 0.0
+
+    def add(self, data: bytes) -> None:
+        """Passes on what ends a line or redraws it, and keeps the rest."""
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if end:
+            self._output.pass_on(self._name, self._number, self._held + data[:end])
+            self._held = b""
+        if not self._held:
+            self._since = time.monotonic()
+        self._held += data[end:]
+
+    def flush(self, seconds: float = 0.0) -> None:
+        """Passes on what has been held for that long: a progress bar, or a question."""
+        if self._held and time.monotonic() - self._since >= seconds:
+            self._output.pass_on(self._name, self._number, self._held)
+            self._held = b""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Worker:
+    index: int
+    process: subprocess.Popen
+
+    def send(self, number: int) -> None:
+        """Signals the whole process group; its leader's children may outlive it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class WorkerGroup:
+    """The same command in several processes; none outlives `run`, nor the process that called it.
+
+    Args:
+        command: Program and arguments.
+        environments: One environment a worker.
+        grace_seconds: How long workers may take to end after one failed; twice this where they may be
+            saving, after a signal.
+        signals: Where signals to us arrive.
+        output: Where the workers' output goes.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environments: Sequence[dict[str, str]],
+        *,
+        grace_seconds: float,
+        signals: Signals,
+        output: Output,
+    ):
+        self._command, self._environments = list(command), environments
+        self._grace_seconds, self._signals, self._output = grace_seconds, signals, output
+        self._running: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self._deadline = float("inf")
+
+    def run(self) -> int:
+        """Starts all workers and returns when the last one has ended.
+
+        Returns:
+            0 if all ended with it, else the status of the first that did not (2, bad usage, before any other; 128 +
+            the signal's number for one that was killed).
+
+        Raises:
+            UsageError: for a command that cannot be started.
+        """
+        self._signals.forward = self._forward
+        try:
+            for index, environment in enumerate(self._environments):
+                self._start(index, environment)
+            if self._signals.received:
+                self._forward(self._signals.received[-1])
+            return self._supervise()
+        finally:
+            self._signals.forward = None
+            for worker in self._running:
+                worker.send(signal.SIGKILL)
+                worker.process.wait()
+            for key in list(self._selector.get_map().values()):
+                self._close(key)
+            self._selector.close()
+            self._output.finish()
+
+    def _start(self, index: int, environment: dict[str, str]) -> None:
+        try:
+            process = subprocess.Popen(
+                self._command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=dies_with(os.getpid()),
+            )
+        except OSError as error:
+            raise UsageError(
+                f"The command must be a program. Received: {self._command[0]!r} ({error.strerror}). Check its path."
+            ) from None
+        self._running.append(_Worker(index, process))
+        name = f"[worker {index}] ".encode()
+        for pipe, number in ((process.stdout, 1), (process.stderr, 2)):
+            self._selector.register(pipe, selectors.EVENT_READ, _Stream(name, number, self._output))
+
+    def _supervise(self) -> int:
+        failures: list[int] = []
+        while self._running:
+            self._pump(_POLL_SECONDS)
+            for worker in list(self._running):
+                status = worker.process.poll()
+                if status is None:
+                    continue
+                self._running.remove(worker)
+                worker.send(signal.SIGKILL)  # what it left behind in its group
+                if status:
+                    failures.append(status if status > 0 else 128 - status)
+                    if len(failures) == 1 and not self._signals.received:
+                        ending = "; ending the others" if self._running else ""
+                        self._output.say(f"worker {worker.index} {_in_words(status)}{ending}")
+                        # A worker that was told to stop has told the others too, and they may be saving.
+                        patience = 2 if status == PREEMPTED_STATUS else 1
+                        self._end(signal.SIGTERM, patience * self._grace_seconds)
+            if self._output.closed and self._deadline == float("inf"):
+                failures.append(128 + signal.SIGPIPE)
+                self._end(signal.SIGTERM, self._grace_seconds)
+            if time.monotonic() >= self._deadline and self._running:
+                names = ", ".join(f"worker {worker.index}" for worker in self._running)
+                self._output.say(f"{names} did not end in time: killed")
+                self._end(signal.SIGKILL, float("inf"))
+        self._drain()
+        return USAGE_STATUS if USAGE_STATUS in failures else (failures or [0])[0]
+
+    def _forward(self, number: int) -> None:
+        if self._signals.received.count(signal.SIGINT) > 1:
+            self._end(signal.SIGKILL, float("inf"))
+        else:
+            self._end(signal.SIGTERM if number == signal.SIGHUP else number, 2 * self._grace_seconds)
+
+    def _end(self, number: int, seconds: float) -> None:
+        for worker in self._running:
+            worker.send(number)
+            worker.send(signal.SIGCONT)  # a frozen one takes the signal only when it goes on
+        self._deadline = min(self._deadline, time.monotonic() + seconds) if seconds < float("inf") else seconds
+
+    def _pump(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            if data := os.read(key.fd, 1 << 16):
+                key.data.add(data)
+            else:
+                self._close(key)
+        for key in self._selector.get_map().values():
+            key.data.flush(_HOLD_SECONDS)
+
+    def _drain(self) -> None:
+        """Reads what the ended workers still had in their pipes; a stray process may hold one open."""
+        end = time.monotonic() + _DRAIN_SECONDS
+        while self._selector.get_map() and time.monotonic() < end:
+            self._pump(_POLL_SECONDS)
+
+    def _close(self, key: selectors.SelectorKey) -> None:
+        key.data.flush()
+        self._selector.unregister(key.fileobj)
+        key.fileobj.close()
+
+
+def _in_words(status: int) -> str:
+    if status == PREEMPTED_STATUS:
+        return f"stopped on request (exit status {status})"
+    if status > 0:
+        return f"failed (exit status {status})"
+    return f"was killed by {signal.Signals(-status).name}"
+
+
+def dies_with(parent: int) -> Callable[[], None] | None:
+    """What a child runs before the command (`preexec_fn`): the kernel shall kill it when we die, however that happens.
+
+    Args:
+        parent: Our process id; the thread that starts the child must not end before it.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # loaded here: between fork and exec, as little as possible
+
+    def die_with_parent() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return die_with_parent

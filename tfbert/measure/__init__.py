@@ -1,0 +1,1 @@
+"""Clocks, arithmetic counted, profiles."""

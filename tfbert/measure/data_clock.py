@@ -1,0 +1,71 @@
+"""How long updates wait for data, measured inside the training function: nothing waits for the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.measure.host_clock import read_clock
+
+ASKED, ARRIVED = "data_asked", "data_arrived"
+"""Names of the two operations that read the time; a profile finds them by these."""
+
+
+class DataClock:
+    """Adds up the seconds from asking for a batch to having it.
+
+    On a CPU that is time in which nothing else of the step runs. On a GPU it is the host's waiting, during which the
+    device may still be busy with the step before: an upper bound.
+
+    Create it in the strategy's scope.
+    """
+
+    def __init__(self):
+        once = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False, aggregation=once, name="data_seconds")
+
+    @property
+    def seconds(self) -> float:
+        """So far; reading it waits for the device."""
+        return float(self._seconds.numpy())
+
+    def attach(self, model: keras.Model) -> None:
+        """Makes `model.fit` measure; call it after `compile`, which forgets it.
+
+        Args:
+            model: Compiled with one step an execution, and not to run eagerly.
+        """
+        step = model.make_train_function().python_function
+        model.train_function = tf.function(
+            lambda batches: step(_Timed(batches, self._seconds)), reduce_retracing=True, autograph=False
+        )
+
+
+class _Timed:
+    """An iterator that adds the time of each `next` to a variable; lives while a function is traced."""
+
+    def __init__(self, batches: Any, seconds: tf.Variable):
+        self._batches, self._seconds = batches, seconds
+
+    def __next__(self) -> Any:
+        batch, seconds = timed_next(self._batches, asked=ASKED, arrived=ARRIVED)
+        self._seconds.assign_add(seconds)
+        return batch
+
+
+def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = None) -> tuple[Any, tf.Tensor]:
+    """The next batch of an iterator, and the seconds until it was there: float64. Inside a `tf.function`.
+
+    Args:
+        batches: A strategy's iterator.
+        asked: Name of the operation that reads the time before.
+        arrived: Of the one after.
+    """
+    before = read_clock(asked)
+    with tf.control_dependencies([before]):
+        batch = next(batches)
+    with tf.control_dependencies([t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]):
+        after = read_clock(arrived)
+    return batch, after - before

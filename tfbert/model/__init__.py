@@ -1,0 +1,1 @@
+"""A model's files and weights -> BERT and its head; its forward pass; predictions over data."""

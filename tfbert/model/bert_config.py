@@ -1,0 +1,165 @@
+"""A model's `config.json`: read, held against one table of rules, and handed to transformers."""
+
+from __future__ import annotations
+
+import pathlib
+import reprlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfbert.data.foreign_files import read_json_object
+from tfbert.errors import UsageError
+
+if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
+    from transformers import BertConfig
+
+OWN_FIELD = "tfbert"
+"""Where training notes what transformers has no name for: `num_texts` and `max_seq_length`."""
+
+_LAYOUT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+_PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+
+Rule = tuple[str, Callable[[Any], bool]]
+"""What a value must be, in words and as a function."""
+
+
+def _whole(low: int, high: int) -> Rule:
+    # A bool is an int to Python, and 768.0 no size of anything.
+    return f"a whole number from {low:,} to {high:,}", lambda value: type(value) is int and low <= value <= high
+
+
+def _fraction(*, below_one: bool) -> Rule:
+    def holds(value: Any) -> bool:
+        return type(value) in (int, float) and 0 <= value <= 1 and not (below_one and value == 1)  # NaN is not.
+
+    return f"a number from 0 to {'below ' * below_one}1", holds
+
+
+def _or_null(rule: Rule) -> Rule:
+    return f"{rule[0]}, or null", lambda value: value is None or rule[1](value)
+
+
+def _is_own_field(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and _or_null(_whole(1, 2))[1](value.get("num_texts"))
+        and _or_null(_whole(2, 1 << 20))[1](value.get("max_seq_length"))
+    )
+
+
+# The limits are far above every BERT, and low enough that nothing here takes a minute or fills the memory.
+_RULES: dict[str, Rule] = {
+    "vocab_size": _whole(1, 10_000_000),
+    "hidden_size": _whole(1, 1 << 16),
+    "num_hidden_layers": _whole(1, 1000),
+    "num_attention_heads": _whole(1, 1 << 16),
+    "intermediate_size": _whole(1, 1 << 20),
+    "max_position_embeddings": _whole(1, 1 << 20),
+    "type_vocab_size": _whole(1, 1 << 16),
+    "num_labels": _whole(1, 1 << 20),
+    "pad_token_id": _or_null(("a whole number", lambda value: type(value) is int)),
+    "hidden_dropout_prob": _fraction(below_one=True),
+    "attention_probs_dropout_prob": _fraction(below_one=True),
+    "classifier_dropout": _or_null(_fraction(below_one=True)),
+    "layer_norm_eps": _fraction(below_one=False),
+    "initializer_range": _fraction(below_one=False),
+    "hidden_act": ("the name of a function", lambda value: isinstance(value, str)),
+    "problem_type": _or_null((f"one of {', '.join(_PROBLEM_TYPES)}", lambda value: value in _PROBLEM_TYPES)),
+    "architectures": _or_null(
+        ("a list of names", lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value))
+    ),
+    OWN_FIELD: _or_null(("an object with num_texts (1 or 2) and max_seq_length (2 or more)", _is_own_field)),
+}
+
+
+def load_config(path: pathlib.Path) -> BertConfig:
+    """Reads a model's `config.json`, or `bert_config.json`; `id2label` names the labels of a fine-tuned model.
+
+    Raises:
+        UsageError: where it is unreadable or describes anything but a BERT with absolute positions.
+    """
+    from transformers.models.bert.configuration_bert import BertConfig
+
+    values = read_json_object(path, "config.json must be readable JSON")
+    absent = [key for key in _LAYOUT_KEYS if key not in values]
+    model_type = values.get("model_type", "bert")  # Files from before 2020 do not say.
+    if model_type != "bert":
+        raise UsageError(
+            "tfbert trains models of the BERT architecture (model_type bert). "
+            f"Received: {_shown('model_type', values, path)}. Pass a BERT model."
+        )
+    if absent:
+        raise UsageError(
+            f"config.json must describe a BERT model. Received: {path} without {', '.join(absent)}. Add them."
+        )
+    if values.get("position_embedding_type", "absolute") != "absolute":
+        raise UsageError(
+            "The TensorFlow BERT has absolute positions only. Received: "
+            f"{_shown('position_embedding_type', values, path)}. Pass another model."
+        )
+    for option in ("is_decoder", "add_cross_attention"):
+        if values.get(option):
+            raise UsageError(
+                "config.json must describe an encoder, whose tokens attend to all others. "
+                f"Received: {_shown(option, values, path)}. Pass another model."
+            )
+    for key, (what, holds) in _RULES.items():
+        if key in values and not holds(values[key]):
+            raise UsageError(
+                f"config.json must give {key} as {what}. Received: {_shown(key, values, path)}. Repair it."
+            )
+    if values["hidden_size"] % values["num_attention_heads"]:
+        raise UsageError(
+            "hidden_size must be a multiple of num_attention_heads. Received: "
+            f"hidden_size={values['hidden_size']}, {_shown('num_attention_heads', values, path)}. Repair it."
+        )
+    if values.get("id2label") is not None:
+        values["id2label"] = _label_names(values, path)
+    try:
+        return BertConfig.from_dict(values)
+    except Exception as error:  # On keys that are not of BERT, transformers raises whatever they lead to.
+        what = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+        raise UsageError(f"config.json must describe a BERT model. Received: {path}: {what}. Repair it.") from None
+
+
+def _label_names(values: dict[str, Any], path: pathlib.Path) -> dict[int, str]:
+    """`id2label` with names that are strings: some files number the labels, `{"0": 0, "1": 1}`."""
+    id2label = values["id2label"]
+    try:
+        names = {int(key): str(name) for key, name in id2label.items() if isinstance(name, (str, int, float))}
+        "".join(names.values()).encode()  # Half a surrogate pair cannot be written anywhere.
+    except (AttributeError, ValueError):
+        names = {}
+    if not names or len(names) != len(id2label):
+        raise UsageError(
+            f"id2label must name each label under its number. Received: {_shown('id2label', values, path)}. Repair it."
+        )
+    return names
+
+
+def _shown(key: str, values: dict[str, Any], path: pathlib.Path) -> str:
+    return f"{key}={reprlib.repr(values[key])} in {path}"
+
+
+def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: int) -> None:
+    """Notes in a model's configuration what it is trained on, for who loads it to find in `config.json`.
+
+    Raises:
+        UsageError: for pairs on a model that cannot tell the second text from the first.
+    """
+    check_token_types(config, num_texts or 1)
+    setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length})
+
+
+def check_token_types(config: BertConfig, num_texts: int) -> None:
+    """Refuses pairs on a model without a second token type: a row that a table lacks fails on a CPU, gives 0 on a GPU.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    if num_texts > config.type_vocab_size:
+        raise UsageError(
+            "Pairs of texts need a model with two token types. "
+            f"Received: pairs with type_vocab_size={config.type_vocab_size} in the model's config.json. "
+            "Pass another model, or one column with --text_column."
+        )

@@ -1,0 +1,169 @@
+"""Where a model's files come from: the hub or a directory; their `config.json` and their vocabulary."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from tfbert.config.run import SCRATCH_PREFIX, ModelConfig
+from tfbert.errors import UsageError, first_line
+from tfbert.model import bert_config, tf1_checkpoint, weights
+
+if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
+    from transformers import BertConfig
+
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+SCRATCH_LAYOUTS = {
+    "tiny": (2, 128, 2, 4_000),
+    "mini": (4, 256, 4, 8_000),
+    "small": (4, 512, 8, 16_000),
+    "medium": (8, 512, 8, 16_000),
+    "base": (12, 768, 12, 30_000),
+    "large": (24, 1024, 16, 30_000),
+}
+"""Layers, hidden size, attention heads (those of Google's BERT miniatures, Turc et al. 2019), and the size of the
+vocabulary that is learned."""
+
+_TOKENIZER_FILES = ("vocab.txt", "tokenizer*.json", "special_tokens_map.json")
+_HUB_WEIGHTS = (
+    ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
+    ("tf_model.h5",),
+    ("pytorch_model.bin",),
+)
+
+
+def resolve_model(config: ModelConfig) -> pathlib.Path | None:
+    """Finds the model's files, downloading them when it is a hub name that no directory has.
+
+    From the hub come `config.json`, the tokenizer's files and one weight file: safetensors, else TensorFlow's, else
+    PyTorch's.
+
+    Returns:
+        The directory that holds them; None for `scratch/`.
+
+    Raises:
+        UsageError: where there is no such directory or model, files are missing, or the hub cannot be reached.
+    """
+    if config.is_scratch:
+        return None
+    name = config.model_name_or_path
+    directory = pathlib.Path(name).expanduser()
+    if not directory.is_dir():
+        if directory.exists() or _looks_like_path(name):
+            raise _usage("A path must lead to a model's directory", name, "", "Check the path")
+        directory = _download(name)
+    if not _config_file(directory).is_file():
+        todo = "Pass the directory of a model, such as transformers' save_pretrained writes"
+        rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
+        raise _usage(rule, name, f" without it in {directory}", todo)
+    if weights.find_weight_file(directory) is None:
+        todo = f"Add one of {', '.join(weights.WEIGHT_FILES)}, or the files bert_model.ckpt.*"
+        raise _usage("A model's directory must hold its weights", name, f" without any in {directory}", todo)
+    return directory
+
+
+def load_config(directory: pathlib.Path) -> BertConfig:
+    """The model's `config.json`, or `bert_config.json`, as `tfbert.model.bert_config.load_config` reads it."""
+    return bert_config.load_config(_config_file(directory))
+
+
+def load_tokenizer(
+    config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str], log: Callable = logging.info
+) -> BertTokenizer:
+    """The model's tokenizer: from `vocab_file`, the model's own files or, for `scratch/`, learned from the texts.
+
+    Args:
+        config: Names the model and the vocabulary.
+        directory: What `resolve_model` returned.
+        training_texts: Only read when a vocabulary has to be learned from them.
+        log: Receives a line on what was decided.
+
+    Raises:
+        UsageError: for an unusable vocabulary.
+    """
+    from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
+
+    if config.vocab_file:
+        casing = _casing(directory, pathlib.Path(config.vocab_file))
+        lower = "lower-cased" if casing["do_lower_case"] else "not lower-cased"
+        log(f"Text is {lower} for the vocabulary {config.vocab_file}.")
+        return BertTokenizer.from_vocab_file(config.vocab_file, **casing)
+    if directory is not None and _config_file(directory).name == tf1_checkpoint.CONFIG:
+        # Google's directories do not say whether text is lower-cased; their vocabularies show it.
+        vocab_file = directory / "vocab.txt"
+        if not vocab_file.is_file():
+            raise UsageError(
+                f"A BERT model directory must hold its vocabulary. Received: {directory} without vocab.txt. "
+                "Add it, or pass --vocab_file."
+            )
+        casing = _casing(directory, vocab_file)
+        log(f"Text is {'' if casing['do_lower_case'] else 'not '}lower-cased, as the vocabulary suggests.")
+        return BertTokenizer.from_vocab_file(vocab_file, **casing)
+    if directory is not None:
+        return BertTokenizer.from_pretrained(directory)
+    *_, vocab_size = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
+    tokenizer = BertTokenizer(learn_vocabulary(training_texts, vocab_size=vocab_size))
+    log(f"Learned a vocabulary of {tokenizer.vocab_size} tokens from the training texts.")
+    return tokenizer
+
+
+def _config_file(directory: pathlib.Path) -> pathlib.Path:
+    """`config.json`, or Google's `bert_config.json` where only that is there."""
+    path, google = directory / "config.json", directory / tf1_checkpoint.CONFIG
+    return google if google.is_file() and not path.is_file() else path
+
+
+def _looks_like_path(name: str) -> bool:
+    """Whether a name that no file has was meant as a path: hub names are NAME or OWNER/NAME."""
+    return (
+        name.startswith(("/", ".", "~"))
+        or name.endswith("/")
+        or "\\" in name
+        or name.count("/") > 1
+        or (name.count("/") == 1 and pathlib.Path(name).parent.is_dir())
+    )
+
+
+def _download(name: str) -> pathlib.Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        for files in _HUB_WEIGHTS:
+            patterns = ["config.json", *_TOKENIZER_FILES, *files]
+            directory = pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
+            if weights.find_weight_file(directory):
+                break
+        return directory
+    except errors.GatedRepoError:
+        reason = "its terms must be accepted on huggingface.co, by the account of your token"
+    except errors.RepositoryNotFoundError:
+        reason = "the hub has no such public model"
+    except errors.HFValidationError:
+        reason = "neither a directory nor a possible name on the hub"
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
+        reason = "the hub cannot be reached (or HF_HUB_OFFLINE is set), and the model is not in its cache"
+    except (OSError, ValueError) as error:
+        reason = first_line(error)
+    todo = "Pass a local directory with config.json, weights and vocab.txt: --model_name_or_path=DIR"
+    raise _usage("A model must be a local directory or on the Hugging Face hub", name, f": {reason}", todo)
+
+
+def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
+    return UsageError(f"{rule}. Received: model_name_or_path={name!r}{what}. {todo}.")
+
+
+def _casing(directory: pathlib.Path | None, vocab_file: pathlib.Path) -> dict[str, bool]:
+    """What the model's tokenizer says; else lower case where at most 1% of the vocabulary has a capital letter.
+
+    Of bert-base-cased's 28% have; of SciBERT's uncased vocabulary, which holds some by mistake, 0.1%.
+    """
+    from tfbert.tokens.vocabulary import read_casing, read_vocab_file
+
+    tokens = read_vocab_file(vocab_file)
+    capitals = sum(bool(re.search("[A-Z]", token)) for token in tokens if not token.startswith("["))
+    return {"do_lower_case": capitals <= 0.01 * len(tokens)} | (read_casing(directory) if directory else {})

@@ -1,0 +1,285 @@
+"""A model's files, or a size -> `TFBertForSequenceClassification`; and back to files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pathlib
+import shutil
+import zlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfbert.config.run import SCRATCH_PREFIX, ModelConfig
+from tfbert.errors import RunError, UsageError, first_line
+from tfbert.model import weights
+from tfbert.model.files import SCRATCH_LAYOUTS, load_config, load_tokenizer, resolve_model
+from tfbert.model.head import Head
+
+if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
+    from transformers import BertConfig, TFBertForSequenceClassification
+
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+__all__ = ["build_model", "load_config", "load_tokenizer", "resolve_model", "save_pretrained"]
+
+_MIN_POSITIONS = 512
+_HEAD = ("classifier.weight", "classifier.bias")
+_POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
+
+
+def build_model(
+    config: ModelConfig,
+    directory: pathlib.Path | None,
+    *,
+    tokenizer: BertTokenizer,
+    head: Head,
+    max_seq_length: int,
+    seed: int,
+    require_head: bool = False,
+    log: Callable = logging.info,
+) -> TFBertForSequenceClassification:
+    """Builds the model with all its weights; call it in the strategy's scope.
+
+    Weights that no file gives are drawn from N(0, `initializer_range`), biases 0 and LayerNorm 1, each as a pure
+    function of (seed, the weight's name): the same on every replica and worker, and in every precision.
+
+    Args:
+        config: Names the model.
+        directory: What `resolve_model` returned; None: all weights are new.
+        tokenizer: The model's tokenizer.
+        head: What the task needs above the encoder.
+        max_seq_length: Longest input in tokens.
+        seed: Decides the new weights.
+        require_head: Refuse to invent a head, as evaluation and prediction must.
+        log: Receives at most three lines: new weights, weights not used, how the head's labels were matched.
+
+    Returns:
+        The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
+        the task's labels.
+
+    Raises:
+        UsageError: for files that do not fit each other, the tokenizer or `max_seq_length`.
+    """
+    if directory is None:
+        bert_config = _scratch_config(config, tokenizer, max_seq_length)
+        tensors, reason = {}, ""
+    else:
+        bert_config = load_config(directory)
+        _check_fit(config, directory, bert_config, tokenizer, max_seq_length)
+        with weights.open_weights(weights.find_weight_file(directory)) as stored:
+            # Before anything is read or built: a few bytes can describe more than a machine holds.
+            _check_shapes(directory, stored, bert_config)
+            tensors, reason = _read(stored, bert_config, head, log)
+    head.describe_in(bert_config)
+    model = _create(bert_config)
+
+    shapes = weights.get_weight_shapes(model)
+    new = [name for name in shapes if name not in tensors]
+    because = reason and f" ({reason})"
+    if require_head and new:
+        raise UsageError(
+            "Evaluation and prediction need a fine-tuned model. Received: "
+            f"model_name_or_path={config.model_name_or_path!r} without a trained {weights.list_names(new)}{because}. "
+            "Train it first, or pass a run's output directory."
+        )
+    if directory is not None:
+        if new:
+            log(f"New weights, to be trained: {', '.join(new)}{because}.")
+        if unused := [name for name in stored if name not in shapes]:
+            log(f"Weights in the file that this model does not use: {weights.group_names(unused)}.")
+    for name in new:
+        tensors[name] = _draw(name, shapes[name], seed, bert_config.initializer_range)
+    weights.set_weights_dict(model, tensors)
+    return model
+
+
+def save_pretrained(model: TFBertForSequenceClassification, tokenizer: BertTokenizer, directory: pathlib.Path) -> None:
+    """Writes model and tokenizer so that transformers loads them in TensorFlow and in PyTorch.
+
+    `config.json` comes last: a directory that has it is complete.
+
+    Args:
+        model: As `build_model` returned it.
+        tokenizer: Its tokenizer.
+        directory: Where `config.json`, `model.safetensors` and the tokenizer's files go; made if needed.
+
+    Raises:
+        RunError: where they cannot be written.
+    """
+    directory = pathlib.Path(directory)
+    values = model.config.to_diff_dict()
+    values.pop("_name_or_path", None)
+    values |= {"architectures": [type(model).__name__.removeprefix("TF")], "torch_dtype": "float32"}
+    # Two classes called LABEL_0 and LABEL_1 are transformers' default and would be left out.
+    values |= {"id2label": model.config.id2label, "label2id": model.config.label2id}
+    partial = directory / ".model.partial"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()  # Moved from a new directory, no file is written through a link that has its name.
+        tokenizer.save(partial, model_max_length=model.config.max_position_embeddings)
+        weights.write_weights(weights.get_weights_dict(model), partial / weights.SAFETENSORS)
+        (partial / "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+            path.replace(directory / path.name)
+    except OSError as error:
+        raise RunError(f"The model could not be written to {directory}: {first_line(error)}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _scratch_config(config: ModelConfig, tokenizer: BertTokenizer, max_seq_length: int) -> BertConfig:
+    from transformers.models.bert.configuration_bert import BertConfig
+
+    layers, hidden, heads, _ = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
+    return BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        max_position_embeddings=max(_MIN_POSITIONS, max_seq_length),
+        pad_token_id=tokenizer.pad_id,
+    )
+
+
+def _check_fit(
+    config: ModelConfig,
+    directory: pathlib.Path,
+    bert_config: BertConfig,
+    tokenizer: BertTokenizer,
+    max_seq_length: int,
+) -> None:
+    from tfbert.tokens.vocabulary import read_vocab_file
+
+    rows, tokens = bert_config.vocab_size, tokenizer.vocab_size
+    own = directory / "vocab.txt"
+    # Some models pad their embeddings with rows that no token of their own vocabulary uses.
+    sizes = {rows} | ({len(read_vocab_file(own))} if own.is_file() else set())
+    if tokens > rows or (config.vocab_file and tokens not in sizes):
+        instead = ", or no --vocab_file" if config.vocab_file else ""
+        raise UsageError(
+            f"The vocabulary must be the model's, which has {rows} embeddings. "
+            f"Received: {config.vocab_file or directory} with {tokens} tokens. "
+            f"Pass the vocabulary the model was trained with{instead}."
+        )
+    if max_seq_length > bert_config.max_position_embeddings:
+        raise UsageError(
+            f"max_seq_length must be within the model's {bert_config.max_position_embeddings} positions "
+            f"(max_position_embeddings). Received: max_seq_length={max_seq_length}. Pass a smaller one."
+        )
+
+
+def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each weight of a BERT without its head, by PyTorch name; the model need not exist."""
+    hidden, wide = config.hidden_size, config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def linear(name: str, rows: int, columns: int) -> None:
+        shapes.update({f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)})
+
+    def norm(name: str) -> None:
+        shapes.update({f"{name}.LayerNorm.{part}": (hidden,) for part in ("weight", "bias")})
+
+    tables = {"word": config.vocab_size, "position": config.max_position_embeddings}
+    for name, rows in (tables | {"token_type": config.type_vocab_size}).items():
+        shapes[f"bert.embeddings.{name}_embeddings.weight"] = (rows, hidden)
+    norm("bert.embeddings")
+    for i in range(config.num_hidden_layers):
+        layer = f"bert.encoder.layer.{i}"
+        for part in ("self.query", "self.key", "self.value", "output.dense"):
+            linear(f"{layer}.attention.{part}", hidden, hidden)
+        norm(f"{layer}.attention.output")
+        linear(f"{layer}.intermediate.dense", wide, hidden)
+        linear(f"{layer}.output.dense", hidden, wide)
+        norm(f"{layer}.output")
+    linear("bert.pooler.dense", hidden, hidden)
+    return shapes
+
+
+def _check_shapes(directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig) -> None:
+    """Refuses weights that are not those of `config`; pooler and head may be missing."""
+    shapes = encoder_shapes(config)
+    missing = [name for name in shapes if name not in stored and name not in _POOLER]
+    if all(name in stored for name in _HEAD):
+        rows = stored[_HEAD[0]].shape[:1]  # As many as it has labels, whose number config.json need not say.
+        shapes |= {_HEAD[0]: (*rows, config.hidden_size), _HEAD[1]: rows}
+    misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
+    if missing or misshapen:
+        what = weights.describe_mismatch(missing, misshapen, stored, shapes)
+        raise UsageError(
+            "The weights must be those that config.json describes. "
+            f"Received: {weights.find_weight_file(directory)} with {what}. Check that both files are of one model."
+        )
+
+
+def _read(
+    stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head, log: Callable
+) -> tuple[dict[str, np.ndarray], str]:
+    """The weights that the model can use, those of its head in the order of the task's labels; a head that
+    means something else is left aside.
+
+    Returns:
+        Them, and why the head was left aside; empty where it was not, or there is none.
+    """
+    tensors = {name: stored[name].read() for name in encoder_shapes(saved) if name in stored}
+    if not all(name in stored for name in _HEAD):
+        return tensors, ""
+    reason = ""
+    rows = stored[_HEAD[0]].shape[0]
+    owners, labels = saved.architectures or [head.architecture], list(head.labels)
+    order = list(range(rows)) if rows == len(labels) else []
+    names = [saved.id2label.get(i, "") for i in order]
+    unnamed = names == [f"LABEL_{i}" for i in order] or saved.num_labels != rows
+    places = {name.casefold(): row for row, name in enumerate(names)}
+    wanted = [label.casefold() for label in labels]
+    if not any(owner.endswith(head.architecture.removeprefix("Bert")) for owner in owners):
+        reason = f"the file's head is that of {owners[0]}"
+    elif rows != len(labels):
+        reason = f"the file's head has {rows} labels, this task {len(labels)}"
+    elif not head.has_names or names == labels:
+        pass
+    elif sorted(places) == sorted(wanted) and len(places) == rows:
+        order = [places[label] for label in wanted]
+        log(f"The head's labels ({', '.join(names)}) are taken in the data's order: {', '.join(labels)}.")
+    elif unnamed:
+        log(f"The file does not name its head's labels; they are taken to be, in order: {', '.join(labels)}.")
+    else:
+        reason = f"the file's head is for other labels: {weights.list_names(names)}"
+    if not reason:
+        tensors |= {name: stored[name].read()[order] for name in _HEAD}
+    return tensors, reason
+
+
+def _create(config: BertConfig) -> TFBertForSequenceClassification:
+    """A model whose variables exist, all 0: their values are yet to be assigned."""
+    from transformers.models.bert import modeling_tf_bert
+
+    get_initializer, logger = modeling_tf_bert.get_initializer, logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # It gives notice that version 5 ends TensorFlow support; tfbert pins the version.
+    modeling_tf_bert.get_initializer = lambda initializer_range: "zeros"  # Random numbers would be drawn for nothing.
+    try:
+        try:
+            model = modeling_tf_bert.TFBertForSequenceClassification(config)
+        except (ValueError, KeyError) as error:  # Heads that do not divide the hidden size, an unknown activation.
+            what = first_line(error)
+            raise UsageError(f"config.json must describe a BERT model. Received: {what}. Repair it.") from None
+        model.build_in_name_scope()
+    finally:
+        modeling_tf_bert.get_initializer = get_initializer
+        logger.setLevel(level)
+    return model
+
+
+def _draw(name: str, shape: tuple[int, ...], seed: int, initializer_range: float) -> np.ndarray:
+    """A new weight's values, float32: BERT's initialisation as a pure function of the seed and the name."""
+    if name.endswith("LayerNorm.weight"):
+        return np.ones(shape, np.float32)
+    if name.endswith(".bias"):
+        return np.zeros(shape, np.float32)
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    return rng.standard_normal(shape, np.float32) * np.float32(initializer_range)

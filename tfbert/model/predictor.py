@@ -1,0 +1,193 @@
+"""Predictions for examples in their order, under any strategy, at once or in a stream: one or several arrays, with an
+entry an example or an entry a token."""
+
+from __future__ import annotations
+
+import collections
+import queue
+import time
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
+from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
+from tfbert.measure.data_clock import timed_next
+from tfbert.tokens.tokenizer import TokenIds
+
+_INPUTS = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+_BATCHES_TIMED = 10_000
+
+
+class Predictor:
+    """Runs a model's forward pass over whole data sets.
+
+    Args:
+        model: Returns float32 `[rows, ...]`, or `[rows, width, ...]` for each token, or a dictionary of such, for a
+            batch's inputs; created under `strategy`.
+        strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
+        rows_per_replica: Rows that a replica predicts at a time.
+        of_tokens: The names of outputs with an entry a token; True where the only output is one.
+
+    Attributes:
+        seconds: How long all batches took since `reset_clock`, waiting for their data included.
+        waiting_seconds: What of it was waiting for their data, measured as `DataClock` does.
+        batch_seconds: How long each of the last of them took.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        *,
+        rows_per_replica: int = 32,
+        of_tokens: Collection[str] | bool = False,
+    ):
+        self._strategy = strategy
+        self._of_tokens = of_tokens
+        self.batch_seconds: collections.deque[float] = collections.deque(maxlen=_BATCHES_TIMED)
+        self.reset_clock()
+        self._rows = rows_per_replica * strategy.num_replicas_in_sync
+
+        # Takes the iterator, whose shapes are unknown, and not a batch: each width would be traced anew.
+        @tf.function
+        def predict(batches):
+            inputs, waited = timed_next(batches)
+            outputs = strategy.run(lambda inputs: model(inputs, training=False), args=(inputs,))
+            return tf.nest.map_structure(lambda output: strategy.gather(output, axis=0), outputs), waited
+
+        self._predict = predict
+
+    def reset_clock(self) -> None:
+        """Forgets how long batches took."""
+        self.seconds = self.waiting_seconds = 0.0
+        self.batch_seconds.clear()
+
+    def outputs(self, examples: EncodedExamples | TokenIds) -> np.ndarray:
+        """What `stream` yields for all examples as one chunk."""
+        tokens = examples.tokens if isinstance(examples, EncodedExamples) else examples
+        (out,) = self.stream([tokens])
+        return out
+
+    def stream(self, chunks: Iterable[TokenIds]) -> Iterator[np.ndarray]:
+        """Predicts one chunk of examples after the other, in memory that does not grow with their number.
+
+        Args:
+            chunks: Each is sorted by length in itself, and must hold an example. The next one is asked for before the
+                one at hand is computed. Under several workers, all must give the same ones.
+
+        Yields:
+            For each chunk, float32 `[its examples, ...]` in its order, whatever order they ran in; of an output of
+            tokens `[its tokens, ...]`, example after example as in `TokenIds.flat`. A dictionary where the model gives
+            one.
+        """
+        # tf.data's thread takes work from here; nothing in it waits for the model, so neither can block the other.
+        work: queue.SimpleQueue[tuple[TokenIds, BatchPlan] | None] = queue.SimpleQueue()
+        plans: collections.deque[tuple[TokenIds, BatchPlan]] = collections.deque()
+        chunks = iter(chunks)
+
+        def hand_over() -> None:
+            for tokens in chunks:
+                plan = plan_in_order_of_length(
+                    tokens.lengths,
+                    global_batch_size=batch_rows(self._rows, len(tokens.lengths), self._strategy.num_replicas_in_sync),
+                    allowed_widths=exact_widths(tokens.lengths),
+                )
+                plans.append((tokens, plan))
+                work.put((tokens, plan))
+                return
+
+        try:
+            hand_over()
+            device_iterators_without_autotune()
+            batches = iter(self._strategy.distribute_datasets_from_function(self._dataset(work)))
+            while plans:
+                hand_over()
+                tokens, plan = plans.popleft()
+                found = [self._next(batches) for _ in range(len(plan))]
+                if not isinstance(found[0], dict):
+                    yield self._in_order(found, tokens, plan, bool(self._of_tokens))
+                    continue
+                of_tokens = self._of_tokens or ()
+                yield {
+                    name: self._in_order([outputs[name] for outputs in found], tokens, plan, name in of_tokens)
+                    for name in found[0]
+                }
+        finally:
+            work.put(None)  # Else tf.data's thread would wait for work for ever, and the process with it.
+
+    @staticmethod
+    def _in_order(found: list[np.ndarray], tokens: TokenIds, plan: BatchPlan, of_tokens: bool) -> np.ndarray:
+        """One output of all batches in the order of the examples, without what only filled or padded."""
+        first = found[0]
+        if of_tokens:
+            out = np.empty((len(tokens.flat), *first.shape[2:]), np.float32)
+            for rows, values in zip(plan.rows, found, strict=True):
+                for row, own in zip(rows, values, strict=True):
+                    if row != FILL:
+                        start, end = tokens.row_splits[row], tokens.row_splits[row + 1]
+                        out[start:end] = own[: end - start]
+            return out
+        order, predicted = plan.rows.reshape(-1), np.concatenate(found)
+        out = np.empty((int((order != FILL).sum()), *first.shape[1:]), np.float32)
+        out[order[order != FILL]] = predicted[order != FILL]
+        return out
+
+    def _next(self, batches) -> np.ndarray | dict[str, np.ndarray]:
+        start = time.perf_counter()
+        predicted, waited = tf.nest.map_structure(lambda tensor: tensor.numpy(), self._predict(batches))
+        self.batch_seconds.append(time.perf_counter() - start)
+        self.seconds += self.batch_seconds[-1]
+        self.waiting_seconds += float(waited)
+        return predicted
+
+    def _dataset(self, work: queue.SimpleQueue):
+        """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
+        # TensorFlow keeps the function that generates a data set to the end of the process: it must not hold the model.
+        replicas = self._strategy.num_replicas_in_sync
+
+        def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            local = replicas // context.num_input_pipelines
+            first = context.input_pipeline_id * local
+
+            def shares() -> Iterator[dict[str, np.ndarray]]:
+                for tokens, plan in iter(work.get, None):
+                    for rows, width in zip(plan.rows, plan.widths, strict=True):
+                        for share in rows.reshape(replicas, -1)[first : first + local]:
+                            yield padded_inputs(tokens, share, int(width))
+
+            with tf.device("CPU"):
+                batches = tf.data.Dataset.from_generator(shares, output_signature=_INPUTS)
+                return without_autotune(batches.prefetch(4 * local))
+
+        return dataset
+
+
+def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+    """A model's inputs for some examples.
+
+    Args:
+        tokens: All examples.
+        rows: int64 `[n]`, which ones; `FILL` for a row that only fills the batch.
+        width: Tokens that each row is padded to.
+
+    Returns:
+        int32 `[n, width]` each of `input_ids`, `attention_mask` and `token_type_ids`.
+    """
+    is_real = rows != FILL
+    row = np.where(is_real, rows, 0)
+    # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
+    start = tokens.row_splits[row]
+    length = np.where(is_real, tokens.row_splits[row + 1] - start, 1)
+    position = np.arange(width)
+    mask = position < length[:, None]
+    where = start[:, None] + np.where(mask, position, 0)
+    second = mask & (position >= tokens.second_start[row][:, None])
+    return {
+        "input_ids": np.where(mask & is_real[:, None], tokens.flat[where], tokens.pad_id).astype(np.int32),
+        "attention_mask": mask.astype(np.int32),
+        "token_type_ids": second.astype(np.int32),
+    }

@@ -1,0 +1,35 @@
+"""Gradient checkpointing (Chen et al. 2016): the backward pass recomputes each encoder layer from its input.
+
+Between the passes only the layers' inputs are kept, not what their parts computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.step.dropout import same_noise
+
+
+def recomputed(compute: Callable[..., tf.Tensor], layer: keras.layers.Layer) -> Callable[..., tf.Tensor]:
+    """The same function of tensors, computed once more when its gradient is wanted.
+
+    The gradients are those of the plain pass: recomputation draws the same dropout noise. Where noise is not keyed, as
+    outside `FineTuner`, it could not, and the function is returned as it is.
+
+    Args:
+        compute: Computes an encoder layer's output.
+        layer: Whose dropout it uses.
+    """
+    noise = same_noise(layer)
+    if noise is None:
+        return compute
+
+    @tf.recompute_grad
+    def again(*tensors: tf.Tensor) -> tf.Tensor:
+        with noise():
+            return compute(*tensors)
+
+    return again

@@ -1,0 +1,357 @@
+"""Weight files of every format, as arrays under one naming, and onto the variables of a model.
+
+The one naming is that of PyTorch's `BertForSequenceClassification`, with PyTorch's shapes:
+
+| variable of the TensorFlow model | tensor | |
+| --- | --- | --- |
+| `bert/embeddings/word_embeddings/weight:0` | `bert.embeddings.word_embeddings.weight` | |
+| `bert/embeddings/position_embeddings/embeddings:0` | `bert.embeddings.position_embeddings.weight` | |
+| `bert/encoder/layer_._0/output/dense/kernel:0` | `bert.encoder.layer.0.output.dense.weight` | transposed |
+| `bert/encoder/layer_._0/output/LayerNorm/gamma:0` | `bert.encoder.layer.0.output.LayerNorm.weight` | |
+| `bert/encoder/layer_._0/output/LayerNorm/beta:0` | `bert.encoder.layer.0.output.LayerNorm.bias` | |
+| `classifier/kernel:0` | `classifier.weight` | transposed |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfbert.data.foreign_files import read_json_object
+from tfbert.errors import RunError, UsageError, first_line
+from tfbert.model import tf1_checkpoint
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras as keras
+
+SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "tf_model.h5",
+    "pytorch_model.bin",
+)
+"""Names a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
+
+_READABLE = "A weight file must be readable and whole"
+_ENCODER_PARTS = ("embeddings", "encoder", "pooler")
+# Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+
+
+def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
+    """The directory's weight file (the index file of a TensorFlow 1 checkpoint), or None.
+
+    Raises:
+        UsageError: for several checkpoints.
+    """
+    found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
+    return found or tf1_checkpoint.find_checkpoint(directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """A weight in an open file, whose shape is known before any of it is read.
+
+    Attributes:
+        path: The file, for messages.
+        shape: As in PyTorch.
+        get: Reads it as it lies in the file.
+        is_transposed: Whether that is PyTorch's matrix transposed.
+    """
+
+    path: pathlib.Path
+    shape: tuple[int, ...]
+    get: Callable[[], np.ndarray]
+    is_transposed: bool
+
+    def read(self) -> np.ndarray:
+        """The array in PyTorch's shape; of whatever floating type, as float32.
+
+        Raises:
+            UsageError: where it cannot be read, or holds something else than floating-point numbers.
+        """
+        try:
+            array = self.get()
+            if array.dtype.kind not in "fV":  # ml_dtypes' bfloat16 is of kind V.
+                raise ValueError(f"it holds {array.dtype} in place of floating-point numbers")
+            array = array.astype(np.float32, copy=False)
+        except Exception as error:  # What is damaged, or was made to do harm, can raise anything in any library.
+            raise _damaged(self.path, error) from None
+        return array.T if self.is_transposed else array
+
+
+@contextlib.contextmanager
+def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
+    """Opens a weight file of any format.
+
+    Args:
+        path: What `find_weight_file` found. A safetensors file may follow PyTorch's or TensorFlow's naming, with or
+            without the `bert.` prefix, and may be an index of several files.
+
+    Yields:
+        Weights by PyTorch name, to be read while the file is open: a file may describe terabytes in a few bytes.
+
+    Raises:
+        UsageError: for a damaged file, a missing shard, or a PyTorch file where PyTorch is not installed.
+    """
+    openers = {SAFETENSORS: _open_safetensors, SAFETENSORS_INDEX: _open_shards, H5: _open_h5, TORCH: _open_torch}
+    with contextlib.ExitStack() as files:
+        try:
+            found = openers.get(path.name, _open_tf1)(path, files)
+        except UsageError:
+            raise
+        except Exception as error:  # As above.
+            raise _damaged(path, error) from None
+        yield {name: stored for name, stored in found.items() if not name.endswith(_BUFFERS)}
+
+
+def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads all of a weight file, as `open_weights` finds them."""
+    with open_weights(path) as found:
+        return {name: stored.read() for name, stored in found.items()}
+
+
+def pytorch_name(name: str) -> tuple[str, bool]:
+    """What PyTorch calls a weight.
+
+    Args:
+        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`, with or without `bert.`), or a TensorFlow
+            variable's name without the model's own (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
+
+    Returns:
+        The name, and whether the matrix has to be transposed.
+    """
+    transposed = False
+    if "/" in name:
+        # `mlm___cls/predictions` is `cls.predictions`; a list of layers is `layer_._0`.
+        name = re.sub(r"[^/]*___", "", name.removesuffix(":0")).replace("_._", "/").replace("/", ".")
+        transposed = name.endswith(".kernel")
+        stem, _, leaf = name.rpartition(".")
+        name = f"{stem}.{_TF_LEAVES.get(leaf, leaf)}"
+    # TensorFlow 1 called them so, and the first PyTorch releases kept it.
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    if name.partition(".")[0] in _ENCODER_PARTS:
+        name = f"bert.{name}"
+    return name, transposed
+
+
+def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
+    """The model's weights by PyTorch name: float32, in PyTorch's shapes, in contiguous memory."""
+    tensors = {}
+    for name, variable, transposed in _named_variables(model):
+        value = variable.numpy()
+        tensors[name] = np.ascontiguousarray(value.T if transposed else value, dtype=np.float32)
+    return tensors
+
+
+def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
+    """The shape each weight of the model has in PyTorch, by PyTorch name."""
+    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in _named_variables(model)}
+
+
+def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
+    """Assigns every weight of a built model, on all replicas.
+
+    Args:
+        model: A `TFBertForSequenceClassification`, under any strategy and precision policy.
+        tensors: Arrays as `get_weights_dict` returns them. Others than the model's are left aside.
+
+    Raises:
+        UsageError: where one is missing or has another shape; nothing is assigned then.
+    """
+    shapes = get_weight_shapes(model)
+    missing = [name for name in shapes if name not in tensors]
+    misshapen = [name for name, shape in shapes.items() if name in tensors and tensors[name].shape != shape]
+    if missing or misshapen:
+        raise UsageError(
+            "The weights must be those of this model. "
+            f"Received: {describe_mismatch(missing, misshapen, tensors, shapes)}. Pass the weights of the same model."
+        )
+    for name, variable, transposed in _named_variables(model):
+        value = tensors[name]
+        variable.assign(np.asarray(value.T if transposed else value, np.float32))
+
+
+def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+    """Writes a safetensors file that says it follows PyTorch's naming; an older file stays until the new one is whole.
+
+    Raises:
+        RunError: where it cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    partial = path.with_name(path.name + ".partial")
+    # safetensors writes the memory as it lies, whatever the strides.
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    try:
+        partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
+        partial.touch()
+        mode = partial.stat().st_mode  # As the umask says; safetensors makes its files private.
+        save_file(contiguous, partial, metadata={"format": "pt"})
+        partial.chmod(mode)
+        partial.replace(path)
+    except (OSError, SafetensorError) as error:
+        partial.unlink(missing_ok=True)
+        raise RunError(f"The weights could not be written to {path}: {first_line(error)}") from error
+
+
+def describe_mismatch(
+    missing: Iterable[str],
+    misshapen: Iterable[str],
+    tensors: Mapping[str, np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> str:
+    """One phrase: which weights are not there, and which have another shape than the model's."""
+    parts = []
+    if missing:
+        parts.append(f"no {list_names(missing)}")
+    if misshapen:
+        wrong = [f"{name} {list(tensors[name].shape)} in place of {list(shapes[name])}" for name in misshapen]
+        parts.append(f"another shape of {list_names(wrong)}")
+    return "; ".join(parts)
+
+
+def list_names(names: Iterable[str], limit: int = 3) -> str:
+    """The first names, and how many there are in all where that is more."""
+    names = list(names)
+    return ", ".join(names[:limit]) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
+
+
+def group_names(names: Iterable[str]) -> str:
+    """All names, those that share their first two parts as one: `cls.predictions.* (5)`."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(".".join(name.split(".")[:2]), []).append(name)
+    return ", ".join(group[0] if len(group) == 1 else f"{key}.* ({len(group)})" for key, group in groups.items())
+
+
+def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
+    """(PyTorch name, variable, whether transposed) of every weight."""
+    out = []
+    for variable in model.weights:
+        name, transposed = pytorch_name(variable.name.partition("/")[2])  # The first part is the model's own name.
+        out.append((name, variable, transposed))
+    return out
+
+
+def _stored(path: pathlib.Path, name: str, shape: Iterable[int], get: Callable[[], np.ndarray]) -> dict[str, Stored]:
+    """A weight under its PyTorch name."""
+    name, is_transposed = pytorch_name(name)
+    shape = tuple(map(int, shape))
+    return {name: Stored(path, shape[::-1] if is_transposed else shape, get, is_transposed)}
+
+
+def _open_safetensors(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    from safetensors import safe_open
+
+    file = files.enter_context(safe_open(path, framework="np"))
+    found = {}
+    for name in file.keys():  # noqa: SIM118 (it is no dict)
+        get = functools.partial(file.get_tensor, name)
+        found |= _stored(path, name, file.get_slice(name).get_shape(), get)
+    return found
+
+
+def _open_shards(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    if _is_lfs_pointer(path):
+        raise ValueError
+    listed = read_json_object(path, _READABLE).get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+        raise ValueError("without a weight_map that names a file for each weight")
+    found = {}
+    for name in sorted(set(listed.values())):
+        found |= _open_safetensors(_shard(path, name), files)
+    return found
+
+
+def _shard(index: pathlib.Path, name: str) -> pathlib.Path:
+    """A file that an index names. It is one beside the index, whoever wrote it, and a link only to where it may lead:
+    a file below the directory, or of the hub's cache, which links `snapshots/REVISION/FILE` to `blobs/HASH`."""
+    directory = index.parent
+    is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
+    if not is_plain or not (directory / name).is_file():
+        raise UsageError(
+            f"All files that {index.name} lists must be there, beside it. "
+            f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
+        )
+    own, target = directory.resolve(), (directory / name).resolve()
+    blobs = own.parent.parent / "blobs"
+    if not target.is_relative_to(own) and not (own.parent.name == "snapshots" and target.parent == blobs):
+        raise UsageError(
+            f"All files that {index.name} lists must be in its directory. "
+            f"Received: {directory / name}, a link to {target}. Put the file itself there."
+        )
+    return directory / name
+
+
+def _open_h5(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    import h5py
+
+    found = {}
+
+    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
+        if isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual:
+                raise ValueError(f"{name} is stored in another file")
+            # LAYER/MODEL/LAYER/.../kernel:0, where MODEL differs from class to class.
+            found.update(_stored(path, "/".join(name.split("/")[2:]), item.shape, lambda: item[()]))
+
+    files.enter_context(h5py.File(path, "r")).visititems(visit)
+    return found
+
+
+def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    try:
+        import torch
+    except ImportError:
+        raise UsageError(
+            f"{path.name} can only be read with PyTorch. Received: {path}. "
+            "Run pip install 'tfbert[torch]', or convert the file to model.safetensors."
+        ) from None
+
+    def get(tensor: torch.Tensor) -> np.ndarray:  # NumPy has no bfloat16.
+        return (tensor.float() if tensor.is_floating_point() else tensor).detach().numpy()
+
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        unsafe = "Weights only load failed" in str(error)
+        raise ValueError("it holds more than tensors, or is damaged" if unsafe else str(error)) from None
+    found = {}
+    for name, tensor in tensors.items():
+        found |= _stored(path, name, tensor.shape, functools.partial(get, tensor))
+    return found
+
+
+def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    found = {}
+    for name, (shape, is_transposed, get) in tf1_checkpoint.open_checkpoint(path).items():
+        shape = tuple(reversed(shape)) if is_transposed else tuple(shape)
+        found[pytorch_name(name)[0]] = Stored(path, shape, get, is_transposed)
+    return found
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> UsageError:
+    is_pointer = _is_lfs_pointer(path)
+    reason = "a Git LFS pointer, not the file itself" if is_pointer else first_line(error)
+    todo = "Run git lfs pull" if is_pointer else "Copy or download it again"
+    return UsageError(f"{_READABLE}. Received: {path}: {reason}. {todo}.")
+
+
+def _is_lfs_pointer(path: pathlib.Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(20).startswith(b"version https://git")
+    except OSError:
+        return False

@@ -1,0 +1,163 @@
+"""The files a row's run left -> the numbers of its row; and the table's columns that compare rows."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from typing import Any
+
+from tfbert.config.run import Config
+from tfbert.modes.benchmark.grid import Row
+from tfbert.report.run_files import RunFiles, read_run
+
+COLUMNS = {
+    "row": "number of the row",
+    "pass": "training or inference",
+    "workers": "processes",
+    "replicas": "replicas of each process",
+    "precision": "",
+    "xla": "",
+    "batch_size": "global batch",
+    "micro_batches": "of each replica's share",
+    "seq_length": "longest input in tokens",
+    "batching": "",
+    "status": "done or failed",
+    "examples_per_second_with_warmup": "of all updates, or of the first evaluation: tracing and compilation included",
+    "examples_per_second": "after the warm-up",
+    "tokens_per_second": "real tokens, after the warm-up",
+    "step_ms_p50": "median of an update, or of a batch of inference",
+    "step_ms_p95": "95th percentile",
+    "compile_seconds": "what tracing and compiling added",
+    "data_wait_share": "of the time after the warm-up",
+    "user_seconds": "CPU time of the (first) process in all updates, or in the second evaluation",
+    "kernel_seconds": "the kernel's part beside it: above all memory that is mapped and zeroed",
+    "peak_memory_bytes": "of the device, or of the process on a CPU",
+    "peak_share": "model FLOPs of real tokens over the measured peak of a matrix product",
+    "speed_up": "examples_per_second over those of the first row of the pass",
+    "efficiency": "speed-up over the ratio of replicas",
+    "score": "evaluation, where asked for",
+    "cost": "of the whole run at the given price",
+    "devices": "what the row ran on",
+    "reason": "of a failure",
+}
+"""Every column and what it means."""
+
+_OUT_OF_MEMORY = re.compile(r"ResourceExhausted|OOM when|out of memory|bad_alloc|MemoryError|Cannot allocate", re.I)
+
+
+def measured(row: Row, benchmark_config: Config, directory: pathlib.Path) -> dict[str, Any]:
+    """The numbers of a row whose run is done.
+
+    Args:
+        row: The row.
+        benchmark_config: The whole benchmark's.
+        directory: Of the row's run.
+    """
+    run = read_run(directory)
+    extra = json.loads((directory / "row.json").read_text(encoding="utf-8"))
+    numbers = _training(run) if row.measured == "training" else _inference(run)
+    gflops = numbers.pop("gflops", None)
+    # GPUs add up; replicas and workers on CPUs share the machine's.
+    devices = run.results.get("num_replicas", 1) if "GPU" in run.facts.get("devices", "") else 1
+    if gflops:
+        numbers["peak_share"] = round(gflops * 1e9 / (extra["peak_flops"] * devices), 4)
+    benchmark = benchmark_config.benchmark
+    if row.measured == "training" and benchmark.benchmark_accuracy and run.score:
+        numbers["score"] = round(run.score[1], 4)
+    if row.measured == "training" and benchmark.price_per_hour:
+        hours = whole_run_seconds(run, numbers, benchmark_config) / 3600
+        numbers["cost"] = round(hours * benchmark.price_per_hour, 4)
+    settings = row.settings | _settled(row, run, extra["num_workers"])
+    return settings | {"row": row.number, "status": "done", "peak_flops": extra["peak_flops"]} | numbers
+
+
+def _settled(row: Row, run: RunFiles, num_workers: int) -> dict[str, Any]:
+    """The settings that the run settled for itself."""
+    replicas = run.results.get("num_replicas", 1)
+    settings = {
+        "replicas": replicas // num_workers,
+        "precision": run.precision.removeprefix("mixed_"),
+        "micro_batches": run.option("training", "gradient_accumulation_steps"),
+        "devices": run.facts.get("devices", ""),
+    }
+    if row.measured == "inference":
+        settings["batch_size"] = run.option("runtime", "per_device_eval_batch_size") * replicas
+    return settings
+
+
+def whole_run_seconds(run: RunFiles, numbers: dict[str, Any], benchmark_config: Config) -> float:
+    """How long the updates of the run take that the benchmark's options describe, compilation included."""
+    training = benchmark_config.resolved().training
+    limits = [training.max_steps * run.option("training", "global_batch_size")] if training.max_steps else []
+    if training.num_train_epochs:
+        limits.append(run.facts["train_examples"] * training.num_train_epochs)
+    return min(limits) / numbers["examples_per_second"] + numbers["compile_seconds"]
+
+
+def _training(run: RunFiles) -> dict[str, Any]:
+    results = run.results
+    return {
+        "examples_per_second_with_warmup": results["train_examples_per_second_with_warmup"],
+        "examples_per_second": results["train_examples_per_second_steady"],
+        "tokens_per_second": results["train_tokens_per_second_steady"],
+        "step_ms_p50": round(1000 * results["step_seconds_p50"], 3),
+        "step_ms_p95": round(1000 * results["step_seconds_p95"], 3),
+        "compile_seconds": results["compile_seconds"],
+        "data_wait_share": results["data_wait_share"],
+        "user_seconds": results["train_user_seconds"],
+        "kernel_seconds": results["train_kernel_seconds"],
+        "peak_memory_bytes": results["peak_memory_bytes"],
+        "gflops": results["train_model_gflops_per_second"],
+    }
+
+
+def _inference(run: RunFiles) -> dict[str, Any]:
+    first, second = [record for record in run.records if record["kind"] == "eval"][:2]
+    return {
+        "examples_per_second_with_warmup": first["eval_samples_per_second"],
+        "examples_per_second": second["eval_samples_per_second"],
+        "tokens_per_second": second["eval_tokens_per_second"],
+        "step_ms_p50": round(1000 * second["eval_batch_seconds_p50"], 3),
+        "step_ms_p95": round(1000 * second["eval_batch_seconds_p95"], 3),
+        "compile_seconds": round(max(0.0, first["eval_runtime"] - second["eval_runtime"]), 2),
+        "data_wait_share": second["eval_data_wait_share"],
+        "user_seconds": second["eval_user_seconds"],
+        "kernel_seconds": second["eval_kernel_seconds"],
+        "peak_memory_bytes": run.results["peak_memory_bytes"],
+        "gflops": second["eval_model_gflops_per_second"],
+    }
+
+
+def failed(row: Row, reason: str) -> dict[str, Any]:
+    """The row of a run that failed."""
+    return row.settings | {"row": row.number, "status": "failed", "reason": reason}
+
+
+def failure_reason(status: int, stderr: str) -> str:
+    """A run's exit in a few words.
+
+    Args:
+        status: Of the process; negative for a signal.
+        stderr: What it said.
+    """
+    if _OUT_OF_MEMORY.search(stderr):
+        return "out of memory"
+    if status == -9:
+        return "killed by the system, most likely for lack of memory"
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if "error: " in line] or lines
+    return f"exit status {status}: {errors[-1].strip() if errors else 'no message'}"
+
+
+def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with speed-up and efficiency against the first row of their pass that is done."""
+    out = []
+    for row in rows:
+        first = next((r for r in rows if r["pass"] == row["pass"] and r["status"] == "done"), None)
+        if row["status"] == "done":
+            speed_up = row["examples_per_second"] / first["examples_per_second"]
+            devices, first_devices = (r["workers"] * r["replicas"] for r in (row, first))
+            row = row | {"speed_up": speed_up, "efficiency": speed_up * first_devices / devices}
+        out.append(row)
+    return out

@@ -1,0 +1,162 @@
+"""A benchmark's rows -> Markdown, plots and an HTML page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfbert.config.run import Config
+from tfbert.modes.benchmark.measured import COLUMNS
+from tfbert.report import plots
+from tfbert.report.compare import markdown_table, markdown_text
+from tfbert.report.facts import environment
+from tfbert.report.pages import memory, render, share, show
+
+_SETTINGS = ("pass", "workers", "replicas", "precision", "xla", "batch_size", "micro_batches", "seq_length", "batching")
+_FORMATS = {
+    "examples_per_second_with_warmup": "{:,.1f}",
+    "examples_per_second": "{:,.1f}",
+    "tokens_per_second": "{:,.0f}",
+    "step_ms_p50": "{:,.1f}",
+    "step_ms_p95": "{:,.1f}",
+    "compile_seconds": "{:.1f}",
+    "user_seconds": "{:,.1f}",
+    "kernel_seconds": "{:,.1f}",
+    "speed_up": "{:.2f}",
+    "score": "{:.4f}",
+    "cost": "{:.4g}",
+}
+_TITLES = {
+    "examples_per_second_with_warmup": "examples/s with warm-up",
+    "examples_per_second": "examples/s",
+    "tokens_per_second": "real tokens/s",
+    "step_ms_p50": "step p50, ms",
+    "step_ms_p95": "step p95, ms",
+    "compile_seconds": "compile, s",
+    "data_wait_share": "waiting for data",
+    "user_seconds": "CPU, s",
+    "kernel_seconds": "kernel, s",
+    "peak_memory_bytes": "peak memory",
+    "peak_share": "share of peak",
+    "batch_size": "batch",
+    "micro_batches": "micro-batches",
+    "seq_length": "tokens",
+    "speed_up": "speed-up",
+}
+_SHARES = {"data_wait_share", "peak_share", "efficiency"}
+
+
+def cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Column names and a text for each cell, without columns that are empty or `status` where all is well."""
+    names = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
+    if all(row["status"] == "done" for row in rows):
+        names.remove("status")
+    # Settings that all rows share say nothing here; the page's heading names them.
+    names = [n for n in names if n not in _SETTINGS or len({str(row.get(n)) for row in rows}) > 1 or n == "pass"]
+    names = [name for name in names if name != "devices"]  # Too long for a cell; the heading names them.
+    return [_TITLES.get(name, name) for name in names], [[_cell(name, row.get(name)) for name in names] for row in rows]
+
+
+def _cell(name: str, value: Any) -> str:
+    if value in (None, ""):
+        return "–"
+    if name in _SHARES:
+        return share(value)
+    if name == "peak_memory_bytes":
+        return memory(value)
+    return _FORMATS[name].format(value) if name in _FORMATS else show(value)
+
+
+def setting_text(settings: dict[str, Any]) -> str:
+    """A row's settings in a line."""
+    workers, replicas, micro_batches = settings["workers"], settings["replicas"], settings["micro_batches"]
+    if replicas == "all":
+        replicas = "all devices" + f" of {workers} workers" * (workers > 1)
+    else:
+        replicas = f"{workers * replicas} replica{'s' * (workers * replicas > 1)}"
+    return (
+        f"{settings['pass']}, {replicas}, {settings['precision']}{', XLA' * settings['xla']}, "
+        f"batch {settings['batch_size']}{f' in {micro_batches} micro-batches' * (micro_batches != 1)}, "
+        f"{settings['seq_length']} tokens{', ' + settings['batching'] if settings['batching'] else ''}"
+    )
+
+
+def row_text(row: dict[str, Any]) -> str:
+    """What a row measured, in a line."""
+    if row["status"] != "done":
+        return f"failed: {row['reason']}"
+    return f"{row['examples_per_second']:,.1f} examples/s, step {row['step_ms_p50']:,.1f} ms"
+
+
+def markdown(config: Config, rows: list[dict[str, Any]]) -> str:
+    """The table as Markdown text, with what is needed to read it."""
+    names, body = cells(rows)
+    lines = [*_heading(config, rows), ""]
+    return "\n".join(markdown_text(line) for line in lines) + "\n" + markdown_table(names, body) + "\n" + _EXPLAINED
+
+
+def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str, str]]) -> str:
+    """The table and the plots as HTML text."""
+    # Reasons stand with the list of rows: in a narrow column they would make the table tall.
+    names, body = cells([{**row, "reason": ""} for row in rows])
+    texts = {"pass", "precision", "xla", "batching", "status", "reason"}
+    return render(
+        "benchmark.html",
+        title=f"Benchmark of {config.model.model_name_or_path}",
+        heading=_heading(config, rows)[1:],
+        names=names,
+        numeric=set(names) - texts,
+        rows=body,
+        done=[row["status"] == "done" for row in rows],
+        plots=list(plots.values()),
+        explained=_EXPLAINED,
+        settings=[(row["row"], setting_text(row), row.get("reason", "")) for row in rows],
+    )
+
+
+def devices_of(rows: list[dict[str, Any]]) -> list[str]:
+    """What the rows ran on, each once; known of rows that are done."""
+    return list(dict.fromkeys(row["devices"] for row in rows if row.get("devices")))
+
+
+def plots_of(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """File name -> (title, SVG), for each pass that has rows that are done."""
+    out = {}
+    for measured in dict.fromkeys(row["pass"] for row in rows):
+        done = [row for row in rows if row["pass"] == measured and row["status"] == "done"]
+        labels = [str(row["row"]) for row in done]
+        for name, title, label in (
+            ("examples_per_second", "Throughput", "examples/s, by row"),
+            ("speed_up", "Speed-up over the first row", "times, by row"),
+            ("peak_memory_bytes", "Peak memory", "GiB, by row"),
+            ("peak_share", "Share of the measured peak matrix rate", "percent, by row"),
+        ):
+            if not done or not all(name in row for row in done):
+                continue
+            scale = {"peak_memory_bytes": 2.0**-30, "peak_share": 100.0}.get(name, 1.0)
+            svg = plots.bars(labels, [row[name] * scale for row in done], x_label=label)
+            out[f"{measured}-{name}"] = (f"{title}, {measured}", svg)
+    return out
+
+
+def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
+    facts = environment()
+    devices = devices_of(rows)
+    alike = [name for name in _SETTINGS if len({str(row.get(name)) for row in rows}) == 1]
+    shared = ", ".join(f"{name.replace('_', ' ')} {show(rows[0].get(name))}" for name in alike)
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return [
+        f"Benchmark of {config.model.model_name_or_path} on {config.data.source}.",
+        *([f"All rows: {shared}."] if shared else []),
+        *([f"Devices: {'; '.join(devices)}."] if devices else []),
+        f"{facts['machine']}; {versions}.",
+        f"Command: {facts['command']}",
+    ]
+
+
+_EXPLAINED = (
+    "Speeds leave out the warm-up updates and those that compiled, except where they say so. Speed-up and efficiency "
+    "are against the first row of the same pass that is done. The share of the peak is the model's FLOPs for real "
+    "tokens over the rate of a large matrix product in the same precision, measured after the row in its process. Peak "
+    "memory is the device's, or the whole process's on a CPU; that of an inference row holds the two small updates "
+    "before it.\n"
+)

@@ -1,0 +1,214 @@
+"""Runs a grid row by row, each in processes of its own; what is done stays, whatever happens after."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import datetime
+import io
+import json
+import logging
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tfbert.config.run import Config
+from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.launch.worker_group import dies_with
+from tfbert.modes.benchmark import pages
+from tfbert.modes.benchmark.grid import Row, build_rows
+from tfbert.modes.benchmark.measured import COLUMNS, compared, failed, failure_reason, measured
+from tfbert.output.output_dir import RUN_CONFIG, holds_run, write_json, write_text
+from tfbert.report.facts import environment
+
+log = logging.getLogger("tfbert")
+
+_OWN = (RUN_CONFIG, "benchmark.json", "benchmark.csv", "benchmark.md", "benchmark.html", "plots", "rows")
+_STOP_SECONDS = 30
+
+
+def run_benchmark(config: Config) -> list[dict[str, Any]]:
+    """Measures every row of the grid and writes the tables anew after each.
+
+    Given again, the same command goes on after the last row that is done.
+
+    Args:
+        config: Its `benchmark` part names the grid, the others the run.
+
+    Returns:
+        The rows of `benchmark.json`.
+
+    Raises:
+        UsageError: for an output directory that holds something else.
+        RunError: where every row failed; the tables say why.
+        Preempted: when asked to stop; rows that are done are kept.
+    """
+    name = f"benchmark-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    directory = pathlib.Path(config.output.output_dir or f"runs/{name}")
+    _prepare(directory, config)
+    rows = build_rows(config, directory)
+    log.info("benchmark of %d rows, to %s", len(rows), directory)
+    done: list[dict[str, Any]] = []
+    for row in rows:
+        numbers = _earlier(row, directory)
+        if numbers is None:
+            log.info("row %d of %d: %s", row.number, len(rows), pages.setting_text(row.settings))
+            numbers = _measure(row, config, directory)
+            write_json(directory / row.directory / "numbers.json", numbers)
+        done.append(numbers)
+        _write(directory, config, compared(done))
+        log.info("row %d of %d: %s", row.number, len(rows), pages.row_text(numbers))
+    log.info("saved to %s", directory)
+    if all(numbers["status"] == "failed" for numbers in done):
+        raise RunError(
+            f"A benchmark needs a row that runs. Received: {len(done)} that failed, the first one: "
+            f"{done[0]['reason'].rstrip('.')}. See {directory / 'rows'} for its output; the same command tries again."
+        )
+    return compared(done)
+
+
+def _prepare(directory: pathlib.Path, config: Config) -> None:
+    text = config.to_json()
+    if directory.is_dir() and any(directory.iterdir()):
+        run_config = directory / RUN_CONFIG
+        is_same = run_config.is_file() and run_config.read_text(encoding="utf-8") == text
+        if not is_same and not config.output.overwrite_output_dir:
+            raise UsageError(
+                f"output_dir must be new, or hold the same benchmark. Received: output_dir={str(directory)!r}. "
+                "Pass another, or --overwrite_output_dir to replace an earlier benchmark."
+            )
+        if config.output.overwrite_output_dir and not holds_run(directory, "benchmark"):
+            raise UsageError(
+                "overwrite_output_dir replaces an earlier benchmark, and nothing else. "
+                f"Received: output_dir={str(directory)!r}, which holds none. Pass another."
+            )
+        for name in _OWN if config.output.overwrite_output_dir else ():
+            path = directory / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
+        ) from None
+    write_text(directory / RUN_CONFIG, text)
+
+
+def _earlier(row: Row, directory: pathlib.Path) -> dict[str, Any] | None:
+    """A row that an earlier start of the same benchmark measured.
+
+    None for one that failed: the memory that was taken, or the package that was missing, may be there now.
+    """
+    try:
+        numbers = json.loads((directory / row.directory / "numbers.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return numbers if numbers["status"] == "done" else None
+
+
+def _measure(row: Row, config: Config, directory: pathlib.Path) -> dict[str, Any]:
+    run_directory = directory / row.directory
+    shutil.rmtree(run_directory, ignore_errors=True)
+    run_directory.mkdir(parents=True)
+    if row.config is None:
+        return failed(row, row.reason)
+    config_file = directory / "rows" / f"{row.number:03}.json"
+    write_text(config_file, row.config.to_json())
+    command = [sys.executable, "-m", "tfbert.modes.benchmark.row", str(config_file), str(run_directory / "row.json")]
+    if row.rows_at_a_time is not None:
+        command.append(str(row.rows_at_a_time))
+    if row.num_workers > 1:
+        launcher = [sys.executable, "-m", "tfbert.launch", f"--num_workers={row.num_workers}", "--"]
+        command = launcher + command
+    log_file = directory / "rows" / f"{row.number:03}.log"
+    status = _run(command, log_file)
+    text = log_file.read_text(encoding="utf-8", errors="replace")
+    if status:
+        return failed(row, failure_reason(status, text))
+    try:
+        numbers = measured(row, config, run_directory)
+    except (UsageError, OSError, KeyError, ValueError) as error:
+        return failed(row, f"the run left no numbers: {type(error).__name__}: {error}")
+    # The numbers are what a benchmark is for: dozens of models would fill the disk.
+    for path in [*run_directory.glob("*.safetensors"), run_directory / "checkpoints"]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return numbers
+
+
+def _run(command: list[str], log_file: pathlib.Path) -> int:
+    """Runs a command to its end, its output in a file; ends it and all it started when this process is to end."""
+    # The package may not be installed: the child finds it where this process did.
+    path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
+    environ = os.environ | {"PYTHONPATH": path}
+    with log_file.open("wb") as file, _ends_as_interrupts():
+        child = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            start_new_session=True,
+            preexec_fn=dies_with(os.getpid()),
+        )
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            raise Preempted(
+                "stopped on request; the rows that are done are kept, and the same command goes on after them"
+            ) from None
+        finally:
+            _end(child)
+
+
+def _end(child: subprocess.Popen) -> None:
+    if child.poll() is not None:
+        return
+    # A second signal, as `timeout` sends, would end this with a traceback and leave the child running.
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=_STOP_SECONDS)
+                return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _ends_as_interrupts() -> Iterator[None]:
+    """SIGTERM and SIGHUP do what Ctrl-C does; what is ignored, as SIGHUP under nohup, stays ignored."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write(directory: pathlib.Path, config: Config, rows: list[dict[str, Any]]) -> None:
+    facts = environment() | {"devices": pages.devices_of(rows)}
+    write_json(directory / "benchmark.json", facts | {"columns": COLUMNS, "rows": rows})
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(COLUMNS), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(directory / "benchmark.csv", file.getvalue())
+    write_text(directory / "benchmark.md", pages.markdown(config, rows))
+    plots = pages.plots_of(rows)
+    (directory / "plots").mkdir(exist_ok=True)
+    for name, (_, svg) in plots.items():
+        write_text(directory / "plots" / f"{name}.svg", svg)
+    write_text(directory / "benchmark.html", pages.page(config, rows, plots))

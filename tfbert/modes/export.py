@@ -1,0 +1,299 @@
+"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.config.run import Config
+from tfbert.devices.start import start_devices
+from tfbert.errors import RunError, UsageError
+from tfbert.model.weights import get_weights_dict
+from tfbert.modes.evaluate import labelled_sets, predict_examples
+from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.output import output_dir
+from tfbert.private import policy_storing_float16
+from tfbert.tasks.examples import Examples
+
+log = logging.getLogger("tfbert")
+
+EXPORT_RESULTS = "export_results.json"
+_SAVED_MODEL = "saved_model.pb"
+_OWN = (_SAVED_MODEL, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS)
+_PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
+
+
+class TextClassifier(tf.Module):
+    """Tokenizer and model as one, to be saved.
+
+    Args:
+        model: Text is cut and given its special tokens as in its training.
+    """
+
+    def __init__(self, model: FineTuned):
+        super().__init__()
+        self._model = model
+        # The variables alone: of a Keras model, tf.saved_model.save would trace and store every layer besides.
+        self._weights = model.classifier.weights
+
+    def signature_functions(self) -> dict[str, Any]:
+        """What the SavedModel answers.
+
+        Returns:
+            `serving_default`, also called `text`: takes `text` and, for pairs, `text_pair`, string `[n]`. `token_ids`:
+            takes `input_ids`, `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the
+            model's positions. Both return `logits`, float32 `[n, num_labels]`; for classification also `probabilities`
+            likewise and `label`, string `[n]`; for regression `score`, float32 `[n]`. No rows give no rows; inputs that
+            do not fit end in an InvalidArgumentError that says the rule.
+        """
+        text = {"text": tf.TensorSpec([None], tf.string, name="text")}
+        if self._model.num_texts == 2:
+            text["text_pair"] = tf.TensorSpec([None], tf.string, name="text_pair")
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
+        from_text = tf.function(self._from_text).get_concrete_function(**text)
+        from_ids = tf.function(self._from_ids).get_concrete_function(**ids)
+        return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
+
+    def _from_text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        count = tf.shape(text)[0]
+        texts = [text] if text_pair is None else [text, text_pair]
+        rule = "Every text needs its second text: text and text_pair must be of one length. Received: "
+        fits = [_assert_all_equal([tf.shape(part) for part in texts], rule)]
+        with tf.control_dependencies(fits):
+            # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again.
+            texts = [tf.pad(part, [[0, tf.maximum(1 - count, 0)]], constant_values="") for part in texts]
+        tokenizer = self._model.tokenizer
+        ids, second_start = tokenizer(*texts, max_seq_length=self._model.max_seq_length)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        position = tf.range(tf.reduce_max(lengths))
+        mask = position < lengths[:, None]
+        logits = self._model.logits(
+            {
+                "input_ids": ids.to_tensor(tokenizer.pad_id),
+                "attention_mask": tf.cast(mask, tf.int32),
+                "token_type_ids": tf.cast(mask & (position >= second_start[:, None]), tf.int32),
+            }
+        )
+        return self._model.task.answers(logits[:count])
+
+    def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        config, shape = self._model.classifier.config, tf.shape(inputs["input_ids"])
+        count, width, positions = shape[0], shape[1], config.max_position_embeddings
+        rule = f"{', '.join(inputs)} must be of one shape. Received: "
+        fits = [_assert_all_equal([tf.shape(value) for value in inputs.values()], rule)]
+        rule = f"Rows must have 1 to {positions} columns, as many as the model has positions. Received: "
+        fits += [tf.debugging.Assert((count == 0) | ((width > 0) & (width <= positions)), [rule, shape])]
+        for name, size in (("input_ids", config.vocab_size), ("token_type_ids", config.type_vocab_size)):
+            # A GPU gives zeros for what is outside a table, in silence.
+            rule = f"{name} must be from 0 to {size - 1}. Received: "
+            inside = tf.reduce_all((inputs[name] >= 0) & (inputs[name] < size))
+            fits += [tf.debugging.Assert(inside, [rule, inputs[name]])]
+        with tf.control_dependencies(fits):  # As above; no rows may have any number of columns, none included.
+            stand_in = [[0, tf.maximum(1 - count, 0)], [0, tf.maximum(1 - width, 0)]]
+            inputs = {name: tf.pad(value, stand_in)[:, :positions] for name, value in inputs.items()}
+        return self._model.task.answers(self._model.logits(inputs)[:count])
+
+
+def _assert_all_equal(shapes: Sequence[tf.Tensor], rule: str) -> tf.Operation:
+    """In the graph: refuses inputs of different shapes."""
+    equal = tf.reduce_all([tf.reduce_all(shape == shapes[0]) for shape in shapes])
+    return tf.debugging.Assert(equal, [rule, *shapes])
+
+
+def export(config: Config) -> dict[str, Any]:
+    """Writes a SavedModel as the configuration says.
+
+    Args:
+        config: With `mode="export"`.
+
+    Returns:
+        What `export_results.json` beside it holds: `num_texts`, `max_seq_length`, `label_names`, `weights`; and for
+        float16 weights what they change: `largest_weight_error` and, with evaluation data, the metrics with the float32
+        and the float16 weights, `changed_labels` and `largest_logit_error`.
+
+    Raises:
+        UsageError: for anything given that cannot be used; nothing has been written then.
+        RunError: where it cannot be written.
+    """
+    strategy = start_devices(config.runtime).strategy
+    directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name, a link no place to itself.
+    _check(directory, overwrite=config.output.overwrite_output_dir)
+    with strategy.scope():
+        model = load_fine_tuned(config, log=log.info)
+    has_data = bool(config.data.dataset or config.data.uses_files)
+    sets = labelled_sets(config.data, model, log.info) if has_data else {}
+    num_texts = _num_texts(model, config.data.text_column, sets)
+    model = dataclasses.replace(model, num_texts=num_texts)
+    results = {
+        "num_texts": num_texts,
+        "max_seq_length": model.max_seq_length,
+        "label_names": list(model.task.label_names),
+        "weights": "float16" if config.export.export_float16 else "float32",
+    }
+    if config.export.export_float16:
+        with strategy.scope(), float16_matrices():
+            halved = dataclasses.replace(load_fine_tuned(config), num_texts=num_texts)
+        results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
+        model = halved
+    _write(TextClassifier(model), directory, results)
+    for name, value in results.items():
+        log.info("%s: %s", name, value)
+    log.info("exported to %s", directory)
+    return results
+
+
+def _num_texts(model: FineTuned, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
+    """1 for single texts, 2 for pairs: as the model says, else the columns asked for, else the data.
+
+    Raises:
+        UsageError: for columns that the model does not take.
+    """
+    if columns:
+        model.check_texts(columns, "text_column")
+    if model.num_texts is not None:
+        return model.num_texts
+    if columns:
+        return len(columns)
+    if sets:
+        return 1 if next(iter(sets.values())).text_pair is None else 2
+    log.info(
+        "The model does not say whether it takes single texts or pairs: exported for single texts. "
+        "--text_column=FIRST,SECOND exports it for pairs."
+    )
+    return 1
+
+
+@contextlib.contextmanager
+def float16_matrices() -> Iterator[None]:
+    """Models created in here keep their matrices in float16 and compute in float32, casting where they are read.
+
+    Vectors (biases, LayerNorm) stay float32: they are few, and Keras's LayerNormalization does not cast its own.
+    """
+
+    def creator(next_creator: Any, **kwargs: Any) -> tf.Variable:
+        if kwargs.get("dtype") == tf.float16 and len(kwargs["shape"]) < 2:
+            initial_value = kwargs["initial_value"]
+            kwargs |= {"dtype": tf.float32, "initial_value": lambda: tf.cast(initial_value(), tf.float32)}
+        return next_creator(**kwargs)
+
+    before = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(policy_storing_float16())
+    try:
+        with tf.variable_creator_scope(creator):
+            yield
+    finally:
+        keras.mixed_precision.set_global_policy(before)
+
+
+def _loss_of(
+    sets: Mapping[str, Examples],
+    strategy: tf.distribute.Strategy,
+    rows_per_replica: int,
+    model: FineTuned,
+    halved: FineTuned,
+) -> dict[str, Any]:
+    """What float16 weights change, measured."""
+    whole, half = get_weights_dict(model.classifier), get_weights_dict(halved.classifier)
+    endless = [name for name, value in half.items() if not np.isfinite(value).all()]
+    if endless:
+        raise UsageError(
+            "float16 holds numbers up to 65504. "
+            f"Received: larger weights in {', '.join(endless[:3])}. Drop --export_float16."
+        )
+    results: dict[str, Any] = {
+        "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
+    }
+    for prefix, examples in sets.items():
+        logits = []
+        for candidate in (model, halved):
+            predictor = candidate.predictor(strategy, rows_per_replica)
+            logits.append(predict_examples(candidate, predictor, examples))
+        for kind, found in zip(("float32", "float16"), logits, strict=True):
+            metrics = model.task.metrics(found, examples.labels)
+            results |= {f"{prefix}_{kind}_{metric}": value for metric, value in metrics.items()}
+        results[f"{prefix}_samples"] = len(examples)
+        results[f"{prefix}_largest_logit_error"] = float(np.abs(logits[0] - logits[1]).max())
+        changes = model.task.changes(*logits)
+        results |= {f"{prefix}_{name}": count for name, count in changes.items()}
+    return results
+
+
+def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
+    """Refuses a directory that an export cannot have."""
+    output_dir.check_writable(directory)
+    present = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    present.discard(_PARTIAL)  # Of an export that was killed.
+    if present and not overwrite:
+        raise UsageError(
+            f"output_dir must be new or empty. Received: output_dir={str(directory)!r}. "
+            "Pass another, or --overwrite_output_dir to replace an earlier export."
+        )
+    others = present - {*_OWN, _EARLIER}
+    if present and not present & {EXPORT_RESULTS, _EARLIER}:
+        others = others or present  # Another program's assets, or another's SavedModel.
+    if others:
+        raise UsageError(
+            "overwrite_output_dir replaces an earlier export, and nothing else. "
+            f"Received: output_dir={str(directory)!r}, which holds {min(others)!r}. Pass another."
+        )
+
+
+def _write(module: TextClassifier, directory: pathlib.Path, results: dict[str, Any]) -> None:
+    """Saves under another name first: what has the name is whole.
+
+    A new directory appears with all its files. One that exists may be a mount point, or in a directory that cannot be
+    written, and thus not be replaced: it gets new contents.
+    """
+    is_new = not directory.exists()
+    partial = directory.with_name(f".{directory.name}.partial") if is_new else directory / _PARTIAL
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        output_dir.make(partial.parent)
+        tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
+        output_dir.write_json(partial / EXPORT_RESULTS, results)
+    except (OSError, tf.errors.OpError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        what = (str(error).splitlines() or [""])[0][:200]
+        raise RunError(f"The export could not be written to {directory}: {what}. Free space there.") from error
+    try:
+        partial.rename(directory) if is_new else _replace_contents(directory, partial)
+    except OSError as error:
+        raise RunError(
+            f"The export could not be moved to {directory}: {error.strerror}. It is whole in {partial}: move it."
+        ) from error
+
+
+def _replace_contents(directory: pathlib.Path, partial: pathlib.Path) -> None:
+    """Moves an earlier export aside and the new one into its place; all back if a move fails.
+
+    `saved_model.pb` goes first and comes last: without it nothing is loaded.
+    """
+    earlier = directory / _EARLIER
+    shutil.rmtree(earlier, ignore_errors=True)  # Of an export that was killed. The new one is whole by now.
+    earlier.mkdir()
+    moves = [(directory / name, earlier / name) for name in _OWN if (directory / name).exists()]
+    new = sorted(partial.iterdir(), key=lambda path: path.name == _SAVED_MODEL)
+    moves += [(path, directory / path.name) for path in new]
+    done = []
+    try:
+        for source, target in moves:
+            source.rename(target)
+            done.append((source, target))
+    except OSError:
+        for source, target in reversed(done):
+            target.rename(source)
+        earlier.rmdir()
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+    partial.rmdir()

@@ -1,0 +1,148 @@
+"""A fine-tuned model as its directory describes it: task, labels, single texts or pairs, and how long they were.
+
+Training writes what transformers has no name for into `config.json` under `tfbert`: it travels with the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfbert.config.run import Config
+from tfbert.data.foreign_files import read_json_object
+from tfbert.errors import UsageError
+from tfbert.model.bert_config import OWN_FIELD, check_token_types, record_inputs
+from tfbert.model.forward import forward
+from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
+from tfbert.model.predictor import Predictor
+from tfbert.output.output_dir import RUN_CONFIG
+from tfbert.tasks.base import Task
+from tfbert.tasks.choose import task_of_model
+
+if TYPE_CHECKING:
+    from transformers import BertConfig, TFBertForSequenceClassification
+
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+_DEFAULT_MAX_SEQ_LENGTH = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuned:
+    """A saved model, ready to be used.
+
+    Attributes:
+        name: The directory or hub name, for messages.
+        classifier: The model.
+        tokenizer: Its tokenizer.
+        task: What its outputs are, with its classes.
+        num_texts: 1 for single texts, 2 for pairs; None where the directory does not say.
+        max_seq_length: Longest input in tokens.
+    """
+
+    name: str
+    classifier: TFBertForSequenceClassification
+    tokenizer: BertTokenizer
+    task: Task
+    num_texts: int | None
+    max_seq_length: int
+
+    def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """float32 `[rows, num_labels]` for a batch's inputs, for a `Predictor`."""
+        return tf.cast(forward(self.classifier, inputs, training), tf.float32)
+
+    def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
+        """What runs it over data; it must have been loaded in the strategy's scope."""
+        return Predictor(self.logits, strategy, rows_per_replica=rows_per_replica)
+
+    def check_texts(self, columns: Sequence[str], source: str) -> None:
+        """Checks that data holds as many texts a row as the model was trained on.
+
+        Raises:
+            UsageError: for pairs where it takes single texts, and the reverse.
+        """
+        if self.num_texts is None:
+            check_token_types(self.classifier.config, len(columns))
+        if self.num_texts in (None, len(columns)):
+            return
+        takes, todo = ("pairs of texts", "FIRST,SECOND") if self.num_texts == 2 else ("single texts", "COLUMN")
+        raise UsageError(
+            f"The model was trained on {takes}. Received: {source} with {' and '.join(columns)}. "
+            f"Pass --text_column={todo}, or a model for {'single texts' if len(columns) == 1 else 'pairs'}."
+        )
+
+
+def load_fine_tuned(config: Config, *, log: Callable = lambda line: None) -> FineTuned:
+    """Loads the model that a configuration names; call it in the strategy's scope.
+
+    The longest input is the one asked for, else the one the model was trained with, else 128.
+
+    Args:
+        config: In a mode that uses a saved model.
+        log: Receives lines on what was decided.
+
+    Raises:
+        UsageError: for a directory that holds no fine-tuned model.
+    """
+    directory = resolve_model(config.model)
+    assert directory is not None  # Config refuses scratch models in these modes.
+    saved = load_config(directory)
+    task = task_of_model(saved, directory)
+    trained = _trained_on(saved, directory)
+    length = _max_seq_length(config, trained, saved, log)
+    tokenizer = load_tokenizer(config.model, directory, training_texts=(), log=log)
+    classifier = build_model(
+        config.model,
+        directory,
+        tokenizer=tokenizer,
+        head=task.head(),
+        max_seq_length=length,
+        seed=config.runtime.seed,
+        require_head=True,
+        log=log,
+    )
+    num_texts = trained.get("num_texts")
+    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length)
+    return FineTuned(
+        name=config.model.model_name_or_path,
+        classifier=classifier,
+        tokenizer=tokenizer,
+        task=task,
+        num_texts=num_texts,
+        max_seq_length=length,
+    )
+
+
+def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
+    """`num_texts` and `max_seq_length` where the directory says them."""
+    noted = getattr(saved, OWN_FIELD, None) or {}
+    found = {name: noted[name] for name in ("num_texts", "max_seq_length") if noted.get(name) is not None}
+    try:
+        data = read_json_object(directory / RUN_CONFIG, "").get("data")
+    except UsageError:  # There is none, or it is another program's.
+        return found
+    if isinstance(data, dict):
+        length, columns = data.get("max_seq_length"), data.get("text_column")
+        if type(length) is int and length > 1:
+            found.setdefault("max_seq_length", length)
+        if isinstance(columns, list) and len(columns) in (1, 2):
+            found.setdefault("num_texts", len(columns))
+    return found
+
+
+def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, log: Callable) -> int:
+    asked, own = config.data.max_seq_length, trained.get("max_seq_length")
+    if asked is not None:
+        beside = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
+        log(f"Inputs are at most {asked} tokens long{beside}.")
+        return asked
+    if own is not None:
+        log(f"Inputs are at most {own} tokens long, as in training.")
+        return own
+    length = min(_DEFAULT_MAX_SEQ_LENGTH, saved.max_position_embeddings)
+    log(f"Inputs are at most {length} tokens long; the model does not say what it was trained with.")
+    return length

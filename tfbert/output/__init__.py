@@ -1,0 +1,1 @@
+"""The output directory, what is written there and how, and the hub."""

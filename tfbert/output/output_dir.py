@@ -1,0 +1,136 @@
+"""The output directory: where it is, what may be written there, and never half of a file."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+from typing import Any
+
+from tfbert.config.run import Config
+from tfbert.errors import RunError, UsageError
+from tfbert.output.lock import LOCK
+
+RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
+EVAL_RESULTS, CARD, LAUNCH = "eval_results.json", "README.md", ".launched_at"
+# In the order in which they are removed: a run that has lost checkpoints must not look as if it could go on.
+# run_config.json, by which a run is known, is not among them: it is replaced.
+_OWN = ("checkpoints", "profile", "tensorboard", "report.json", "report.html")
+_OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
+
+
+def choose(config: Config) -> pathlib.Path:
+    """The run's output directory; a new one under `runs/` where none was asked for.
+
+    Its name holds the time of the start; `tfbert.launch` gives all workers and restarts the same in TFBERT_LAUNCHED_AT.
+    """
+    if config.output.output_dir:
+        return pathlib.Path(config.output.output_dir)
+    words = (pathlib.Path(config.data.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
+    name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
+    name = name if config.mode == "train" else f"{config.mode}-{name}"
+    now = os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    return pathlib.Path("runs") / f"{name}-{now}"
+
+
+def contents(directory: pathlib.Path) -> list[str]:
+    """The names of what a directory holds, in order; none where there is no directory."""
+    return sorted(path.name for path in directory.iterdir() if path.name != LOCK) if directory.is_dir() else []
+
+
+def clear(directory: pathlib.Path) -> None:
+    """Takes an earlier run's files out of a directory, but what `holds_run` knows it by, and no others."""
+    for name in _OWN:
+        path = directory / name
+        is_own_directory = path.is_dir() and not path.is_symlink()
+        shutil.rmtree(path) if is_own_directory else path.unlink(missing_ok=True)
+
+
+def holds_run(directory: pathlib.Path, mode: str = "train") -> bool:
+    """Whether a training run, or a benchmark, of whatever version has the directory."""
+    try:
+        values = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and values.get("mode") == mode
+
+
+def check_writable(directory: pathlib.Path) -> None:
+    """Refuses a directory that could not be made or written to; changes nothing.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(
+            f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
+        )
+    parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
+            "Pass another, or change its permissions."
+        )
+
+
+def check_new_file(path: pathlib.Path, way_out: str) -> None:
+    """Refuses to write over a file, or where none can be written; changes nothing.
+
+    Args:
+        path: The file to be.
+        way_out: What the user can do if it exists.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    parent = next(p for p in path.absolute().parents if p.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"An output file needs a directory that can be written. Received: {str(path)!r}; {str(parent)!r} is none. "
+            "Pass another, or change its permissions."
+        )
+    if path.exists():
+        raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
+
+
+def make(directory: pathlib.Path) -> None:
+    """Makes a directory.
+
+    Raises:
+        RunError: where it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"Output must be writable. Received: {str(directory)!r} ({error.strerror}).") from None
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes JSON so that a reader sees the old file or the new one, whole."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a text file likewise.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor a run's.
+        raise RunError(
+            f"Output must be writable. Received: {str(path)!r} ({error.strerror}). Free space there."
+        ) from None

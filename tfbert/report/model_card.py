@@ -1,0 +1,153 @@
+"""`README.md` of a trained model: what it was trained on and how, how good it is, and how to use it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import pathlib
+import platform
+import re
+import shlex
+from collections.abc import Sequence
+
+import tensorflow as tf
+from huggingface_hub import ModelCardData
+
+from tfbert.config.run import Config
+from tfbert.tasks.examples import TaskData
+
+_PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
+_WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
+# What Markdown or HTML gives a meaning to within a line; an underscore only at the edge of a word.
+_MARKUP = re.compile(r"[\\`*\[\]<>|~$&]|(?<!\w)_|_(?!\w)")
+# Control characters, ends of lines, what turns the direction of the text around, and halves of surrogate pairs.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def model_card(config: Config, data: TaskData, results: dict[str, float], *, version: str) -> str:
+    """The card as Markdown, with the metadata that the Hugging Face hub reads.
+
+    Args:
+        config: The run, its defaults resolved.
+        data: What it was trained on.
+        results: As in `all_results.json`.
+        version: Of tfbert.
+    """
+    metrics = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
+    takes = "pairs of texts" if data.train.text_pair is not None else "single texts"
+    classes = ", ".join(map(_code, data.task.label_names))
+    sets = {"training": data.train, **data.validation} | ({"test": data.test} if data.test else {})
+    metadata = {"library_name": "transformers", "pipeline_tag": data.task.pipeline_tag, "tags": ["bert", "tfbert"]}
+    if not config.model.is_scratch and _is_hub_name(config.model.model_name_or_path):
+        metadata["base_model"] = config.model.model_name_or_path
+    if metrics:
+        names = dict.fromkeys(name.split("_", 1)[1] for name in metrics if name.startswith("eval_"))
+        metadata["metrics"] = [name for name in names if name != "loss"]
+    lines = [
+        "---",
+        ModelCardData(**metadata).to_yaml(),
+        "---",
+        "",
+        f"# {_plain(config.model.model_name_or_path)} fine-tuned on {_plain(config.data.source)}",
+        "",
+        *data.task.card(takes),
+        *([f"Classes, in the order of the logits: {classes}."] if classes else []),
+        "",
+        "## Data",
+        "",
+        *_table(("set", "from", "examples"), [(name, part.name, f"{len(part):,}") for name, part in sets.items()]),
+        "",
+        f"Texts are cut to {config.data.max_seq_length} tokens, `[CLS]` and `[SEP]` included.",
+        "",
+        "## Metrics",
+        "",
+        *(
+            _table(("metric", "value"), [(name, f"{value:.4f}") for name, value in metrics.items()])
+            if metrics
+            else ["The model was not evaluated."]
+        ),
+        "",
+        "## Training",
+        "",
+        f"    {command_line(config)}",
+        "",
+        f"{results['global_step']:,} updates ({results['epoch']:.4g} epochs) of {config.training.global_batch_size} "
+        f"examples in {results['train_runtime']:.0f} s, {results['train_samples_per_second']:.0f} examples a second.",
+        "",
+        "## Versions",
+        "",
+        *_table(("package", "version"), [("tfbert", version), *_versions()]),
+        "",
+        "## Use",
+        "",
+        "```python",
+        "from transformers import pipeline",
+        "",
+        'classify = pipeline("text-classification", "THIS_DIRECTORY")',
+        'classify({"text": "...", "text_pair": "..."})' if takes.startswith("pairs") else 'classify("...")',
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def command_line(config: Config) -> str:
+    """The command that repeats a run: each option that is not at its default."""
+    words = ["python", "run_finetune.py"]
+    for part in vars(config).values():
+        for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+            value = getattr(part, field.name)
+            if value == field.default or field.name in _WHERE_IT_GOES:
+                continue
+            if isinstance(value, bool):
+                words.append(f"--{field.name}" if value else f"--no{field.name}")
+            else:
+                text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+                words.append(f"--{field.name}={text}")
+    return " ".join(map(_shell_word, words))
+
+
+def _is_hub_name(name: str) -> bool:
+    """Whether a name can be the hub's, OWNER/NAME or NAME, and leads to no directory, which would have been read."""
+    return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not pathlib.Path(name).is_dir()
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:  # tensorflow comes under other names too.
+            if name == "tensorflow":
+                found.append((name, tf.__version__))
+    return [*found, ("Python", platform.python_version())]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [header, ["---"] * len(header), *(map(_plain, row) for row in rows)]
+    return ["| " + " | ".join(row) + " |" for row in cells]
+
+
+def _plain(text: str) -> str:
+    """Markdown that shows a text as it is: no HTML, no link, no column of a table and no further line."""
+    return _MARKUP.sub(r"\\\g<0>", _visible(text))
+
+
+def _code(text: str) -> str:
+    """A text as a code span, in a fence of more backticks than it has in a row."""
+    text = _visible(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    blank = " " if not text.strip(" ") or text[0] in "` " or text[-1] in "` " else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
+
+
+def _visible(text: str) -> str:
+    """A text with its control characters, as JSON brings them into labels, written as Python writes them."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def _shell_word(word: str) -> str:
+    """As `shlex.quote`, on one line: a line end would end the card's block of code."""
+    if not _CONTROL.search(word):
+        return shlex.quote(word)
+    escaped = re.sub(r"[\\']", r"\\\g<0>", word)
+    return "$'" + _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"

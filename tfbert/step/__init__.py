@@ -1,0 +1,1 @@
+"""`FineTuner`: one optimizer update, correct however a batch is split. Needs no configuration."""

@@ -1,0 +1,281 @@
+"""Dropout noise as a pure function of (seed, step, row of the global batch, layer, its draws before, place in the row).
+
+Keras draws dropout from generators with hidden state, so a resumed run draws other noise than the run it continues,
+a recomputed forward pass (gradient checkpointing) other noise than the first one, and two replicas other noise than
+one. Here each layer has a stateless Philox stream (Salmon et al. 2011) in each step, along which the rows of the global
+batch have equal stretches, one after the other. What computes some consecutive rows begins where theirs begin, and
+draws the very numbers that one big batch would. Nothing has to be saved or restored.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.private import RandomGenerator, generator_of, layers_of, set_generator
+
+_BITS = 16
+_COUNTER_BYTES = 16
+"""What a Philox stream gives for each count; a row's stretch begins with a count of its own."""
+
+_DRAW_BITS = 24
+_UNIFORM_BITS = 23
+"""So many, and a half added, make a float32 strictly between 0 and 1 without rounding."""
+
+_BELOW_2_SIGMA = 0.022750131948179195
+"""The normal distribution's share below -2: a truncated normal has none there nor above 2."""
+
+
+class Rows(NamedTuple):
+    """The rows that a forward pass computes.
+
+    Attributes:
+        first: `[]`: rows of the global batch before the first of them.
+        count: int32 `[]`: how many they are, a Python number where tensors' first dimensions are known too. What is
+            dropped has this or a multiple of it as its first dimension.
+    """
+
+    first: tf.Tensor | int
+    count: tf.Tensor | int
+
+
+_ONE = Rows(0, 1)
+"""For what has no rows: in every part of a global batch the noise that the whole would draw."""
+
+
+class _Source(NamedTuple):
+    """What a forward pass draws from."""
+
+    key: tf.Tensor
+    stream: tf.Tensor
+    rows: Rows
+
+
+class _Noise:
+    """What the forward pass being traced draws from; None outside `KeyedDropout.keyed`.
+
+    A layer may draw several times in a pass, as one that is called twice: each of its draws has a number.
+    """
+
+    def __init__(self):
+        self.source: _Source | None = None
+        self.draws: collections.Counter[int] = collections.Counter()
+
+    @contextlib.contextmanager
+    def set_to(self, source: _Source, draws: collections.Counter[int]) -> Iterator[None]:
+        before = self.source, self.draws
+        self.source, self.draws = source, draws.copy()
+        try:
+            yield
+        finally:
+            # What comes after a part that is recomputed goes on counting where that ended.
+            self.source, self.draws = before[0], before[1] | self.draws
+
+    def next_draw(self, layer_index: int) -> int:
+        """How often this layer has drawn before."""
+        self.draws[layer_index] += 1
+        return self.draws[layer_index] - 1
+
+
+class _KeyedGenerator(RandomGenerator):
+    """What a random layer draws from: keyed while a key is set, else the generator the layer came with."""
+
+    def __init__(self, noise: _Noise, layer_index: int, original: RandomGenerator):
+        super().__init__(seed=layer_index, rng_type=RandomGenerator.RNG_STATELESS)
+        self._noise = noise
+        self._layer_index = layer_index
+        self._original = original
+
+    def make_seed_for_stateless_op(self) -> tf.Tensor:
+        """For a layer that draws by itself, so that nothing is known of its rows: a seed of the first one's."""
+        if self._noise.source is None:
+            return self._original.make_seed_for_stateless_op()
+        draw = self._noise.next_draw(self._layer_index)
+        key = _fold_in(_fold_in(self._noise.source.key, self._layer_index), self._noise.source.rows.first)
+        return _fold_in(key, draw) if draw else key
+
+    def random_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
+        if self._noise.source is None:
+            return self._original.random_normal(shape, mean, stddev, dtype, nonce)
+        return _as(mean + stddev * tf.math.ndtri(self._uniform(shape)), dtype)
+
+    def truncated_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
+        if self._noise.source is None:
+            return self._original.truncated_normal(shape, mean, stddev, dtype, nonce)
+        share = _BELOW_2_SIGMA + self._uniform(shape) * (1 - 2 * _BELOW_2_SIGMA)
+        return _as(mean + stddev * tf.math.ndtri(share), dtype)
+
+    def random_uniform(self, shape, minval=0.0, maxval=None, dtype=None, nonce=None):
+        if self._noise.source is None:
+            return self._original.random_uniform(shape, minval, maxval, dtype, nonce)
+        if tf.as_dtype(dtype or keras.backend.floatx()).is_integer:
+            return super().random_uniform(shape, minval, maxval, dtype, nonce)
+        maxval = 1.0 if maxval is None else maxval
+        return _as(minval + self._uniform(shape) * (maxval - minval), dtype)
+
+    def dropout(self, inputs: tf.Tensor, rate: Any, noise_shape=None) -> tf.Tensor:
+        if self._noise.source is None:
+            return self._original.dropout(inputs, rate, noise_shape)
+        if isinstance(rate, float) and 0 < rate < 1:
+            leading = inputs.shape[:1] if noise_shape is None else _known_leading(noise_shape)
+            stream, number, rows = self._stretch(leading)
+            return drop(inputs, rate, stream, number, rows=rows, noise_shape=noise_shape)
+        if isinstance(rate, (int, float)):  # Nothing or everything.
+            return super().dropout(inputs, rate, noise_shape)
+        keep = self._uniform(tf.shape(inputs) if noise_shape is None else noise_shape) >= tf.cast(rate, tf.float32)
+        return tf.where(keep, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros([], inputs.dtype))
+
+    def _uniform(self, shape: Any) -> tf.Tensor:
+        """float32 of a shape, between 0 and 1."""
+        shape = tf.cast(shape, tf.int32)
+        stream, number, rows = self._stretch(_known_leading(shape))
+        words = _bits(tf.reduce_prod(shape), stream, number, rows, tf.uint32)
+        whole = tf.bitwise.right_shift(words, tf.constant(32 - _UNIFORM_BITS, tf.uint32))
+        return tf.reshape((tf.cast(whole, tf.float32) + 0.5) * 2.0**-_UNIFORM_BITS, shape)
+
+    def _stretch(self, leading: tf.TensorShape) -> tuple[tf.Tensor, int, Rows]:
+        """What `drop` takes for this layer's next draw, of a tensor whose first dimension, if any, is `leading`."""
+        source, draw = self._noise.source, self._noise.next_draw(self._layer_index)
+        number = self._layer_index + (draw << _DRAW_BITS)
+        return source.stream, number, _rows_in(leading, source.rows)
+
+
+class KeyedDropout:
+    """Takes over the randomness of every random layer of a model (`Dropout`, `GaussianNoise`, ...).
+
+    Args:
+        model: A built or unbuilt Keras model; layers it creates later keep their own generators.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._noise = _Noise()
+        for index, layer in enumerate(layers_of(model)):
+            generator = generator_of(layer)
+            if isinstance(generator, _KeyedGenerator):
+                generator = generator._original
+            if generator is not None:
+                set_generator(layer, _KeyedGenerator(self._noise, index, generator))
+
+    def keyed(self, key: tf.Tensor, rows: Rows = _ONE) -> contextlib.AbstractContextManager[None]:
+        """While active, what is traced draws its noise from a step's key.
+
+        Args:
+            key: As `noise_key` returns it, a tensor of the graph being traced.
+            rows: Of the global batch. By default all that is computed has the noise of one row, the first.
+        """
+        return self._noise.set_to(_Source(key, noise_stream(key), rows), collections.Counter())
+
+
+def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
+    """For recomputing what a layer computes now: makes contexts in which it draws the noise that it draws now.
+
+    Returns:
+        None where its noise is not keyed now, so that it could not be drawn again.
+    """
+    for generator in map(generator_of, layers_of(layer)):
+        if isinstance(generator, _KeyedGenerator) and generator._noise.source is not None:
+            return functools.partial(generator._noise.set_to, generator._noise.source, generator._noise.draws.copy())
+    return None
+
+
+def noise_key(seed: int, step: tf.Tensor) -> tf.Tensor:
+    """The key of a step.
+
+    Args:
+        seed: The run's seed.
+        step: int64 `[]`, optimizer updates made before.
+
+    Returns:
+        int32 `[2]`.
+    """
+    return tf.stack([tf.cast(seed, tf.int32), tf.cast(step, tf.int32)])
+
+
+def noise_stream(key: tf.Tensor) -> tf.Tensor:
+    """Where a key's random numbers begin: a Philox key and a counter of 128 bits, the low half 0: uint64 `[3]`."""
+    bits = tf.random.stateless_uniform([3], key, minval=None, maxval=None, dtype=tf.uint64, alg="philox")
+    return bits * tf.constant([1, 0, 1], tf.uint64)
+
+
+def drop(
+    inputs: tf.Tensor, rate: float, stream: tf.Tensor, number: int = 0, *, rows: Rows = _ONE, noise_shape: Any = None
+) -> tf.Tensor:
+    """Dropout (Srivastava et al. 2014) from 16 random bits an element, half the random numbers of `tf.nn.dropout`.
+
+    The rate is honoured to 1/65536, and the values kept are scaled by the exact inverse of the rate used, so the
+    expectation is unbiased.
+
+    Args:
+        inputs: Floating `[...]`.
+        rate: Share of elements dropped, between 0 and 1.
+        stream: As `noise_stream` returns it.
+        number: Which of the stream's parts, of 2^64 counts each, the bits come from: a layer's own.
+        rows: Of the global batch; each has a stretch of the part.
+        noise_shape: Int `[rank]`, 1 in dimensions along which whole slices are dropped; None for the inputs' shape.
+
+    Returns:
+        A tensor like `inputs`.
+    """
+    levels = 1 << _BITS
+    dropped = min(max(round(rate * levels), 1), levels - 1)
+    shape = tf.shape(inputs) if noise_shape is None else tf.cast(noise_shape, tf.int32)
+    size = tf.size(inputs) if noise_shape is None else tf.reduce_prod(shape)
+    keep = tf.reshape(_bits(size, stream, number, rows, tf.uint16) >= tf.constant(dropped, tf.uint16), shape)
+    scale = tf.cast(levels / (levels - dropped), inputs.dtype)
+    return tf.where(keep, inputs * scale, tf.zeros([], inputs.dtype))
+
+
+def _bits(size: tf.Tensor, stream: tf.Tensor, number: int, rows: Rows, dtype: tf.DType) -> tf.Tensor:
+    """Random bits for the elements of a tensor, row after row: `[size]` unsigned integers of a type.
+
+    Every row takes whole counts, so that the next one's begin where that row's would begin in any other batch.
+    """
+    a_row = (size + rows.count - 1) // rows.count
+    a_count = _COUNTER_BYTES // dtype.size
+    counts = (a_row + a_count - 1) // a_count
+    # Not `tf.random.stateless_uniform`, which makes a stream of a seed by a dozen operations for every layer.
+    start = tf.stack([tf.cast(rows.first, tf.uint64) * tf.cast(counts, tf.uint64), tf.constant(number, tf.uint64)])
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[rows.count, counts * (_COUNTER_BYTES // 4)],
+        key=stream[:1],
+        counter=stream[1:] + start,
+        alg=tf.random.Algorithm.PHILOX.value,
+        dtype=tf.uint32,
+    )
+    if dtype != tf.uint32:
+        words = tf.reshape(tf.bitcast(words, dtype), [rows.count, counts * a_count])
+    return tf.reshape(words[:, :a_row], [-1])[:size]
+
+
+def _fold_in(key: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
+    # By default TensorFlow takes another generator under XLA and on some devices.
+    return tf.random.experimental.stateless_fold_in(key, data, alg="philox")
+
+
+def _known_leading(shape: Any) -> tf.TensorShape:
+    """The first dimension of a shape that may be a tensor, as far as it is known; of none for that of a number."""
+    known = tf.get_static_value(tf.convert_to_tensor(shape), partial=True)
+    if known is not None:
+        return tf.TensorShape([None if size is None else int(size) for size in known[:1]])
+    return tf.TensorShape([None])
+
+
+def _rows_in(leading: tf.TensorShape, rows: Rows) -> Rows:
+    """The rows that a tensor has: all, or none where its first dimension cannot be theirs."""
+    if leading.rank == 0:
+        return _ONE
+    if leading[0] is None:
+        return rows
+    count = tf.get_static_value(rows.count)
+    # A size that is known where the number of rows is not does not depend on it.
+    return rows if count is not None and leading[0] % count == 0 else _ONE
+
+
+def _as(values: tf.Tensor, dtype: Any) -> tf.Tensor:
+    return tf.cast(values, dtype or keras.backend.floatx())

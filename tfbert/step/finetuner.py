@@ -1,0 +1,355 @@
+"""FineTuner: any Keras classifier, trained by `model.fit` with a step that stays correct however a batch is split."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
+from tfbert.private import mask_of, with_mask
+from tfbert.step import gradients, refusals
+from tfbert.step.dropout import KeyedDropout, Rows, noise_key
+from tfbert.step.optimizer import apply_if_finite, scaled, unscaled
+from tfbert.step.terms import LossTerms, output_names
+
+log = logging.getLogger("tfbert")
+
+
+class FineTuner(keras.Model):
+    """Wraps a tf_keras model; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
+
+    A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
+    micro-batches, sums their gradients in float32, sums those over all replicas, clips by global norm and applies. The
+    loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights above 0 in
+    the global batch: rows, or positions where `sample_weight` is `[rows, positions]`. The update is the same for any
+    number of replicas, workers and micro-batches, also when shares are uneven or empty; what fills them up are rows of
+    weight 0, which only a layer that looks across rows notices (BatchNormalization). A step whose gradients are not
+    finite changes nothing but the step count, on all replicas.
+
+    `save("x.keras")` keeps all that training goes on with, `save_weights` the weights; `save("directory")` makes a
+    SavedModel, which loads for prediction only. Of a Hugging Face model, `model.model.save_pretrained` writes what its
+    `from_pretrained` reads.
+
+    Args:
+        model: A tf_keras model, or a Hugging Face TF model: its `logits` are taken. Create it in the strategy's scope.
+        gradient_accumulation_steps: Micro-batches per replica and step.
+        max_grad_norm: Largest global norm of the gradient of the global batch; 0 for no clipping.
+        jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
+            is compiled anew: pad to few lengths.
+        seed: Decides the dropout noise, together with step, row of the global batch and layer.
+        forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
+            the model. What it returns has one row a label. It is traced as it is, without AutoGraph, which takes
+            seconds and which nothing in BERT needs; the loss too.
+
+    Attributes:
+        model: The wrapped model.
+        progress: Counters of the run, see `StepCounters`.
+        marks_steps: Set it before training to have a step's parts marked in profiles (on CPUs).
+
+    Raises:
+        ValueError: for a Keras 3 object, or options that exclude each other.
+
+    Example:
+        >>> with strategy.scope():
+        ...     model = FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
+        ...     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+        >>> model.fit(train_ds, epochs=3)
+    """
+
+    __module__ = "tfbert.finetuner"  # What a saved model names, wherever the class stands.
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        gradient_accumulation_steps: int = 1,
+        max_grad_norm: float = 0.0,
+        jit_compile: bool = False,
+        seed: int = 0,
+        forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
+        name: str = "fine_tuner",
+    ):
+        refusals.check_model(model)
+        if gradient_accumulation_steps < 1 or max_grad_norm < 0:
+            raise ValueError(
+                "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
+                f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
+            )
+        super().__init__(name=name, dtype=model.dtype_policy)
+        self.model = model
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = max_grad_norm
+        self.seed = seed
+        self.progress = StepCounters()
+        self.marks_steps = False
+        self._xla = jit_compile
+        self._forward = forward
+        self._autograph = forward is None
+        self._dropout = None
+        self._unreached = []
+        self._terms = None
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, with the wrapped model's own configuration.
+
+        Raises:
+            NotImplementedError: for a `forward` that no name leads to.
+        """
+        refusals.check_saved_forward(self._forward)
+        forward = {"forward": keras.saving.serialize_keras_object(self._forward)} if self._forward else {}
+        return forward | {
+            "model": keras.saving.serialize_keras_object(self.model),
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "max_grad_norm": self.max_grad_norm,
+            "jit_compile": self._xla,
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> FineTuner:
+        """The inverse of `get_config`."""
+        model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
+        if hasattr(model, "build_in_name_scope"):  # Hugging Face's: its configuration holds no shapes to build it of.
+            model.build_in_name_scope()
+        made = {"model": model}
+        if "forward" in config:
+            importlib.import_module("tfbert.classifier")  # The door for users; Keras knows its `forward` from then on.
+            made["forward"] = keras.saving.deserialize_keras_object(config["forward"], custom_objects=custom_objects)
+        return cls(**config | made)
+
+    def get_build_config(self) -> None:
+        """Nothing: the wrapped model says how it is built, and not every one can be built of a shape."""
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was, and makes the optimizer's variables, whose values Keras reads then."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.model.built:
+            self.optimizer.build(self.model.trainable_variables)
+
+    def compile(self, optimizer="rmsprop", loss=None, metrics=None, jit_compile=None, **kwargs) -> None:
+        """As `tf_keras.Model.compile`.
+
+        Raises:
+            ValueError: for a Keras 3 object, no loss, a loss that is no mean, losses that are not those of the model's
+                outputs, or `jit_compile` (an argument of the constructor).
+        """
+        given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "jit_compile": jit_compile}
+        refusals.check_compile(given | kwargs)
+        names = output_names(self.model)
+        if names and len(names) > 1:
+            object.__setattr__(self, "output_names", names)  # Keras calls metrics by them; nothing to be saved.
+        with self.distribute_strategy.scope():
+            # Its means are not tracked, as compiled metrics are not: they are no weights to be saved and loaded.
+            self._terms = LossTerms(loss, kwargs.get("loss_weights"), names)
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        self._dropout = None  # What is trainable may have changed, and the optimizer has.
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The loss, each term of it where outputs are several, then the compiled metrics."""
+        terms = self._terms.metrics if getattr(self, "_terms", None) is not None else []
+        compiled = self.compiled_metrics.metrics if getattr(self, "compiled_metrics", None) is not None else []
+        return [*terms, *compiled]
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The wrapped model's outputs, or the `logits` of a Hugging Face output that has them: float32."""
+        forward = self._forward
+        outputs = forward(self.model, inputs, training) if forward else self.model(inputs, training=training)
+        outputs = getattr(outputs, "logits", outputs)
+        if isinstance(outputs, dict):
+            outputs = dict(outputs)  # Of Hugging Face's own type.
+
+        def as_float32(output: tf.Tensor) -> tf.Tensor:
+            return with_mask(tf.cast(output, tf.float32), mask_of(output)) if output.dtype.is_floating else output
+
+        return tf.nest.map_structure(as_float32, outputs)
+
+    def make_train_function(self, force: bool = False):
+        """As Keras does, with all variables there before the step is traced: else TensorFlow traces it twice."""
+        if self._dropout is None and self.model.built and self.model.variables:
+            with self.distribute_strategy.scope():
+                self.create_variables()
+        return super().make_train_function(force)
+
+    def create_variables(self) -> None:
+        """Settles what is trained and creates the optimizer's variables; the model must be built. Call it in scope."""
+        self._dropout = KeyedDropout(self.model)
+        # Not tracked: Keras would save and load them as weights of this model's own.
+        object.__setattr__(self, "_trained", self.model.trainable_variables)
+        if not self._trained:
+            raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
+        refusals.check_layers(self.model)
+        self._trace_anew()
+        with tf.init_scope():
+            self.optimizer.build(self._trained)
+
+    def split_into(self, gradient_accumulation_steps: int) -> None:
+        """Changes the number of micro-batches; `create_variables` must have been called. Steps are traced anew."""
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._trace_anew()
+        self.train_function = None
+
+    def _trace_anew(self) -> None:
+        self._local_gradients = self._accumulate
+        if self._xla:
+            self._local_gradients = tf.function(self._accumulate, jit_compile=True, autograph=self._autograph)
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """One update from this replica's share of a global batch; runs in a replica context."""
+        refusals.check_data(data)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        num_rows = _num_rows(labels)
+        weights = self._terms.weights(sample_weight, num_rows)
+        if self._dropout is None:
+            self(inputs, training=False)
+            self.create_variables()
+        counts = self._terms.counts(weights)
+        with tf.name_scope(ALL_REDUCE):
+            total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
+        total_counts = tf.maximum(total_counts, 1.0)
+        self._mark(ROWS, [total_counts])
+        grads, losses, outputs = self._own_gradients(inputs, labels, weights, total_counts, first_row)
+        predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
+        grads, trained = self._reached(grads)
+        self._mark(GRADIENTS, [losses, *grads])
+
+        with tf.name_scope(ALL_REDUCE):
+            *grads, total_losses = gradients.all_reduce_sum([*grads, losses])
+        self._mark(REDUCED, [total_losses, *grads])
+        with tf.name_scope(UPDATE):
+            grads = unscaled(self.optimizer, grads)
+            norm = tf.linalg.global_norm(grads)
+            is_finite = tf.math.is_finite(norm)
+            clip = gradients.clip_coefficient(norm, self.max_grad_norm)
+            apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
+        self._mark(UPDATED, [tf.identity(self.optimizer.iterations)])
+
+        self.progress.update(self._terms.total(total_losses), norm, is_finite)
+        self._terms.update_metrics(losses * total_counts, counts)
+        for index, mask in masks.items():
+            with_mask(tf.nest.flatten(predictions)[index], mask)
+        self.compiled_metrics.update_state(labels, predictions, sample_weight)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def try_step(self, data: Any) -> tf.Tensor:
+        """Computes this replica's gradients and forgets them: what of a step needs memory according to how it is split.
+
+        Changes nothing and waits for no other replica, so that one of them can fail alone. Runs in a replica context.
+
+        Returns:
+            The gradients' global norm, float32 `[]`.
+        """
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        weights = self._terms.weights(sample_weight, _num_rows(labels))
+        counts = tf.maximum(self._terms.counts(weights), 1.0)
+        grads, _, _ = self._own_gradients(inputs, labels, weights, counts, tf.constant(0, tf.int64))
+        return tf.linalg.global_norm(self._reached(grads)[0])
+
+    def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[tf.Variable]]:
+        """Gradients and their variables, without variables that the loss does not depend on: they stay, undecayed."""
+        pairs = [(g, v) for g, v in zip(grads, self._trained, strict=True) if g is not None]
+        if not pairs:
+            raise ValueError("The loss must depend on a trainable variable. Received: a loss that depends on none.")
+        names = [v.name for g, v in zip(grads, self._trained, strict=True) if g is None]
+        if names != self._unreached:  # Each replica asks.
+            log.warning("not trained, since the loss does not depend on them: %s", ", ".join(names))
+            self._unreached = names
+        found, trained = zip(*pairs, strict=True)
+        return list(found), list(trained)
+
+    def _own_gradients(self, inputs, labels, weights, total_counts, first_row):
+        labels = self._terms.of_outputs(labels, "labels")
+        data, weights = gradients.pad_rows((inputs, labels), weights, self.gradient_accumulation_steps)
+        return self._local_gradients(*data, weights, total_counts, self.optimizer.iterations, first_row)
+
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Loss and compiled metrics of a batch, averaged over what has a weight above 0."""
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        weights = self._terms.weights(sample_weight, _num_rows(labels))
+        predictions = self(inputs, training=False)
+        sums = self._terms.sums(self._terms.of_outputs(labels, "labels"), predictions, weights, self.losses)
+        self._terms.update_metrics(sums, self._terms.counts(weights))
+        self.compiled_metrics.update_state(labels, predictions, sample_weight)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def _mark(self, name: str, after: list[tf.Tensor]) -> None:
+        if self.marks_steps:
+            mark(name, after)
+
+    def _accumulate(self, inputs, labels, weights, total_counts, step, first_row):
+        def loss_fn(inputs, labels, weights, micro_batch):
+            noise = self._dropout.keyed(noise_key(self.seed, step), _rows(inputs, labels, first_row, micro_batch))
+            # The scopes' names are what a profile of a GPU knows the parts of a step by, XLA or not: see `step_split`.
+            with noise, tf.name_scope(FORWARD_BACKWARD):
+                predictions = self(inputs, training=True)
+            losses = self._terms.sums(labels, predictions, weights, self.losses) / total_counts
+            masks = {i: mask_of(output) for i, output in enumerate(tf.nest.flatten(predictions))}
+            masks = {i: mask for i, mask in masks.items() if mask is not None}
+            return scaled(self.optimizer, self._terms.total(losses)), losses, (predictions, masks)
+
+        grads, losses, outputs = gradients.accumulate(
+            loss_fn,
+            self._trained,
+            inputs,
+            labels,
+            weights,
+            num_micro_batches=self.gradient_accumulation_steps,
+            autograph=self._autograph,
+        )
+        # Keras gives one replica a batch of its own; several share it, and the last batch may leave some without rows.
+        if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
+            grads = gradients.nothing_if_empty(grads, weights)
+        return grads, losses, outputs
+
+
+class StepCounters:
+    """What a run counts on the device, so that nothing waits for the host but a reader.
+
+    Attributes:
+        loss_sum: float64 `[]`: sum of the losses of all steps whose gradients were finite.
+        finite_steps: int64 `[]`: how many those are.
+        skipped_steps: int64 `[]`: steps whose gradients were not finite.
+        skipped_in_a_row: int64 `[]`: such steps since the last finite one.
+        gradient_norm: float32 `[]`: global norm of the last step's gradient, before clipping.
+    """
+
+    def __init__(self):
+        def counter(dtype: tf.DType, name: str) -> tf.Variable:
+            once = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            return tf.Variable(0, dtype=dtype, trainable=False, aggregation=once, name=name)
+
+        self.loss_sum = counter(tf.float64, "loss_sum")
+        self.finite_steps = counter(tf.int64, "finite_steps")
+        self.skipped_steps = counter(tf.int64, "skipped_steps")
+        self.skipped_in_a_row = counter(tf.int64, "skipped_in_a_row")
+        self.gradient_norm = counter(tf.float32, "gradient_norm")
+
+    def update(self, loss: tf.Tensor, norm: tf.Tensor, is_finite: tf.Tensor) -> None:
+        """Counts a step; the arguments are equal on all replicas."""
+        one = tf.cast(is_finite, tf.int64)
+        self.loss_sum.assign_add(tf.where(is_finite, tf.cast(loss, tf.float64), 0.0))
+        self.finite_steps.assign_add(one)
+        self.skipped_steps.assign_add(1 - one)
+        self.skipped_in_a_row.assign((self.skipped_in_a_row + 1) * (1 - one))
+        self.gradient_norm.assign(norm)
+
+
+def _num_rows(labels: Any) -> tf.Tensor:
+    return tf.shape(tf.nest.flatten(labels)[0])[0]
+
+
+def _rows(inputs: Any, labels: Any, first_row: tf.Tensor, micro_batch: tf.Tensor) -> Rows:
+    """Which rows of the global batch a micro-batch is, for its noise.
+
+    Packed inputs have another number of rows than labels: all that is known is which micro-batch they are.
+    """
+    num_rows = _num_rows(labels)
+    known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, labels))} - {None}
+    count = num_rows if not known else known.pop() if len(known) == 1 else 1
+    return Rows(first_row + tf.cast(micro_batch * num_rows, tf.int64), count)

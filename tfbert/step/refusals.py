@@ -1,0 +1,130 @@
+"""What `FineTuner` does not take of Keras, each with a line that says what to do instead."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.private import layers_of
+
+_MEANS = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZE, keras.losses.Reduction.NONE)
+
+
+def check_model(model: Any) -> None:
+    """Raises ValueError for what is no tf_keras model."""
+    if not isinstance(model, keras.Model):
+        raise _keras3_error("model", model) or ValueError(
+            f"FineTuner wraps a tf_keras.Model. Received: model={model!r}. Build it with `import tf_keras`."
+        )
+
+
+def check_compile(given: dict[str, Any]) -> None:
+    """Raises ValueError for arguments of `compile` that would be ignored or mean something else.
+
+    Args:
+        given: All of them, by name.
+    """
+    for argument, value in given.items():
+        for item in tf.nest.flatten(value):
+            if error := _keras3_error(argument, item):
+                raise error
+    optimizer, loss = given["optimizer"], given["loss"]
+    if given["jit_compile"]:
+        raise ValueError(
+            "XLA compiles the local part of a step only. Received: compile(jit_compile=True). "
+            "Pass FineTuner(jit_compile=True)."
+        )
+    losses = [each for each in tf.nest.flatten(loss) if each is not None]
+    if not losses:
+        raise ValueError(f"FineTuner needs a loss for an output. Received: loss={loss!r}. Pass a Keras loss.")
+    for each in losses:
+        if isinstance(each, keras.losses.Loss) and each.reduction not in _MEANS:
+            raise ValueError(
+                "FineTuner takes the mean over the global batch. "
+                f"Received: a loss with reduction={each.reduction!r}. Drop it, and scale the learning rate instead."
+            )
+    if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        name = type(optimizer).__name__
+        raise ValueError(
+            f"FineTuner works with tf_keras's current optimizers. Received: optimizer={name} (legacy). "
+            f"Take keras.optimizers.{name}."
+        )
+
+
+def check_layers(model: keras.Model) -> None:
+    """Raises ValueError for layers that talk to other replicas in the middle of a micro-batch."""
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return
+    for layer in layers_of(model):
+        if getattr(layer, "synchronized", False):  # BatchNormalization, and the older SyncBatchNormalization.
+            raise ValueError(
+                "A replica computes its micro-batches alone. "
+                f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
+                "Make it synchronized=False."
+            )
+
+
+def check_saved_forward(forward: Callable[..., Any] | None) -> None:
+    """Raises NotImplementedError, by which Keras knows what has no configuration, for what no name leads to."""
+    if forward is None or (isinstance(forward, types.FunctionType) and "<" not in forward.__qualname__):
+        return
+    raise NotImplementedError(
+        "A function is saved by its name, which a lambda, a partial and a method do not have. "
+        f"Received: forward={forward!r}. Write a function in a module, or save weights: model.save_weights, or "
+        "model.model.save_pretrained of a Hugging Face model."
+    )
+
+
+def check_data(data: Any) -> None:
+    """Raises ValueError for a batch that cannot be cut into micro-batches."""
+    for tensor in tf.nest.flatten(data):
+        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"FineTuner cuts batches of dense tensors. Received: a {type(tensor).__name__}. "
+                "Make it dense in the data set: tensor.to_tensor(), or tf.sparse.to_dense(tensor)."
+            )
+
+
+def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask: tf.Tensor | None) -> None:
+    """Raises ValueError for a loss that no mean over the rows of the global batch can be made of.
+
+    Args:
+        values: What the loss returned for a micro-batch.
+        weights: `[rows]`, or `[rows, positions]`.
+        loss: The loss.
+        mask: Keras's, of the predictions; None for none.
+    """
+    if values.shape.rank == 0:
+        raise ValueError(
+            "A loss must return one value a row, so that the mean is that of the global batch however it is split. "
+            f"Received: {getattr(loss, '__name__', type(loss).__name__)}, which returns one number. "
+            "Leave out its mean over the rows, as with tf.reduce_mean(..., axis=-1)."
+        )
+    if values.shape.rank < weights.shape.rank:
+        raise ValueError(
+            "A weight must belong to a value of the loss. "
+            f"Received: sample_weight of {weights.shape.rank} dimensions and a loss of {values.shape.rank}, "
+            f"{getattr(loss, '__name__', type(loss).__name__)}. Pass a weight a row, or a loss for each position."
+        )
+    if mask is not None and values.shape.rank > weights.shape.rank:
+        # Keras takes the mean over the positions that a replica's rows leave unmasked: another mean for each split.
+        raise ValueError(
+            "A row's loss is the mean over its positions, and which of them count must be told. "
+            "Received: masked positions without a sample_weight for each. "
+            "Pass sample_weight of shape [rows, positions], 0 where there is padding."
+        )
+
+
+def _keras3_error(argument: str, value: Any) -> ValueError | None:
+    module = getattr(value, "__module__", None) or ""
+    if module.split(".")[0] != "keras":
+        return None
+    name = getattr(value, "__name__", type(value).__name__)
+    return ValueError(
+        f"FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={name} of Keras 3. "
+        "Write `import tf_keras as keras` and take it from there."
+    )

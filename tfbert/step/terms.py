@@ -1,0 +1,204 @@
+"""A loss of named terms, one for each output that has a loss, each divided by its own count over the global batch.
+
+A term is the sum of weight x value over the global batch, divided by the number of its weights above 0: rows, or the
+positions of rows where there is a weight for each. The step's loss is the sum of the terms. Counts come from the
+weights alone, so that all are known before the forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.private import mask_of
+from tfbert.step import refusals
+
+Loss = keras.losses.Loss | Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class LossTerms:
+    """What `compile` was given as losses, and the means of them that `fit` and `evaluate` report.
+
+    Vectors below are float32 `[terms + 1]`: an entry a term, in the order of `losses`, and one for what the model adds
+    to its loss itself (regularisation), which counts as a share of each row. Create it in the strategy's scope.
+
+    Args:
+        loss: A loss; or one an output, as a list or by name. None for an output that has none.
+        loss_weights: What to multiply terms by, given as the losses are; None for 1.
+        output_names: The model's, in order; None for those of the losses.
+
+    Raises:
+        ValueError: for names or numbers of them that do not fit.
+    """
+
+    def __init__(self, loss: Any, loss_weights: Any = None, output_names: list[str] | None = None):
+        self._names = output_names or _names_from(loss)
+        given = self._by_name(loss, "loss")
+        self.losses: dict[str, Loss] = {n: keras.losses.get(each) for n, each in given.items() if each is not None}
+        weights = self._by_name(loss_weights, "loss_weights")
+        self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
+        self._total = _Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
+        self._means = self._total.means.parts[:-1]
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The loss; of a model with several outputs, then each term."""
+        return [self._total, *(self._means if len(self._names) > 1 else [])]
+
+    def of_outputs(self, outputs: Any, what: str) -> dict[str, tf.Tensor]:
+        """The labels or predictions of each term.
+
+        Args:
+            outputs: A tensor, a list of one for each output, or a dictionary.
+            what: Their name in an error.
+        """
+        flat = tf.nest.flatten(outputs)
+        if len(self._names) == len(flat) == 1:
+            return dict.fromkeys(self.losses, flat[0])
+        found = self._by_name(outputs, what, others=True) if tf.nest.is_nested(outputs) else {}
+        if any(found.get(name) is None for name in self.losses):
+            raise ValueError(
+                "Each loss needs an output and labels of its own. "
+                f"Received: {what} for {_described(outputs)}, and losses for {', '.join(self.losses)}. "
+                "Name both alike, or pass lists in the order of the outputs."
+            )
+        return {name: found[name] for name in self.losses}
+
+    def weights(self, sample_weight: Any, num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights inside a row; 1 where none are given."""
+        given = self._by_name(sample_weight, "sample_weight")
+        return {name: _row_weights(given[name], num_rows) for name in self.losses}
+
+    def counts(self, weights: dict[str, tf.Tensor]) -> tf.Tensor:
+        """How many weights above 0 each term has, and how many rows have any."""
+        counted = [tf.reduce_sum(tf.cast(w > 0, tf.float32)) for w in weights.values()]
+        rows = tf.stack([tf.reduce_any(w > 0, axis=list(range(1, w.shape.rank))) for w in weights.values()])
+        return tf.stack([*counted, tf.reduce_sum(tf.cast(tf.reduce_any(rows, axis=0), tf.float32))])
+
+    def sums(
+        self, labels: dict[str, tf.Tensor], predictions: Any, weights: dict[str, tf.Tensor], added: list[tf.Tensor]
+    ) -> tf.Tensor:
+        """Each term's sum of weight x value.
+
+        Args:
+            labels: As `of_outputs` gives them.
+            predictions: The model's outputs.
+            weights: As `weights` gives them.
+            added: What the model adds to its loss, `[]` each: Keras's `losses`.
+        """
+        found = self.of_outputs(predictions, "outputs")
+        sums = [_weighted_sum(loss, labels[name], found[name], weights[name]) for name, loss in self.losses.items()]
+        if not added:
+            return tf.stack([*sums, 0.0])
+        # Keras adds regularisation once a batch; as a share of each row it survives any split.
+        rows = self.counts(weights)[-1]
+        return tf.stack([*sums, tf.math.multiply_no_nan(tf.add_n([tf.cast(part, tf.float32) for part in added]), rows)])
+
+    def total(self, terms: tf.Tensor) -> tf.Tensor:
+        """The loss `[]` of its terms."""
+        return tf.reduce_sum(terms * self._coefficients)
+
+    def update_metrics(self, sums: tf.Tensor, counts: tf.Tensor) -> None:
+        """Takes a replica's sums and counts into the means, which are thereby those over all values seen."""
+        means = tf.math.divide_no_nan(sums, counts)
+        for index, metric in enumerate(self._total.means.parts):
+            metric.update_state(means[index], sample_weight=counts[index])
+
+    def _by_name(self, given: Any, what: str, *, others: bool = False) -> dict[str, Any]:
+        """For each output its part of a list or dictionary, or None; what is neither is every output's."""
+        if isinstance(given, Mapping) and (others or set(given) <= set(self._names)):
+            return {name: given.get(name) for name in self._names}
+        if isinstance(given, (list, tuple)) and len(given) == len(self._names):
+            return dict(zip(self._names, given, strict=True))
+        if not isinstance(given, (Mapping, list, tuple)):
+            return dict.fromkeys(self._names, given)
+        raise ValueError(
+            f"Names, or the length of a list, must be those of the outputs, {', '.join(self._names)}. "
+            f"Received: {what} for {_described(given)}. Pass one for each output, None for one that has none."
+        )
+
+
+class _Means:
+    """Means that Keras does not track: they are no weights, to be saved and loaded."""
+
+    def __init__(self, names: list[str]):
+        self.parts = [keras.metrics.Mean(name=name) for name in names]
+
+
+@keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
+class _Total(keras.metrics.Metric):
+    """The weighted sum of means.
+
+    Args:
+        names: The means'.
+        coefficients: What to multiply each by.
+        name: Its own.
+        dtype: As Keras passes it.
+    """
+
+    def __init__(self, names: list[str], coefficients: list[float], name: str = "loss", dtype: Any = None):
+        super().__init__(name=name, dtype=dtype)
+        self.means = _Means(names)
+        self._coefficients = list(coefficients)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        own = {"names": [part.name for part in self.means.parts], "coefficients": list(self._coefficients)}
+        return super().get_config() | own
+
+    def update_state(self) -> None:
+        """Nothing: the parts are updated."""
+
+    def result(self) -> tf.Tensor:
+        """float32 `[]`."""
+        return tf.add_n([c * part.result() for c, part in zip(self._coefficients, self.means.parts, strict=True)])
+
+    def reset_state(self) -> None:
+        """Also of the parts."""
+        for part in self.means.parts:
+            part.reset_state()
+
+
+def output_names(model: keras.Model) -> list[str] | None:
+    """What a functional model's outputs are called, by its dictionary or its layers; None for another model."""
+    outputs = getattr(model, "output", None)
+    return sorted(outputs) if isinstance(outputs, Mapping) else getattr(model, "output_names", None)
+
+
+def _names_from(loss: Any) -> list[str]:
+    if isinstance(loss, Mapping):
+        return sorted(loss)
+    # Keras's names of outputs that have none.
+    return [f"output_{i + 1}" for i in range(len(loss) if isinstance(loss, (list, tuple)) else 1)]
+
+
+def _described(given: Any) -> str:
+    if isinstance(given, Mapping):
+        return ", ".join(sorted(given))
+    return f"{len(tf.nest.flatten(given))} outputs"
+
+
+def _weighted_sum(loss: Loss, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Sum of weight x value: float32 `[]`. Several values to a weight count as their mean."""
+    if labels.shape.rank == 1 and predictions.shape.rank == 2:  # As Keras does before it calls a loss.
+        labels = tf.expand_dims(labels, -1)
+    if labels.dtype.is_floating and predictions.dtype.is_floating:
+        labels = tf.cast(labels, predictions.dtype)
+    values = loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
+    values = tf.cast(values, tf.float32)
+    refusals.check_loss_values(values, weights, loss=loss, mask=mask_of(predictions))
+    each = list(range(weights.shape.rank, values.shape.rank))
+    weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
+    # Not multiplied: an infinite loss in a row that only fills the batch must not turn the sum into NaN.
+    values = tf.where(weights > 0, values * weights, 0.0)
+    return tf.reduce_sum(tf.reduce_mean(values, axis=each))
+
+
+def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Tensor:
+    if sample_weight is None:
+        return tf.ones([num_rows])
+    weights = tf.cast(sample_weight, tf.float32)
+    return tf.squeeze(weights, -1) if weights.shape.rank == 2 and weights.shape[-1] == 1 else weights

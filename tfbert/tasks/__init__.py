@@ -1,0 +1,1 @@
+"""What a task makes of rows, outputs and predictions."""

@@ -1,0 +1,66 @@
+"""Which task it is: as asked for, as the labels say, or as a saved model says."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from tfbert.data.files import RawData
+from tfbert.data.labels import NAMES_OR_MISSING
+from tfbert.errors import UsageError
+from tfbert.tasks.base import Task
+from tfbert.tasks.classes import have_fractions
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.regression import Regression
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+
+def class_words(asked: str) -> Container[str]:
+    """The words that stand for a missing label in files and are classes all the same where `--task` says so."""
+    return NAMES_OR_MISSING if asked == Classification.name else ()
+
+
+def choose_task(raw: RawData, asked: str, notes: list[str]) -> Task:
+    """The task of training data.
+
+    Args:
+        raw: As it was written.
+        asked: `--task`.
+        notes: Receives a line where the labels decide against what most would expect.
+
+    Raises:
+        UsageError: for labels that are none of the task's.
+    """
+    is_scores = raw.is_regression or (raw.label_names is None and have_fractions(raw.train.labels))
+    if asked == "auto" and is_scores:
+        notes.append("the labels are numbers with fractions: regression; --task=classification takes them as classes")
+        return Regression()
+    if asked == Regression.name:
+        return Regression()
+    return Classification.of_rows(raw.train, raw.label_names, is_asked_for=asked == Classification.name)
+
+
+def task_of_model(saved: BertConfig, directory: pathlib.Path) -> Task:
+    """The task of a saved model: what transformers makes of `problem_type` and the number of labels.
+
+    Raises:
+        UsageError: for a model of another task, or labels that cannot be told apart.
+    """
+    if saved.problem_type == "multi_label_classification":
+        raise UsageError(
+            "tfbert's models give one label to each text. "
+            f"Received: problem_type={saved.problem_type!r} in {directory / 'config.json'}. Pass another model."
+        )
+    if saved.problem_type == "regression" or saved.num_labels == 1:
+        return Regression()
+    names = tuple(saved.id2label.get(i, f"LABEL_{i}") for i in range(saved.num_labels))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(
+            "Every label of a model must have a name of its own. "
+            f"Received: {twice!r} more than once in id2label of {directory / 'config.json'}. Repair it."
+        )
+    return Classification(names)

@@ -1,0 +1,37 @@
+"""Labels as text: which are numbers, how a number is written, and how they are shown in messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+_INTEGRAL = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
+
+
+def is_number(label: str) -> bool:
+    """Whether a label reads as a number, finite or not."""
+    return _NUMBER.fullmatch(label) is not None
+
+
+def have_fractions(labels: Sequence[str]) -> bool:
+    """Whether all are numbers, and one has a fraction."""
+    return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
+
+
+def canonical(label: str) -> str:
+    """`2.0` as `2`; others as they are."""
+    match = _INTEGRAL.fullmatch(label)
+    return match[1] if match else label
+
+
+def shortened(names: Sequence[str], most: int = 20) -> str:
+    """The first labels, in quotes."""
+    return ", ".join(map(quoted, names[:most])) + (", ..." if len(names) > most else "")
+
+
+def quoted(label: str) -> str:
+    """A label in quotes, cut to 60 characters."""
+    return repr(label if len(label) <= 60 else f"{label[:57]}...")

@@ -1,0 +1,269 @@
+"""Classification: one of several classes for each text or pair of texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.data.files import RawTable
+from tfbert.errors import UsageError
+from tfbert.model.head import Head
+from tfbert.tasks.base import Judged, Task, rounded
+from tfbert.tasks.classes import canonical, is_number, quoted, shortened
+from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, per_class
+
+if TYPE_CHECKING:
+    from tfbert.config.run import TrainingConfig
+
+MAX_CLASSES = 1000
+"""More distinct labels than this are taken for a mistake unless the task is given."""
+FEW_EXAMPLES = 5
+"""A class with fewer is hardly learned, and often a typing error."""
+_MOST_SHOWN = 10
+_ANY_CLASSES = ("accuracy", "macro_f1", "loss")
+_TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification(Task):
+    """See `Task`. Labels are int32 class ids, outputs logits.
+
+    Metrics: `accuracy`; `macro_f1`, the mean F1 of the classes that occur in the labels or the predictions; for two
+    classes also `f1` (of class 1) and `matthews_correlation`, which is 0 where all predictions or all labels are one
+    class; `loss`, the mean cross-entropy in nats, without label smoothing or class weights. Ties go to the lower class.
+    """
+
+    label_names: tuple[str, ...]
+
+    name = "classification"
+    pipeline_tag = "text-classification"
+    default_metric = "accuracy"
+
+    def __post_init__(self):
+        if len(self.label_names) < 2:
+            raise UsageError(
+                f"A classifier needs two classes or more. Received: labels={list(self.label_names)}. "
+                "Check the label column."
+            )
+
+    @classmethod
+    def of_rows(cls, train: RawTable, defined: Sequence[str] | None, *, is_asked_for: bool) -> Classification:
+        """The classes of a training set: the data set's own, else its distinct labels, numbers in order of value and
+        words of the alphabet.
+
+        Args:
+            train: The training rows.
+            defined: The classes as the data set itself defines them; None where it does not.
+            is_asked_for: Whether the user says that this is classification, however many classes there are.
+
+        Raises:
+            UsageError: for labels that look like none, or fewer than two classes.
+        """
+        names = tuple(defined or _class_names(train, is_asked_for=is_asked_for))
+        present = set(train.labels)
+        if min(len(names), len(present)) < 2:
+            raise UsageError(
+                "Classification needs at least two classes. "
+                f"Received: only {shortened(sorted(present))} in {train.name}. Check the file and --label_column."
+            )
+        return cls(names)
+
+    @property
+    def kind(self) -> str:
+        return f"classification into {len(self.label_names)} classes"
+
+    def labels(self, table: RawTable) -> np.ndarray:
+        return class_ids(table.labels, self.label_names, table.where)
+
+    def in_own_words(self, table: RawTable, defined: Sequence[str] | None, notes: list[str]) -> RawTable:
+        """Labels match by name, in any case. Where one side has names and the other only numbers (or LABEL_0, LABEL_1,
+        ...), they match by position: a model trained from files knows `0` and `1`, the same data set elsewhere has
+        words."""
+        distinct = sorted(set(table.labels))
+        names = list(self.label_names)
+        folded = {name.casefold(): name for name in names}
+        by_number = dict(zip(map(str, range(len(names))), names, strict=True))
+        is_numbered = names in (list(by_number), [f"LABEL_{i}" for i in range(len(names))])
+        numbers = {label: label.removesuffix(".0") for label in distinct}
+        how = ""
+        if set(numbers.values()) <= set(names):
+            written = numbers
+        elif len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
+            written = {label: folded[label.casefold()] for label in distinct}
+        elif is_numbered and defined is not None and len(defined) == len(names):
+            written, how = dict(zip(defined, names, strict=True)), ", ".join(defined)
+        elif "0" in numbers.values() and set(numbers.values()) <= set(by_number):
+            written, how = {label: by_number[numbers[label]] for label in distinct}, "0, 1, ..."
+        else:
+            row = next(
+                i for i, label in enumerate(table.labels) if label not in names and label.casefold() not in folded
+            )
+            raise UsageError(
+                f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. "
+                f"Received: {table.labels[row]!r} in {table.where(row)}. Pass data for this model, or --label_column."
+            )
+        if how:
+            notes.append(f"{table.name}: its labels ({how}) are taken for the model's by position: {', '.join(names)}")
+        return dataclasses.replace(table, labels=[written[label] for label in table.labels])
+
+    def doubts(self, labels: np.ndarray) -> list[str]:
+        """Classes that are written almost alike, or hardly occur."""
+        counts = np.bincount(labels, minlength=len(self.label_names)).tolist()
+        groups: dict[str, list[str]] = {}
+        for name, count in zip(self.label_names, counts, strict=True):
+            key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+            groups.setdefault(key, []).append(f"{name!r} ({count:,} examples)")
+        alike = [", ".join(group) for group in groups.values() if len(group) > 1]
+        out = [f"classes that differ only in case or space: {_first_few(alike, '; ')}"] if alike else []
+        pairs = zip(self.label_names, counts, strict=True)
+        rare = [f"{name!r} ({count})" for name, count in pairs if count < FEW_EXAMPLES]
+        if rare:
+            out.append(
+                f"{len(rare):,} of {len(counts):,} classes with fewer than {FEW_EXAMPLES} training examples: "
+                f"{_first_few(rare)}"
+            )
+        return out
+
+    def head(self) -> Head:
+        return Head(labels=self.label_names, has_names=True, problem_type="single_label_classification")
+
+    def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
+        return SmoothedCrossEntropy(training.label_smoothing)
+
+    def example_weights(self, labels: np.ndarray, training: TrainingConfig) -> np.ndarray:
+        weights, classes = training.class_weights, len(self.label_names)
+        if not weights:
+            return np.ones(len(labels), np.float32)
+        if weights == "balanced":
+            counts = np.bincount(labels, minlength=classes)
+            weights = len(labels) / (classes * np.maximum(counts, 1))
+        if len(weights) != classes:
+            raise UsageError(
+                f"class_weights takes one weight for each of the {classes} classes. "
+                f"Received: {len(weights)} weights. Pass {classes}, or --class_weights=balanced."
+            )
+        return np.asarray(weights, np.float32)[labels]
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return _TWO_CLASSES if len(self.label_names) == 2 else _ANY_CLASSES
+
+    def _metrics(self, outputs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        assert len(outputs) == len(labels) and labels.min() >= 0 and labels.max() < outputs.shape[1], outputs.shape
+        return classification_metrics(outputs, labels.astype(np.int64))
+
+    def details(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[dict[str, Any], list[str]]:
+        confusion = confusion_matrix(outputs, labels, len(self.label_names))
+        table = per_class(confusion, self.label_names)
+        matrix = {"labels": list(self.label_names), "rows": confusion.tolist()}
+        return {"per_class": table, "confusion_matrix": matrix}, class_table(table, confusion)
+
+    def judged(self, outputs: np.ndarray, labels: np.ndarray) -> Judged:
+        """Wrongness is the cross-entropy of wrong predictions."""
+        from scipy.special import logsumexp
+
+        logits = np.asarray(outputs, np.float64)
+        predicted = logits.argmax(axis=1)
+        entropy = logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
+        return Judged(
+            wrongness=np.where(predicted != labels, entropy, 0.0),
+            labels=[self.label_names[label] for label in labels],
+            predictions=[self.label_names[label] for label in predicted],
+            facts={"confusion": confusion_matrix(logits, labels, len(self.label_names)).tolist()},
+        )
+
+    def changes(self, outputs: np.ndarray, others: np.ndarray) -> dict[str, int]:
+        return {"changed_labels": int((outputs.argmax(axis=1) != others.argmax(axis=1)).sum())}
+
+    def columns(self) -> list[str]:
+        return ["label", *(f"probability_{name}" for name in self.label_names)]
+
+    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
+        for label, shares in zip(outputs.argmax(axis=1), _softmax(outputs), strict=True):
+            yield [self.label_names[label], *shares]
+
+    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        for label, shares, logits in zip(outputs.argmax(axis=1), _softmax(outputs), outputs, strict=True):
+            yield {
+                "label": self.label_names[label],
+                "probabilities": dict(zip(self.label_names, map(rounded, shares), strict=True)),
+                "logits": list(map(rounded, logits)),
+            }
+
+    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        label = tf.gather(tf.constant(self.label_names), tf.argmax(outputs, axis=1))
+        return {"logits": outputs, "probabilities": tf.nn.softmax(outputs), "label": label}
+
+    def card(self, takes: str) -> list[str]:
+        return [f"A BERT model that gives {takes} one of {len(self.label_names)} classes."]
+
+
+def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
+    """Class ids of labels as written; `2.0` also counts as `2`.
+
+    Args:
+        labels: As in `RawTable.labels`.
+        label_names: Name of each class id.
+        where: What to call a row in messages, as `RawTable.where`.
+
+    Returns:
+        int32 `[n]`.
+
+    Raises:
+        UsageError: for a label that is not in `label_names`.
+    """
+    ids = {name: index for index, name in enumerate(label_names)}
+    out = np.empty(len(labels), np.int32)
+    for row, label in enumerate(labels):
+        known = ids.get(label, ids.get(canonical(label)))
+        if known is None:
+            raise UsageError(
+                f"A label must be one of the training data's {len(ids)}: {shortened(label_names)}. "
+                f"Received: {quoted(label)} in {where(row)}. Correct it, or add it to the training data."
+            )
+        out[row] = known
+    return out
+
+
+def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
+    """The distinct training labels in order: numbers by value, words by alphabet."""
+    distinct = set(train.labels)
+    is_numeric = all(map(is_number, distinct))
+    if is_numeric:
+        endless = next((row for row, label in enumerate(train.labels) if not np.isfinite(float(label))), None)
+        if endless is not None:
+            raise UsageError(
+                "A label among numbers must be a finite number. "
+                f"Received: {train.labels[endless]!r} in {train.where(endless)}. Repair or drop the row."
+            )
+        names = sorted(set(map(canonical, distinct)), key=lambda name: (float(name), name))
+    else:
+        names = sorted(distinct)
+    is_mostly_distinct = len(train) > 100 and len(names) > len(train) / 2
+    if is_mostly_distinct or (not is_asked_for and len(names) > MAX_CLASSES):
+        way_out = ", or --task=regression if they are measurements" if is_numeric else ""
+        if not is_mostly_distinct:
+            way_out += ", or --task=classification if there are so many classes"
+        raise UsageError(
+            "Classes must be few compared with examples. "
+            f"Received: {len(names):,} distinct labels in the {len(train):,} rows of {train.name}, such as "
+            f"{shortened(names, 3)}. Check --label_column{way_out}."
+        )
+    return names
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    from scipy.special import softmax
+
+    return softmax(logits, axis=1)
+
+
+def _first_few(items: Sequence[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(items) - _MOST_SHOWN:,} more" if len(items) > _MOST_SHOWN else ""
+    return separator.join(items[:_MOST_SHOWN]) + more

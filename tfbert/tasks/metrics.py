@@ -1,0 +1,113 @@
+"""Metrics over all predictions, on the host, through scikit-learn and SciPy."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+_LOWER_IS_BETTER = ("loss", "mse")
+
+
+def is_better(name: str, new: float, best: float | None) -> bool:
+    """Whether a value beats the best so far: lower for `loss` and `mse`, higher for the rest; a NaN never does."""
+    if math.isnan(new):
+        return False
+    if best is None or math.isnan(best):
+        return True
+    return new < best if name in _LOWER_IS_BETTER else new > best
+
+
+def confusion_matrix(logits: np.ndarray, labels: np.ndarray, num_labels: int) -> np.ndarray:
+    """Counts examples by class.
+
+    Args:
+        logits: float32 `[n, num_labels]`.
+        labels: Integers `[n]`.
+        num_labels: All classes, also those that do not occur.
+
+    Returns:
+        int64 `[num_labels, num_labels]`; rows are the labels, columns the predictions.
+    """
+    from sklearn import metrics
+
+    predictions = np.argmax(np.asarray(logits), axis=1)
+    return metrics.confusion_matrix(np.asarray(labels), predictions, labels=np.arange(num_labels)).astype(np.int64)
+
+
+def per_class(confusion: np.ndarray, label_names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Precision, recall, F1 and the number of examples of each class.
+
+    Args:
+        confusion: int64 `[num_labels, num_labels]`, as `confusion_matrix` returns it.
+        label_names: In the order of the classes.
+
+    Returns:
+        By label name: `precision`, `recall` and `f1`, 0 where they are undefined, and `examples`.
+    """
+    hits, predicted, actual = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)
+    return {
+        name: {
+            "precision": float(hits[i] / max(predicted[i], 1)),
+            "recall": float(hits[i] / max(actual[i], 1)),
+            "f1": float(2 * hits[i] / max(predicted[i] + actual[i], 1)),
+            "examples": int(actual[i]),
+        }
+        for i, name in enumerate(label_names)
+    }
+
+
+def class_table(table: dict[str, dict[str, float]], confusion: np.ndarray) -> list[str]:
+    """The per-class table and the confusion matrix as lines for the screen."""
+    width = max(len("label"), *map(len, table))
+    cells = max(8, len(f"{confusion.max():,}") + 1)
+    lines = [f"{'label':{width}}  precision  recall      f1  examples | predicted as"]
+    lines[0] += ", ".join(["", *table])[1:]
+    for (name, row), counts in zip(table.items(), confusion, strict=True):
+        numbers = f"{row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}  {row['examples']:8,}"
+        lines.append(f"{name:{width}}  {numbers} |" + "".join(f"{count:{cells},}" for count in counts))
+    return lines
+
+
+def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Those of `Classification`, of float64 logits `[n, num_labels]` and int64 labels `[n]`."""
+    from scipy.special import logsumexp
+    from sklearn import metrics
+
+    predictions = np.argmax(logits, axis=1)
+    values = {
+        "accuracy": metrics.accuracy_score(labels, predictions),
+        "macro_f1": metrics.f1_score(labels, predictions, average="macro", zero_division=0),
+    }
+    if logits.shape[1] == 2:
+        values["f1"] = metrics.f1_score(labels, predictions, pos_label=1, average="binary", zero_division=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # One class only: scikit-learn says so, and returns 0.
+            values["matthews_correlation"] = metrics.matthews_corrcoef(labels, predictions)
+    chosen = logits[np.arange(len(labels)), labels]
+    values["loss"] = np.mean(logsumexp(logits, axis=1) - chosen)
+    return {name: float(value) for name, value in values.items()}
+
+
+def regression_metrics(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Those of `Regression`, of float64 `[n]` each."""
+    from scipy import stats
+
+    mse = float(np.mean((predictions - targets) ** 2))
+    return {
+        "pearson": _correlation(stats.pearsonr, predictions, targets),
+        "spearmanr": _correlation(stats.spearmanr, predictions, targets),
+        "mse": mse,
+        "loss": mse,
+    }
+
+
+def _correlation(function, predictions: np.ndarray, targets: np.ndarray) -> float:
+    if np.ptp(predictions) == 0 or np.ptp(targets) == 0:  # Also a single example.
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SciPy's notice of nearly constant input.
+        value = float(function(predictions, targets)[0])
+    return 0.0 if math.isnan(value) else value

@@ -1,0 +1,267 @@
+"""Where predictions go: .tsv, JSON lines or a GLUE submission; a file appears under its name when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+from tfbert.config.modes import PredictConfig
+from tfbert.errors import ReaderGone, RunError, UsageError
+from tfbert.output import output_dir
+from tfbert.tasks import glue
+from tfbert.tasks.base import Task
+
+
+def output_format(asked: PredictConfig) -> str:
+    """`tsv` or `jsonl`, as asked for or by the file's ending.
+
+    Raises:
+        UsageError: for another ending.
+    """
+    if asked.output_format != "auto":
+        return asked.output_format
+    name = pathlib.Path(asked.output_file).name.lower().removesuffix(".gz")
+    if asked.output_file == "-" or name.endswith(".tsv"):
+        return "tsv"
+    if name.endswith((".jsonl", ".json")):
+        return "jsonl"
+    raise UsageError(
+        f"An output file ends in .tsv or .jsonl, also with .gz. Received: output_file={asked.output_file!r}. "
+        "Rename it, or pass --output_format."
+    )
+
+
+def standard_output() -> TextIO:
+    """Standard output, to write predictions to.
+
+    Raises:
+        UsageError: where it is closed: Python would drop what is written, without a word.
+    """
+    if sys.stdout is None:
+        raise UsageError(
+            "Standard output must be open for predictions to go there. Received: output_file='-' with it closed. "
+            "Pass --output_file=FILE, or run the command without >&-."
+        )
+    return sys.stdout
+
+
+class PredictionFile:
+    """Writes a line for each example; to be used in `with`, whose end without an error makes the file appear.
+
+    Args:
+        path: The file to be; None: standard output, or nothing.
+        is_writer: Whether to write at all.
+    """
+
+    def __init__(self, path: pathlib.Path | None, *, is_writer: bool = True):
+        self._path, self._is_writer = path, is_writer
+        self._partial = None if path is None else path.with_name(f".{path.name}.partial")
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> PredictionFile:
+        try:
+            with self._as_run_error():
+                self._open()
+            self._write_lines(self._header())
+        except BaseException:
+            self._give_up()
+            raise
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        try:
+            if error is None:
+                self._write_lines(self._last_lines())
+                with self._as_run_error():
+                    self._complete()
+        finally:
+            self._give_up()
+
+    def write(self, ids: Sequence[Any], outputs: np.ndarray) -> None:
+        """Writes one line for each example.
+
+        Args:
+            ids: What names each.
+            outputs: The model's, `[n, num_labels]`.
+
+        Raises:
+            RunError: where it cannot be written.
+        """
+        self._write_lines(self._lines(ids, outputs))
+
+    def _header(self) -> Iterable[str]:
+        return ()
+
+    def _last_lines(self) -> Iterable[str]:
+        return ()
+
+    def _lines(self, ids: Sequence[Any], outputs: np.ndarray) -> Iterable[str]:
+        raise NotImplementedError
+
+    def _write_lines(self, lines: Iterable[str]) -> None:
+        if self._file is not None:
+            with self._as_run_error():
+                self._file.writelines(f"{line}\n" for line in lines)
+
+    def _open(self) -> None:
+        if not self._is_writer:
+            return
+        if self._path is None:
+            self._file = standard_output()
+            if hasattr(self._file, "reconfigure"):
+                self._file.reconfigure(encoding="utf-8", errors="backslashreplace")
+            return
+        output_dir.make(self._path.parent)
+        opener = gzip.open if self._path.suffix.lower() == ".gz" else open
+        self._partial.unlink(missing_ok=True)  # Of a run that was killed, or a link: neither is written through.
+        # A lone surrogate, as JSON can bring into an id, is shown as \udc80 rather than ending the run.
+        self._file = opener(self._partial, "xt", encoding="utf-8", errors="backslashreplace", newline="\n")
+
+    def _complete(self) -> None:
+        """Lets the file appear under its name, on the disk."""
+        if self._file is None:
+            return
+        if self._path is None:
+            self._file.flush()
+        else:
+            self._file.close()  # Writes what is left: a disk may be full only now.
+            with self._partial.open("rb") as file:
+                os.fsync(file.fileno())
+            self._partial.replace(self._path)
+        self._file = None
+
+    def _give_up(self) -> None:
+        """Leaves no part of a file, and so no disk full of it; does nothing after `_complete`."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if self._path is None:  # What was written stays written.
+            with contextlib.suppress(RunError), self._as_run_error():
+                file.flush()
+            return
+        with contextlib.suppress(OSError):
+            file.close()
+        with contextlib.suppress(OSError):
+            self._partial.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _as_run_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._path is None:
+                _drop_standard_output()
+            if isinstance(error, BrokenPipeError):
+                raise ReaderGone from None
+            name = "standard output" if self._path is None else repr(str(self._path))
+            raise RunError(
+                f"Predictions must be writable. Received: {name} ({error.strerror}). Free space there."
+            ) from None
+
+
+class _TaskFile(PredictionFile):
+    """A file in a format of our own."""
+
+    def __init__(self, path: pathlib.Path | None, task: Task, *, is_writer: bool):
+        super().__init__(path, is_writer=is_writer)
+        self._task = task
+
+
+class _TsvFile(_TaskFile):
+    """`id`, and the task's columns."""
+
+    def _header(self) -> Iterable[str]:
+        return ["\t".join(["id", *map(_cell, self._task.columns())])]
+
+    def _lines(self, ids: Sequence[Any], outputs: np.ndarray) -> Iterable[str]:
+        rows = zip(ids, self._task.rows(outputs), strict=True)
+        return ("\t".join([_cell(i), *map(_value, row)]) for i, row in rows)
+
+
+class _JsonFile(_TaskFile):
+    """An object a line: `id`, and what the task says of a prediction."""
+
+    def _lines(self, ids: Sequence[Any], outputs: np.ndarray) -> Iterable[str]:
+        objects = zip(ids, self._task.objects(outputs), strict=True)
+        return (json.dumps({"id": i} | value, ensure_ascii=False) for i, value in objects)
+
+
+class GlueFile(PredictionFile):
+    """A submission to GLUE's server: `index` and `prediction`, in the order of the indexes.
+
+    Args:
+        path: The file to be.
+        glue_task: Whose test set it is.
+        task: The model's.
+        is_writer: Whether to write at all.
+
+    Raises:
+        UsageError: for a model with other labels than the task's.
+    """
+
+    def __init__(self, path: pathlib.Path, glue_task: glue.GlueTask, task: Task, *, is_writer: bool):
+        super().__init__(path, is_writer=is_writer)
+        names = task.label_names
+        self._written = glue_task.predictions(names) if glue_task.labels or names else None
+        self._rows: list[tuple[int, str]] = []  # The largest test set has 390,965.
+
+    def write(self, ids: Sequence[Any], outputs: np.ndarray) -> None:
+        """As `PredictionFile.write`; the lines follow at the end.
+
+        Raises:
+            UsageError: for an id that is not a number.
+        """
+        for name, row in zip(ids, outputs, strict=True):
+            try:
+                index = int(name)
+            except ValueError:
+                raise UsageError(
+                    f"GLUE numbers its examples. Received: id {name!r}. Pass the column with --id_column."
+                ) from None
+            text = glue.score_text(float(row[0])) if self._written is None else self._written[int(row.argmax())]
+            self._rows.append((index, text))
+
+    def _last_lines(self) -> Iterable[str]:
+        return (f"{index}\t{text}" for index, text in sorted(self._rows))
+
+    def _header(self) -> Iterable[str]:
+        return ["index\tprediction"]
+
+
+def open_predictions(path: pathlib.Path | None, format: str, task: Task, *, is_writer: bool) -> PredictionFile:
+    """A file of predictions.
+
+    Args:
+        path: The file to be; None: standard output.
+        format: `tsv` or `jsonl`.
+        task: Whose predictions they are.
+        is_writer: Whether to write at all.
+    """
+    return (_TsvFile if format == "tsv" else _JsonFile)(path, task, is_writer=is_writer)
+
+
+def _drop_standard_output() -> None:
+    """What is left in its buffer goes nowhere: else the interpreter fails once more when it flushes at its end."""
+    if sys.stdout is not sys.__stdout__:  # A notebook's or a test's.
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _cell(value: Any) -> str:
+    """A value as a .tsv can hold it: its tabs and line ends, which only CSV and JSON can bring, are written `\\t`,
+    `\\n` and `\\r`, so that what differs goes on to differ."""
+    return str(value).replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _value(value: str | float) -> str:
+    return _cell(value) if isinstance(value, str) else f"{value:.7g}"

@@ -1,0 +1,317 @@
+"""BERT WordPiece inside the TensorFlow graph, with the ids of Hugging Face's `BertTokenizerFast`.
+
+The same tokenizer serves `tf.data` and a SavedModel that takes raw text, so training and serving cannot disagree. One
+difference is wanted: a special token written in a text, such as a literal `[SEP]`, is plain text (`[`, `sep`, `]`), for
+a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`, in the call
+or when the tokenizer is made. (Setting it on the `backend_tokenizer` has no effect: each call sets it anew.)
+`normalizer` lists what else differs: rare new characters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+import reprlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from tfbert.devices.autotune import without_autotune
+from tfbert.errors import UsageError
+from tfbert.tokens.normalizer import normalize
+from tfbert.tokens.vocabulary import (
+    MAX_WORD_CHARS,
+    SPECIAL_TOKENS,
+    learn_vocabulary,
+    read_pretrained,
+    read_vocab_file,
+)
+
+__all__ = ["BertTokenizer", "TokenIds", "learn_vocabulary"]
+
+_MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
+_MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest; compiled in seconds.
+_MAX_TOKEN_BYTES = 256  # What FastWordpieceTokenizer can hold.
+_NOT_A_TOKEN = re.compile("[\r\n\0\ud800-\udfff]")
+_CHUNK_BYTES = 1 << 22  # Text handed to one graph call of `encode`, so that memory does not grow with text length.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TokenIds:
+    """Token ids of many examples, held flat in memory. `len()` is the number of examples."""
+
+    flat: np.ndarray
+    """int32 [total]: the ids of all examples, one after the other."""
+    row_splits: np.ndarray
+    """int64 [n + 1]: example i is `flat[row_splits[i]:row_splits[i + 1]]`."""
+    second_start: np.ndarray
+    """int32 [n]: the position in its row at which segment B starts; the row's length for single texts."""
+    pad_id: int = 0
+    """The id that fills rows up."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32 [n]: tokens of each example, `[CLS]` and `[SEP]` counted."""
+        return np.diff(self.row_splits).astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self.row_splits) - 1
+
+
+class BertTokenizer:
+    """WordPiece (Devlin et al. 2018; algorithm of Song et al. 2020) over a fixed vocabulary.
+
+    Args:
+        vocab: The tokens; a token's position is its id. Special ids are looked up by name, so any order will do.
+        do_lower_case: Lower-case texts: for uncased models.
+        strip_accents: Strip accents. None: as `do_lower_case`.
+        tokenize_chinese_chars: Make every CJK character a word of its own.
+
+    Raises:
+        UsageError: if `vocab` lacks a special token, or holds a token twice or one that no vocabulary can have.
+
+    Example:
+        >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "deep", "##er"])
+        >>> tokenizer(tf.constant(["Deeper"]), max_seq_length=8)[0].to_list()
+        [[2, 5, 6, 3]]
+    """
+
+    def __init__(
+        self,
+        vocab: Sequence[str],
+        *,
+        do_lower_case: bool = True,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+    ):
+        self._vocab = tuple(vocab)
+        self._casing = {
+            "do_lower_case": do_lower_case,
+            "strip_accents": strip_accents,
+            "tokenize_chinese_chars": tokenize_chinese_chars,
+        }
+        if len(self._vocab) > _MAX_TOKENS:
+            raise UsageError(
+                f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self._vocab):,}. Use another."
+            )
+        ids: dict[str, int] = {}
+        for i, token in enumerate(self._vocab):
+            if token in ids or _NOT_A_TOKEN.search(token):  # An empty one is fine: SciBERT has it.
+                first = f", first seen as token {ids[token]}" if token in ids else ""
+                raise UsageError(
+                    "Every token of a vocabulary must be there once, without line breaks and valid Unicode. "
+                    f"Received: {reprlib.repr(token)} as token {i} (counted from 0){first}. Repair the vocabulary."
+                )
+            if len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES:
+                raise UsageError(
+                    f"A token must be at most {_MAX_TOKEN_BYTES} bytes long. "
+                    f"Received: {reprlib.repr(token)} as token {i} (counted from 0). Repair the vocabulary."
+                )
+            ids[token] = i
+        missing = [token for token in SPECIAL_TOKENS if token not in ids]
+        if missing:
+            raise UsageError(
+                f"A BERT vocabulary must hold {' '.join(SPECIAL_TOKENS)}. "
+                f"Received: {len(ids)} tokens without {' '.join(missing)}. Use the model's own vocabulary."
+            )
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must be a constant of no particular graph.
+            self._wordpiece = tf_text.FastWordpieceTokenizer(
+                list(self._vocab),
+                max_bytes_per_word=_MAX_WORD_BYTES,
+                token_out_type=tf.int32,
+                no_pretokenization=True,
+            )
+
+    @property
+    def vocab(self) -> tuple[str, ...]:
+        """The tokens in the order of their ids."""
+        return self._vocab
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self._vocab)
+
+    @property
+    def do_lower_case(self) -> bool:
+        """Whether texts are lower-cased."""
+        return self._casing["do_lower_case"]
+
+    @classmethod
+    def from_vocab_file(cls, path: str | pathlib.Path, **casing: bool | None) -> BertTokenizer:
+        """Reads a vocabulary, one token a line.
+
+        Args:
+            path: The file, UTF-8.
+            **casing: `do_lower_case`, `strip_accents`, `tokenize_chinese_chars`, as for the constructor.
+
+        Raises:
+            UsageError: if there is no such file, or it is no vocabulary.
+        """
+        vocab = read_vocab_file(path)
+        try:
+            return cls(vocab, **casing)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_pretrained(cls, directory: str | pathlib.Path) -> BertTokenizer:
+        """Reads a model directory: `vocab.txt`, or else the vocabulary in `tokenizer.json`.
+
+        The casing is what `tokenizer_config.json` says, else what `tokenizer.json` says, else lower case.
+
+        Raises:
+            UsageError: if neither file is there, or they describe a tokenizer that this one would not equal.
+        """
+        vocab, casing = read_pretrained(pathlib.Path(directory))
+        try:
+            return cls(vocab, **casing)
+        except UsageError as error:
+            raise UsageError(f"{directory}: {error}") from None
+
+    def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Splits texts into wordpieces. Works eagerly, in `tf.data` and in a SavedModel.
+
+        Args:
+            text: string [n].
+
+        Returns:
+            int32 [n, None] ids without special tokens.
+        """
+        text = normalize(text, **self._casing)
+        # A word of too many characters becomes one of too many bytes, which WordPiece maps to [UNK].
+        text = tf.strings.regex_replace(text, f"[^ ]{{{MAX_WORD_CHARS + 1},}}", "x" * (_MAX_WORD_BYTES + 1))
+        return self._wordpiece.tokenize(tf.strings.split(text)).merge_dims(-2, -1)
+
+    def __call__(
+        self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, max_seq_length: int
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Makes model inputs: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
+
+        Args:
+            text: string [n].
+            text_pair: string [n] or None.
+            max_seq_length: Longest row, special tokens counted. Of a pair, the longer text is cut first, as Hugging
+                Face's `truncation=True` does it.
+
+        Returns:
+            int32 [n, None] ids and int32 [n] `second_start`, where segment B starts; the row's length without a pair.
+
+        Raises:
+            UsageError: if `max_seq_length` has no room for the special tokens.
+        """
+        num_special = 2 if text_pair is None else 3
+        if max_seq_length < num_special:
+            raise UsageError(
+                f"max_seq_length must hold {num_special} special tokens. "
+                f"Received: max_seq_length={max_seq_length}. Pass a larger one."
+            )
+        room = max_seq_length - num_special
+        first = self.tokenize(text)
+        cls, sep = (tf.fill([first.nrows(), 1], id) for id in (self.cls_id, self.sep_id))
+        if text_pair is None:
+            ids = tf.concat([cls, first[:, :room], sep], axis=1)
+            return ids, tf.cast(ids.row_lengths(), tf.int32)
+        second = self.tokenize(text_pair)
+        first, second = _truncate_longest_first(first, second, room)
+        return tf.concat([cls, first, sep, second, sep], axis=1), tf.cast(first.row_lengths() + 2, tf.int32)
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        max_seq_length: int,
+        batch_size: int = 1024,
+    ) -> TokenIds:
+        """Makes model inputs of a whole data set, on all cores, in order.
+
+        Args:
+            texts: n texts.
+            text_pairs: n second texts, or None.
+            max_seq_length: As for `__call__`.
+            batch_size: Most texts handled by one graph call; fewer where texts are long.
+
+        Raises:
+            UsageError: if there are not as many second texts as texts, or `max_seq_length` is too small.
+        """
+        columns = [texts] if text_pairs is None else [texts, text_pairs]
+        if len(columns[-1]) != len(texts):
+            raise UsageError(
+                "Every text needs its second text. "
+                f"Received: {len(texts)} texts, {len(columns[-1])} second texts. Check the data."
+            )
+        # A lone surrogate, which JSON can bring in, has no UTF-8 form; as invalid bytes it is dropped.
+        columns = [[text.encode("utf-8", "surrogatepass") for text in column] for column in columns]
+        sizes = [sum(map(len, row)) for row in zip(*columns, strict=True)]
+        with tf.device("CPU:0"):
+            tensors = [tf.constant(column, tf.string, [len(texts)]) for column in columns]
+            dataset = tf.data.Dataset.from_tensor_slices(_chunks(sizes, batch_size))
+
+        @tf.autograph.experimental.do_not_convert  # It has nothing to convert, and would hide a UsageError.
+        def encode_chunk(chunk):
+            ids, second_start = self(
+                *(column[chunk[0] : chunk[1]] for column in tensors), max_seq_length=max_seq_length
+            )
+            return ids.values, ids.row_lengths(), second_start
+
+        parts = [(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))]
+        encoded = dataset.map(encode_chunk, num_parallel_calls=os.cpu_count() or 1)
+        parts += without_autotune(encoded).as_numpy_iterator()
+        flat, lengths, second_start = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return TokenIds(flat=flat, row_splits=np.cumsum(lengths), second_start=second_start, pad_id=self.pad_id)
+
+    def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512) -> None:
+        """Writes `vocab.txt` and the JSON files from which Hugging Face loads a tokenizer that gives the same ids.
+
+        Args:
+            directory: Made if it is not there.
+            model_max_length: The most tokens the model has positions for.
+        """
+        import transformers  # Slow to import, and training needs it here only at its end.
+
+        directory = pathlib.Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        vocab_file = directory / "vocab.txt"
+        vocab_file.write_text("".join(token + "\n" for token in self._vocab), encoding="utf-8", newline="\n")
+        transformers.BertTokenizerFast(
+            vocab_file=str(vocab_file), model_max_length=model_max_length, **self._casing
+        ).save_pretrained(directory)
+
+
+def _truncate_longest_first(
+    first: tf.RaggedTensor, second: tf.RaggedTensor, room: int
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Cuts each pair of rows to `room` tokens together, as `truncate_encodings` of Hugging Face's tokenizers does."""
+    first_length, second_length = first.row_lengths(), second.row_lengths()
+    shorter = tf.minimum(first_length, second_length)
+    longer = tf.maximum(shorter, room - shorter)
+    fits = first_length + second_length <= room
+    both = shorter + longer > room
+    shorter = tf.where(both, tf.cast(room // 2, tf.int64), shorter)
+    longer = tf.where(both, tf.cast(room - room // 2, tf.int64), longer)
+    is_longer = first_length > second_length
+    keep_first = tf.where(fits, first_length, tf.where(is_longer, longer, shorter))
+    keep_second = tf.where(fits, second_length, tf.where(is_longer, shorter, longer))
+    return _keep(first, keep_first), _keep(second, keep_second)
+
+
+def _keep(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    starts = tokens.row_starts()
+    return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
+
+
+def _chunks(sizes: Sequence[int], batch_size: int) -> np.ndarray:
+    """int64 [chunks, 2]: first and last + 1 of successive rows, at most `batch_size` and about `_CHUNK_BYTES` each."""
+    starts, total = [0] if sizes else [], 0
+    for row, size in enumerate(sizes):
+        if row > starts[-1] and (row - starts[-1] >= batch_size or total + size > _CHUNK_BYTES):
+            starts.append(row)
+            total = 0
+        total += size
+    return np.array(list(zip(starts, starts[1:] + [len(sizes)], strict=False)), np.int64).reshape(-1, 2)

@@ -1,0 +1,1 @@
+"""A training run: open, build, train, finish."""

@@ -1,0 +1,229 @@
+"""Everything a training run needs before its first update, from a configuration; nothing is written yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.batches.plan import micro_batch_size
+from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches, warmup_steps
+from tfbert.config.modes import evaluation_options
+from tfbert.config.run import Config, TrainingConfig
+from tfbert.devices.preemption import Consensus
+from tfbert.devices.runtime import reset_peak_memory
+from tfbert.devices.start import speaker
+from tfbert.devices.strategy import is_chief
+from tfbert.errors import UsageError
+from tfbert.model.bert_config import record_inputs
+from tfbert.model.forward import forward
+from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_pretrained
+from tfbert.output import hub
+from tfbert.step.finetuner import FineTuner
+from tfbert.step.optimizer import WarmupSchedule, build_optimizer
+from tfbert.tasks.examples import Examples, TaskData, load_data
+from tfbert.tasks.glue import decisive_metric
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train import resume
+from tfbert.train.checkpoint import Checkpoints
+from tfbert.train.identity import Identity, facts_of
+from tfbert.train.micro_batches import find_accumulation
+from tfbert.train.resume import Start
+from tfbert.train.saved_state import RunState
+
+if TYPE_CHECKING:
+    from transformers import TFBertForSequenceClassification
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that could start.
+
+    Attributes:
+        config: Complete: nothing is left to be decided.
+        strategy: Where it computes.
+        consensus: Between its workers.
+        chief: Whether this process writes and shows progress.
+        directory: The output directory.
+        checkpoints: Those there.
+        resumed: What it goes on from, restored already; None at its beginning.
+        identity: What it is, for its checkpoints.
+        data: The examples, as text.
+        metric: Decides which weights are kept.
+        tokenizer: The model's.
+        train: The training examples as token ids.
+        schedule: The run in updates.
+        batches: Their batches.
+        classifier: The model that is saved.
+        model: What trains it, compiled, its variables there.
+    """
+
+    config: Config
+    strategy: tf.distribute.Strategy
+    consensus: Consensus
+    chief: bool
+    directory: pathlib.Path
+    checkpoints: Checkpoints
+    resumed: RunState | None
+    identity: Identity
+    data: TaskData
+    metric: str
+    tokenizer: BertTokenizer
+    train: EncodedExamples
+    schedule: Schedule
+    batches: TrainingBatches
+    classifier: TFBertForSequenceClassification
+    model: FineTuner
+
+    def say(self, line: str) -> None:
+        """Prints a line, on the chief."""
+        speaker(self.chief)(line)
+
+    def encode(self, examples: Examples) -> EncodedExamples:
+        """Examples as token ids, each of weight 1."""
+        return encode(self.tokenizer, examples, self.config.data.max_seq_length)
+
+
+def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consensus) -> Run:
+    """Finds out whether the run can start, and makes all it needs.
+
+    Args:
+        start: What `resume.begin` found; its directory is locked.
+        strategy: Every worker of it must call.
+        consensus: Between them.
+
+    Raises:
+        UsageError: for anything given that cannot be used.
+    """
+    chief = is_chief(strategy)
+    say = speaker(chief)
+    replicas = strategy.num_replicas_in_sync
+    config, training = start.config, start.config.training
+    for note in start.notes:
+        say(note)
+
+    # What is given: the split, the login, the model's files, the data.
+    accumulation = 1 if training.is_auto else training.gradient_accumulation_steps
+    micro_batch_size(training.global_batch_size, replicas, accumulation)
+    if chief and config.hub.push_to_hub:
+        hub.check_login()
+    model_files = resolve_model(config.model)
+    data = load_data(config.data)
+    task = data.task
+    metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
+    task.check_metric(metric)
+    task.check_options(training)
+    _check_evaluation_options(config, data)
+
+    # The model and its inputs.
+    texts = data.train.text + (data.train.text_pair or [])
+    tokenizer = load_tokenizer(config.model, model_files, training_texts=texts, log=say)
+    with strategy.scope():
+        classifier = build_model(
+            config.model,
+            model_files,
+            tokenizer=tokenizer,
+            head=task.head(),
+            max_seq_length=config.data.max_seq_length,
+            seed=config.runtime.seed,
+            log=say,
+        )
+    is_pairs = data.train.text_pair is not None
+    record_inputs(classifier.config, num_texts=2 if is_pairs else 1, max_seq_length=config.data.max_seq_length)
+    weights = task.example_weights(data.train.labels, training)
+    train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
+    schedule = plan_run(config, len(train))
+    config = resume.keep_warm_up(start, schedule.total_steps)
+    facts = facts_of(data, train, tokenizer, classifier.config)
+    resumed, lines = None, []
+    if start.resumed:
+        resumed, lines = resume.take_up(start, facts, schedule.total_steps)
+        schedule = dataclasses.replace(schedule, first_step=resumed.step)
+    with strategy.scope():
+        model = FineTuner(
+            classifier,
+            gradient_accumulation_steps=accumulation,
+            max_grad_norm=training.max_grad_norm,
+            jit_compile=config.runtime.xla,
+            seed=config.runtime.seed,
+            forward=functools.partial(forward, recompute=training.gradient_checkpointing),
+        )
+        optimizer = optimizer_of(config.training, schedule.total_steps)
+        model.compile(optimizer=optimizer, loss=task.loss(training))
+        model.create_variables()
+
+    # Where it goes on, and in which batches.
+    checkpoints = Checkpoints(
+        start.directory / resume.CHECKPOINTS,
+        is_writer=chief,
+        keep=config.output.save_total_limit,
+        save_model=lambda path: save_pretrained(classifier, tokenizer, path),
+    )
+    if resumed:
+        checkpoints.restore(model, resumed)
+    for line in lines:
+        say(line)
+    batches_of = functools.partial(
+        training_batches, lengths=train.tokens.lengths, schedule=schedule, num_replicas=replicas
+    )
+    if training.is_auto:
+        found = find_accumulation(model, strategy, consensus, config, train, batches_of, log=say)
+        config = config.accumulating(found)
+        reset_peak_memory()  # The peak so far is that of a try that failed.
+    return Run(
+        config=config,
+        strategy=strategy,
+        consensus=consensus,
+        chief=chief,
+        directory=start.directory,
+        checkpoints=checkpoints,
+        resumed=resumed,
+        identity=resume.identify(start, config, facts, schedule.total_steps, replicas),
+        data=data,
+        metric=metric,
+        tokenizer=tokenizer,
+        train=train,
+        schedule=schedule,
+        batches=batches_of(config),
+        classifier=classifier,
+        model=model,
+    )
+
+
+def optimizer_of(training: TrainingConfig, total_steps: int) -> keras.optimizers.Optimizer:
+    """The optimizer of a run of `total_steps` updates, as its configuration says; create it in scope."""
+    rate = WarmupSchedule(
+        peak=training.learning_rate,
+        schedule=training.lr_schedule,
+        warmup_steps=warmup_steps(training, total_steps),
+        total_steps=total_steps,
+    )
+    return build_optimizer(rate, weight_decay=training.weight_decay)
+
+
+def _check_evaluation_options(config: Config, data: TaskData) -> None:
+    """Refuses options of evaluations where there are none.
+
+    Raises:
+        UsageError: naming one.
+    """
+    for name, value in evaluation_options(config).items() if not data.validation else ():
+        raise UsageError(
+            f"{name} needs examples to evaluate on during training. "
+            f"Received: {name}={value!r} with {config.data.source}, which has none. Drop --{name}."
+        )
+
+
+def encode(
+    tokenizer: BertTokenizer, examples: Examples, max_seq_length: int, weights: np.ndarray | None = None
+) -> EncodedExamples:
+    """Tokenises examples once, for all epochs; each weighs 1 unless told otherwise."""
+    tokens = tokenizer.encode(examples.text, examples.text_pair, max_seq_length=max_seq_length)
+    weights = np.ones(len(examples), np.float32) if weights is None else weights
+    return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)

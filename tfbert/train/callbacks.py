@@ -1,0 +1,336 @@
+"""What happens beside the updates of a run: progress, evaluation, the best weights, early stopping.
+
+A run is one Keras epoch of all its updates, so that it can start and stop anywhere; these callbacks count true steps
+and true epochs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.batches.schedule import Schedule
+from tfbert.errors import Preempted, RunError
+from tfbert.measure.cpu_time import CpuTime
+from tfbert.measure.data_clock import DataClock
+from tfbert.measure.flops import Work, forward_flops
+from tfbert.measure.step_clock import StepClock
+from tfbert.model.predictor import Predictor
+from tfbert.model.weights import get_weights_dict
+from tfbert.output.logs import RunLog, duration
+from tfbert.private import rate_of
+from tfbert.step.finetuner import FineTuner
+from tfbert.tasks.base import TRAINING_WAY_OUT
+from tfbert.tasks.examples import eval_prefix
+from tfbert.tasks.metrics import is_better
+from tfbert.train.checkpoint import RunState
+from tfbert.train.resume import how_to_go_on
+
+if TYPE_CHECKING:
+    from tfbert.train.build import Run
+
+log = logging.getLogger("tfbert")
+
+_UPDATES_BETWEEN_QUESTIONS = 5
+
+
+class StepCallback(keras.callbacks.Callback):
+    """Counts true steps; asks Keras not to copy logs to the host after each."""
+
+    model: FineTuner
+
+    def __init__(self, schedule: Schedule):
+        super().__init__()
+        self._supports_tf_logs = True
+        self.schedule = schedule
+
+    def on_train_batch_end(self, batch: int, logs=None) -> None:
+        self.on_step(self.schedule.first_step + batch + 1)
+
+    def on_step(self, step: int) -> None:
+        """Called after update number `step`."""
+        raise NotImplementedError
+
+
+class Progress(StepCallback):
+    """Loss, learning rate, gradient norm, speed and time left, every `logging_steps` updates.
+
+    Args:
+        schedule: The run in updates.
+        run_log: Where the numbers go.
+        steps: Read after each update.
+        data: Attached to the model; says how long updates waited for data.
+    """
+
+    def __init__(self, schedule: Schedule, run_log: RunLog, steps: StepClock, data: DataClock):
+        super().__init__(schedule)
+        self._run_log, self.steps, self._data = run_log, steps, data
+        self._data_seconds, self._warm = 0.0, (0.0, 0.0)
+        self._loss_sum, self._finite, self._skipped = 0.0, 0, 0
+        self._logs_before: dict[str, tf.Tensor] = {}
+
+    @property
+    def data_wait_share(self) -> float:
+        """Share of the training time in which updates waited for data, after the first logged stretch if there is more:
+        tracing and compiling would make it look small. NaN before the first update."""
+        waited, seconds = self._warm if self.steps.total.seconds > self._warm[1] else (0.0, 0.0)
+        seconds = self.steps.total.seconds - seconds
+        return (self._data.seconds - waited) / seconds if seconds else float("nan")
+
+    def on_train_begin(self, logs=None) -> None:
+        counters = self.model.progress
+        self._loss_sum, self._finite = float(counters.loss_sum.numpy()), int(counters.finite_steps.numpy())
+        self._skipped = int(counters.skipped_steps.numpy())
+        self.steps.start()
+
+    def on_train_batch_end(self, batch: int, logs=None) -> None:
+        # A GPU computes while Python goes on. Waiting for the update before this one makes each reading of the clock
+        # one of the device's updates, and leaves it never without work.
+        for value in self._logs_before.values():
+            value.numpy()
+        self._logs_before = dict(logs or {})
+        super().on_train_batch_end(batch, logs)
+
+    def on_step(self, step: int) -> None:
+        self.steps.tick()
+        if self.schedule.is_due(step, self.schedule.logging_steps):
+            self._report(step)
+
+    def _report(self, step: int) -> None:
+        counters = self.model.progress
+        loss_sum, finite, skipped = (
+            float(counters.loss_sum.numpy()),
+            int(counters.finite_steps.numpy()),
+            int(counters.skipped_steps.numpy()),
+        )
+        recent, steady, data_seconds = self.steps.take_recent(), self.steps.steady, self._data.seconds
+        known = steady if steady.steps else recent
+        left = (self.schedule.total_steps - step) * known.seconds / known.steps
+        new_finite = finite - self._finite
+        numbers = {
+            "loss": (loss_sum - self._loss_sum) / new_finite if new_finite else float("nan"),
+            "learning_rate": float(learning_rate(self.model.optimizer, step - 1)),
+            "grad_norm": float(counters.gradient_norm.numpy()),
+            "epoch": self.schedule.epoch_at(step),
+            "examples_per_second": round(recent.examples_per_second, 1),
+            "tokens_per_second": round(recent.tokens_per_second, 1),
+            "data_wait_share": round((data_seconds - self._data_seconds) / recent.seconds, 5),
+            "skipped_steps": skipped,
+        }
+        self._run_log.record(step, "train", {k: v for k, v in numbers.items() if np.isfinite(v)})
+        self._run_log.advance(
+            step,
+            f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
+            f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {duration(left)} left",
+        )
+        if skipped > self._skipped:
+            self._run_log.say(
+                f"{skipped - self._skipped} of the last {recent.steps} steps skipped: gradients not finite"
+            )
+        if not self._warm[1]:
+            self._warm = data_seconds, self.steps.total.seconds
+        self._data_seconds = data_seconds
+        self._loss_sum, self._finite, self._skipped = loss_sum, finite, skipped
+
+
+class Evaluate(StepCallback):
+    """Evaluates, keeps the best weights, stops early; every worker comes to the same decisions.
+
+    Args:
+        run: Its first validation set and its metric decide what is best, which its checkpoints keep.
+        run_log: Where the metrics go.
+        progress: Told how long evaluation took, so that it does not count as training.
+        predictor: Runs the model.
+
+    Attributes:
+        best: All metrics of the best evaluation.
+        best_step: When it was.
+        best_weights: The model's weights then, float32 by PyTorch name.
+        decisive: Name of the number that decides: `eval_accuracy`, or `eval_matched_accuracy` of MNLI's first set.
+    """
+
+    def __init__(self, run: Run, run_log: RunLog, progress: Progress, predictor: Predictor):
+        super().__init__(run.schedule)
+        self._run_log, self._progress, self._predictor = run_log, progress, predictor
+        self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
+        self._patience = run.config.training.early_stopping_patience
+        self._sets = {name: run.encode(part) for name, part in run.data.validation.items()}
+        self.decisive = f"{eval_prefix(next(iter(self._sets)))}_{run.metric}"
+        self.without_better = 0
+        self.best: dict[str, float] = {}
+        self.best_step = 0
+        self.best_weights: dict[str, np.ndarray] = {}
+        self._best_logits: np.ndarray | None = None
+
+    def restore(self, state: RunState) -> None:
+        """Takes up where a checkpoint left evaluation."""
+        # Earlier versions named a set called `test` so.
+        self.best = {name.replace("evaltest_", "eval_", 1): value for name, value in state.best.items()}
+        self.best_step, self.without_better = state.best_step, state.without_better
+        if state.best:
+            self.best_weights = self._checkpoints.read_best(state.best_step)
+
+    def kept_logits(self) -> np.ndarray:
+        """Predictions for the first set by the best weights, which the model must hold: float32 `[n, num_labels]`.
+
+        They are computed again where an earlier start made the best evaluation, so every worker must ask.
+        """
+        if self._best_logits is None:
+            self._best_logits = self._predictor.outputs(next(iter(self._sets.values())))
+        return self._best_logits
+
+    def on_step(self, step: int) -> None:
+        if not self.schedule.is_due(step, self.schedule.eval_steps):
+            return
+        self.model.progress.finite_steps.numpy()  # On a GPU the update is still running; waiting for it is no pause.
+        start = time.perf_counter()
+        self._evaluate(step)
+        self._progress.steps.paused += time.perf_counter() - start
+
+    def _evaluate(self, step: int) -> None:
+        found: dict[str, float] = {}
+        self._predictor.reset_clock()
+        start, cpu = time.perf_counter(), CpuTime.now()
+        logits = {name: self._predictor.outputs(examples) for name, examples in self._sets.items()}
+        for name, examples in self._sets.items():
+            prefix = eval_prefix(name)
+            found |= self._task.metrics(logits[name], examples.labels, prefix=prefix, way_out=TRAINING_WAY_OUT)
+        speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
+        improved = is_better(self._metric, found[self.decisive], self.best.get(self.decisive))
+        numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
+        self._run_log.record(step, "eval", numbers)
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+        self._run_log.say(f"evaluation at step {step}  {shown}{'  (best)' * improved}")
+        if improved:
+            self.best, self.best_step, self.without_better = found, step, 0
+            self.best_weights = get_weights_dict(self.model.model)
+            self._best_logits = next(iter(logits.values()))
+            self._checkpoints.save_best(self.best_weights, step)
+            return
+        self.without_better += 1
+        if self._patience and self.without_better >= self._patience:
+            self._run_log.say(
+                f"stopped early: {self.decisive} has not improved on {self.best[self.decisive]:.4f} "
+                f"(step {self.best_step}) in {self.without_better} evaluations"
+            )
+            self.model.stop_training = True
+
+    def _speeds(self, seconds: float) -> dict[str, float]:
+        """How fast an evaluation of all sets was that took `seconds`, metrics included."""
+        work = sum((Work.of(examples.tokens.lengths) for examples in self._sets.values()), Work())
+        predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
+        flops = forward_flops(self.model.model.config, work)
+        return {
+            "eval_runtime": round(seconds, 3),
+            "eval_samples_per_second": round(work.examples / predictor.seconds, 2),
+            "eval_tokens_per_second": round(work.tokens / predictor.seconds, 1),
+            "eval_model_gflops_per_second": round(flops / predictor.seconds / 1e9, 2),
+            "eval_batch_seconds_p50": round(float(np.percentile(batches, 50)), 5),
+            "eval_batch_seconds_p95": round(float(np.percentile(batches, 95)), 5),
+            "eval_data_wait_share": round(predictor.waiting_seconds / predictor.seconds, 5),
+        }
+
+
+class StopWhenDiverged(StepCallback):
+    """Ends a run whose gradients stay non-finite, or never were finite.
+
+    Args:
+        schedule: The run in updates; looks every `logging_steps`.
+        limit: Skipped steps in a row that end the run.
+    """
+
+    def __init__(self, schedule: Schedule, *, limit: int):
+        super().__init__(schedule)
+        self._limit = limit
+
+    def on_step(self, step: int) -> None:
+        if not self.schedule.is_due(step, self.schedule.logging_steps):
+            return
+        in_a_row = int(self.model.progress.skipped_in_a_row.numpy())
+        if in_a_row >= self._limit:
+            raise RunError(
+                f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
+                "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
+            )
+
+    def on_train_end(self, logs=None) -> None:
+        # A short run can end before the limit is reached; the model is as it was, and must not pass for a trained one.
+        if int(self.model.progress.finite_steps.numpy()):
+            return
+        skipped = int(self.model.progress.skipped_steps.numpy())
+        if isinstance(self.model.optimizer, keras.mixed_precision.LossScaleOptimizer) and skipped < self._limit:
+            log.warning("nothing was trained: all %d updates went into finding a loss scale; train longer", skipped)
+            return
+        raise RunError(
+            f"Gradients must be finite; all {skipped} updates were skipped. "
+            "Lower --learning_rate, or train without --mixed_precision."
+        )
+
+
+class Save(StepCallback):
+    """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
+
+    Args:
+        run: Says what it is, how often it is saved, and how it goes on.
+        progress: Told how long saving took.
+        evaluation: Whose state is saved; None without evaluation.
+        is_stopped: Whether this worker is to stop. All are asked together, now and then where there are several: each
+            question waits for all of them.
+    """
+
+    def __init__(self, run: Run, progress: Progress, evaluation: Evaluate | None, is_stopped: Callable[[], bool]):
+        super().__init__(run.schedule)
+        self._run, self._progress, self._evaluation, self._is_stopped = run, progress, evaluation, is_stopped
+        self._ask_every = _UPDATES_BETWEEN_QUESTIONS if run.consensus.has_peers else 1
+        self._seconds: list[float] = []
+        self._bytes = 0
+
+    def costs(self) -> dict[str, float]:
+        """How many checkpoints this start wrote, and the mean seconds and last bytes of one; nothing if none."""
+        if not self._seconds:
+            return {}
+        mean = round(statistics.fmean(self._seconds), 3)
+        return {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": self._bytes}
+
+    def on_step(self, step: int) -> None:
+        if step == self.schedule.total_steps or self.model.stop_training:
+            return
+        is_stopping = step % self._ask_every == 0 and self._run.consensus.any(self._is_stopped())
+        every = self._run.config.output.save_steps
+        if is_stopping or (every and step % every == 0):
+            self._save(step)
+        if is_stopping:
+            raise Preempted(
+                f"stopped on request after step {step} of {self.schedule.total_steps}, with a checkpoint; "
+                f"{how_to_go_on(self._run.config, self._run.directory)}"
+            )
+
+    def _save(self, step: int) -> None:
+        self.model.progress.finite_steps.numpy()  # As in `Evaluate`.
+        start = time.perf_counter()
+        evaluation = self._evaluation
+        state = RunState(
+            step=step,
+            best=evaluation.best if evaluation else {},
+            best_step=evaluation.best_step if evaluation else 0,
+            without_better=evaluation.without_better if evaluation else 0,
+            identity=dataclasses.asdict(self._run.identity),
+        )
+        self._bytes = self._run.checkpoints.save(self.model, state)
+        self._seconds.append(time.perf_counter() - start)
+        self._progress.steps.paused += self._seconds[-1]
+
+
+def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:
+    """The rate of the update after `step` updates."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = rate_of(inner)
+    return rate(tf.constant(step)) if callable(rate) else rate

@@ -1,0 +1,258 @@
+"""What a checkpoint holds; writing it so that it is there whole or not at all; taking it up.
+
+A checkpoint is a directory `checkpoints/step-N`:
+
+| file | what |
+| --- | --- |
+| `model.safetensors`, `config.json`, tokenizer files | the model, as `from_pretrained` loads it |
+| `optimizer.safetensors` | AdamW's moments, the update count, the loss scale, the step counters |
+| `state.json` | evaluation's state, what the run was, size and CRC-32 of each file, `best-N`'s too; sealed itself |
+
+Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best
+evaluation stand apart in `checkpoints/best-N`, kept for as long as a checkpoint or the run refers to them. A finished
+run, from which nothing goes on, has none of it; where all checkpoints were to be kept, they stay as models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import filecmp
+import logging
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.errors import RunError, UsageError
+from tfbert.model.weights import read_weights, set_weights_dict, write_weights
+from tfbert.output.sealed import seal
+from tfbert.private import loss_scale_variables
+from tfbert.step.finetuner import FineTuner
+from tfbert.train.saved_state import (
+    FORMAT,
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    RunState,
+    best_weights,
+    fingerprint,
+    number_of,
+    numbered,
+    read_state,
+    step_directory,
+)
+
+log = logging.getLogger("tfbert")
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        directory: `output_dir/checkpoints`; need not exist.
+        is_writer: Whether this process writes: the chief.
+        keep: Newest checkpoints to keep; 0 for all.
+        save_model: Writes the model to a directory as `from_pretrained` loads it.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        *,
+        is_writer: bool,
+        keep: int,
+        save_model: Callable[[pathlib.Path], None],
+    ):
+        self.directory = directory
+        self._is_writer = is_writer
+        self._keep = keep
+        self._save_model = save_model
+        self._best_files: dict[int, dict[str, int]] = {}
+
+    def save(self, model: FineTuner, state: RunState) -> int:
+        """Writes `step-N` and removes what is no longer needed.
+
+        Returns:
+            Its size in bytes; 0 where another worker writes.
+
+        Raises:
+            RunError: if it cannot be written; earlier checkpoints stay.
+        """
+        if not self._is_writer:
+            return 0
+        for path in numbered(self.directory, "step"):
+            if number_of(path) > state.step:  # Damaged: the run went on from an earlier one.
+                shutil.rmtree(path, ignore_errors=True)
+
+        def write(directory: pathlib.Path) -> None:
+            self._save_model(directory)
+            if state.best and state.best_step == state.step:
+                _link_where_same(directory / MODEL, best_weights(self.directory, state.step))
+            tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
+            write_weights(tensors, directory / OPTIMIZER)
+            files = {p.name: fingerprint(p) for p in sorted(directory.iterdir())}
+            best_file = self._fingerprint_of_best(state.best_step) if state.best else None
+            content = {"format": FORMAT, **dataclasses.asdict(state), "files": files, "best_file": best_file}
+            (directory / STATE).write_text(seal(content), encoding="utf-8")
+
+        directory = step_directory(self.directory, state.step)
+        self._write(directory.name, write)
+        self._remove_old(state)
+        return sum(path.stat().st_size for path in directory.iterdir())
+
+    def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
+        """Writes `best-N`, the model's weights at its best evaluation."""
+        if not self._is_writer:
+            return
+
+        def write(directory: pathlib.Path) -> None:
+            write_weights(tensors, directory / MODEL)
+            self._best_files[step] = fingerprint(directory / MODEL)
+
+        self._write(f"best-{step:08}", write)
+
+    def read_best(self, step: int) -> dict[str, np.ndarray]:
+        """The weights that `save_best` wrote at `step`."""
+        return read_weights(best_weights(self.directory, step))
+
+    def restore(self, model: FineTuner, state: RunState) -> None:
+        """Sets every variable of the run; `model.create_variables()` must have been called in scope.
+
+        Raises:
+            RunError: for a checkpoint whose variables are not this model's, or that is gone by now.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = step_directory(self.directory, state.step)
+        try:
+            set_weights_dict(model.model, read_weights(path / MODEL))
+            tensors = load_file(path / OPTIMIZER)
+        except (OSError, SafetensorError, UsageError) as error:
+            raise RunError(f"A checkpoint must hold this run's variables. Received: {path}: {error}") from None
+        for name, variable in _training_variables(model).items():
+            if name not in tensors or tensors[name].size != variable.shape.num_elements():
+                raise RunError(f"A checkpoint must hold this run's variables. Received: {path} without {name!r}.")
+            variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
+
+    def _write(self, name: str, write: Callable[[pathlib.Path], None]) -> None:
+        """Writes a directory under another name, makes it durable, then renames it."""
+        partial, final = self.directory / f".partial-{name}", self.directory / name
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            if not self.directory.parent.is_dir():
+                raise FileNotFoundError(2, "the output directory is gone")
+            partial.mkdir(parents=True)
+            write(partial)
+            for path in (*partial.iterdir(), partial):
+                _sync(path)
+            if final.exists():  # Left by an earlier start that came this far.
+                shutil.rmtree(final)
+            partial.replace(final)
+            _sync(self.directory)
+        except (OSError, RunError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            reason = getattr(error, "strerror", None) or error
+            raise RunError(
+                f"A checkpoint must be written whole. Received: {final} ({reason}). "
+                f"Free space there and start again: the run goes on from {self._newest_name()}."
+            ) from None
+
+    def _fingerprint_of_best(self, step: int) -> dict[str, int]:
+        """Computed once: damage that comes later must not pass for right."""
+        if step not in self._best_files:
+            self._best_files[step] = fingerprint(best_weights(self.directory, step))
+        return self._best_files[step]
+
+    def _newest_name(self) -> str:
+        found = numbered(self.directory, "step")
+        return str(found[-1]) if found else "its beginning"
+
+    def _remove_old(self, state: RunState) -> None:
+        earlier = [path for path in numbered(self.directory, "step") if number_of(path) < state.step]
+        for path in earlier[: max(0, len(earlier) - self._keep + 1)] if self._keep else []:
+            shutil.rmtree(path, ignore_errors=True)
+        needed = {state.best_step}
+        for path in numbered(self.directory, "step"):
+            with contextlib.suppress(OSError, ValueError):  # Not whole: nothing goes on from it.
+                needed.add(read_state(path).state.best_step)
+        for path in numbered(self.directory, "best"):
+            if number_of(path) not in needed:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self.directory.glob(".partial-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def tidy(output_dir: pathlib.Path, *, keep: int) -> list[str]:
+    """Removes the checkpoints of a finished run, from which nothing goes on; its own model says all that they say.
+
+    Where all were to be kept, they stay, as models without the optimizer's state; weights that are the run's own are
+    there once. A kill in between leaves the run finished and its model as it is.
+
+    Args:
+        output_dir: Its output directory, the results written.
+        keep: The run's `save_total_limit`.
+
+    Returns:
+        What to say.
+    """
+    directory, model = output_dir / "checkpoints", output_dir / MODEL
+    before = _used(directory)
+    steps = numbered(directory, "step")
+    for path in steps if not keep else ():
+        for name in (STATE, OPTIMIZER):  # In this order: what has no state is no checkpoint.
+            with contextlib.suppress(OSError):
+                (path / name).unlink()
+        _link_where_same(path / MODEL, model)
+    for path in (*numbered(directory, "best"), *directory.glob(".partial-*"), *(steps if keep else ())):
+        shutil.rmtree(path, ignore_errors=True)
+    after = _used(directory, but=model)
+    with contextlib.suppress(OSError):  # There is none, models are left, or it is a link to another disk.
+        directory.rmdir()
+    if not before:
+        return []
+    removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB that nothing goes on from"
+    left = len(numbered(directory, "step"))
+    return [f"{removed}; {left} kept as models, {after / 1e6:,.1f} MB" if left else removed]
+
+
+def _training_variables(model: FineTuner) -> dict[str, tf.Variable]:
+    """Everything that changes during training besides the model, by a name that is the same in every process."""
+    optimizer = model.optimizer
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    variables = {f"optimizer/{index:04}": variable for index, variable in enumerate(inner.variables)}
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer) and optimizer.dynamic:
+        variables |= {f"loss_scale/{name}": value for name, value in loss_scale_variables(optimizer).items()}
+    return variables | {f"progress/{name}": variable for name, variable in vars(model.progress).items()}
+
+
+def _link_where_same(path: pathlib.Path, other: pathlib.Path) -> None:
+    """Makes two files of the same bytes one, where the file system can; else leaves them as they are."""
+    with contextlib.suppress(OSError):
+        if not path.samefile(other) and filecmp.cmp(path, other, shallow=False):
+            partial = path.with_name(f"{path.name}.partial")
+            partial.unlink(missing_ok=True)  # Of a call that was killed.
+            os.link(other, partial)
+            partial.replace(path)
+
+
+def _used(directory: pathlib.Path, but: pathlib.Path | None = None) -> int:
+    """Bytes of all files below a directory, each counted once, and one not at all."""
+    files = [path.lstat() for path in directory.rglob("*") if path.is_file()]
+    sizes = {(file.st_dev, file.st_ino): file.st_size for file in files}
+    if but is not None and but.exists():
+        sizes.pop((but.stat().st_dev, but.stat().st_ino), None)
+    return sum(sizes.values())
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

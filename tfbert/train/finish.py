@@ -1,0 +1,61 @@
+"""The last act of a run: the weights that are kept, what they are worth, and every file that tells of it."""
+
+from __future__ import annotations
+
+import tf_keras as keras
+
+from tfbert import __version__
+from tfbert.devices.strategy import describe
+from tfbert.model.load import save_pretrained
+from tfbert.model.weights import set_weights_dict
+from tfbert.output import output_dir
+from tfbert.report.at_end import report_at_end
+from tfbert.report.model_card import model_card
+from tfbert.tasks.base import TRAINING_WAY_OUT
+from tfbert.train.build import Run
+from tfbert.train.checkpoint import tidy
+from tfbert.train.fit import Trained
+from tfbert.train.summary import summary, train_results
+
+
+def finish(run: Run, trained: Trained) -> dict[str, float]:
+    """Writes model, card, report and results; every worker must call.
+
+    Returns:
+        What `all_results.json` holds.
+
+    Raises:
+        RunError: where something cannot be written, or the kept weights' predictions are not finite.
+    """
+    config, data, evaluation = run.config, run.data, trained.evaluation
+    results = train_results(run, trained.progress, trained.seconds) | trained.cpu.named("train")
+    if evaluation is not None:
+        set_weights_dict(run.classifier, evaluation.best_weights)
+        results |= evaluation.best | {"best_step": evaluation.best_step}
+    if run.chief:
+        # Before anything else can fail: a worker lost in the evaluation below does not take the model along.
+        save_pretrained(run.classifier, run.tokenizer, run.directory)
+
+    kept = evaluation.kept_logits() if evaluation else None
+    if data.test is not None:
+        test = run.encode(data.test)
+        outputs = trained.predictor.outputs(test)
+        results |= data.task.metrics(outputs, test.labels, prefix="test", way_out=TRAINING_WAY_OUT)
+    results |= trained.saving.costs()
+    lines = summary(results, run.directory)
+    if run.chief:
+        output_dir.write_text(run.directory / output_dir.CARD, model_card(config, data, results, version=__version__))
+        facts = {
+            "devices": describe(run.strategy),
+            "precision": keras.mixed_precision.global_policy().name,
+            "parameters": run.classifier.num_parameters(),
+            "profile": trained.profile.facts() if trained.profile else None,
+            "decisive_metric": evaluation.decisive if evaluation else None,
+        }
+        report_at_end(run.directory, facts, data, kept, results)
+        # Last: a run with results is one that is finished.
+        output_dir.write_json(run.directory / output_dir.RESULTS, results)
+        lines += tidy(run.directory, keep=config.output.save_total_limit)
+    for line in lines:
+        run.say(line)
+    return results

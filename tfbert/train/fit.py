@@ -1,0 +1,105 @@
+"""The third act of a run: `FineTuner.fit` over its batches, with what happens beside the updates."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import tensorflow as tf
+
+from tfbert.batches.pipeline import distribute_batches
+from tfbert.batches.schedule import planned_steps
+from tfbert.devices.preemption import StopRequest
+from tfbert.measure.cpu_time import CpuTime
+from tfbert.measure.data_clock import DataClock
+from tfbert.measure.step_clock import StepClock
+from tfbert.model.predictor import Predictor
+from tfbert.output.logs import RunLog
+from tfbert.train.build import Run
+from tfbert.train.callbacks import Evaluate, Progress, Save, StopWhenDiverged
+from tfbert.train.profiling import Profile
+from tfbert.train.summary import banner
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What is known after the last update.
+
+    Attributes:
+        predictor: Runs the model in training.
+        progress: Of the whole run.
+        evaluation: With the best weights; None without evaluation.
+        saving: With the costs of checkpoints.
+        profile: None where none was asked for, and on other workers than the chief.
+        seconds: From the call of `fit` to its end.
+        cpu: Of this process in that time.
+    """
+
+    predictor: Predictor
+    progress: Progress
+    evaluation: Evaluate | None
+    saving: Save
+    profile: Profile | None
+    seconds: float
+    cpu: CpuTime
+
+
+def fit(run: Run, stop: StopRequest, started: float) -> Trained:
+    """Trains a run to its end.
+
+    Args:
+        run: Built.
+        stop: Whether it was asked to stop; its signals are listened to.
+        started: When its preparation began, on `time.perf_counter`.
+
+    Raises:
+        Preempted: where it was, with a checkpoint.
+        RunError: for training that diverged.
+    """
+    config, schedule, model = run.config, run.schedule, run.model
+    for line in banner(run):
+        run.say(line)
+    run_log = RunLog(
+        run.directory if run.chief else None,
+        total_steps=schedule.total_steps,
+        first_step=schedule.first_step,
+        tensorboard=config.output.tensorboard,
+    )
+    predictor = Predictor(model, run.strategy, rows_per_replica=config.runtime.per_device_eval_batch_size)
+    with run.strategy.scope():
+        data_clock = DataClock()
+    model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
+    data_clock.attach(model)
+    steps = schedule.total_steps - schedule.first_step
+    step_clock = StepClock(
+        planned_steps(run.batches.plans(), run.train.tokens.lengths),
+        warm_up=min(config.output.logging_steps, steps // 2),
+        compiles_widths=config.runtime.xla,
+    )
+    progress = Progress(schedule, run_log, step_clock, data_clock)
+    evaluation = Evaluate(run, run_log, progress, predictor) if run.data.validation else None
+    if evaluation and run.resumed:
+        evaluation.restore(run.resumed)
+    saving = Save(run, progress, evaluation, lambda: stop.is_set)
+    profile = None
+    if config.output.profile_steps and run.chief:
+        profile = Profile(schedule, config.output.profile_steps, run.directory / "profile", step_clock)
+    diverged = StopWhenDiverged(schedule, limit=config.training.max_skipped_steps)
+    callbacks = [part for part in (progress, diverged, evaluation, saving, profile) if part is not None]
+
+    dataset = distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape)
+    run.say(f"ready after {time.perf_counter() - started:.1f} s")
+    began, cpu = time.perf_counter(), CpuTime.now()
+    try:
+        model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+    finally:
+        run_log.close()
+    return Trained(
+        predictor=predictor,
+        progress=progress,
+        evaluation=evaluation,
+        saving=saving,
+        profile=profile,
+        seconds=time.perf_counter() - began,
+        cpu=CpuTime.since(cpu),
+    )

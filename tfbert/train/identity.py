@@ -1,0 +1,163 @@
+"""What makes two starts the same run: the settings asked for, what was found out at the beginning, and the data.
+
+Which option is what to a run that goes on stands at its field in `config`, see `validation.OnResume`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tf_keras as keras
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.rules import OnResume
+from tfbert.config.run import Config
+from tfbert.output.output_dir import RUN_CONFIG
+from tfbert.tasks.examples import TaskData
+from tfbert.train.saved_state import RunState
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+EVALUATION = "evaluation_crc32"
+"""The fact that tells evaluation sets apart."""
+_ARCHITECTURE = {
+    "layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "vocab_size": "vocab_size",
+    "attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "hidden_act": "hidden_act",
+    "layer_norm_eps": "layer_norm_eps",
+    "hidden_dropout_prob": "hidden_dropout_prob",
+    "attention_probs_dropout_prob": "attention_probs_dropout_prob",
+    "classifier_dropout": "classifier_dropout",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What a run is; JSON can hold it, and every checkpoint does.
+
+    Attributes:
+        settings: The options it was asked for, but those that change nothing.
+        choices: What was settled at its beginning: micro-batches, replicas, updates of warm-up and in all.
+        facts: What model, data and precision came to.
+        until_step: Settings that were others up to an update, by that update.
+    """
+
+    settings: dict[str, Any]
+    choices: dict[str, int]
+    facts: dict[str, Any]
+    until_step: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: RunState, directory: pathlib.Path) -> Identity:
+        """That of a checkpoint's run.
+
+        Args:
+            state: The checkpoint's.
+            directory: The output directory, whose `run_config.json` says what checkpoints of earlier versions do not.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        if state.identity.keys() == names:
+            return cls(**state.identity | {"settings": _defaults() | state.identity["settings"]})
+        facts = dict(state.identity)
+        stated = {name: facts.pop(name) for name in ("global_batch_size", "batching", "seed") if name in facts}
+        left = options(directory)
+        steps = left.get("gradient_accumulation_steps")
+        choices = {"gradient_accumulation_steps": steps} if type(steps) is int and steps > 0 else {}
+        return cls(settings=left | stated, choices=choices, facts=facts)
+
+    def changed(self, asked: Config, *kinds: OnResume) -> dict[str, Any]:
+        """The settings of these kinds that are others now: what they were, by name."""
+        now = settings(asked, *kinds)
+        return {name: self.settings[name] for name in now if not _is_same(name, now, self.settings, self.choices)}
+
+
+def settings(config: Config, *kinds: OnResume) -> dict[str, Any]:
+    """The options that are of these kinds to a run that goes on, as JSON gives them."""
+    values = [(getattr(part, field.name), field) for part in _parts(config) for field in dataclasses.fields(part)]
+    found = {field.name: value for value, field in values if field.metadata.get("resume") in kinds}
+    return json.loads(json.dumps(found))
+
+
+def options(directory: pathlib.Path) -> dict[str, Any]:
+    """Every option of the run in an output directory, as its `run_config.json` holds it; nothing where it is damaged.
+
+    Options that the version which wrote it did not have are at their default.
+    """
+    try:
+        values = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))
+        parts = [values[name] for name in (field.name for field in dataclasses.fields(Config)) if name in values]
+        given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+    return _defaults() | given
+
+
+def differences(before: dict[str, Any], now: dict[str, Any], settled: dict[str, int] | None = None) -> list[str]:
+    """What is not as it was, a phrase each.
+
+    Args:
+        before: By name. What was not known then is not compared.
+        now: Likewise.
+        settled: What options came to then; who asks for that now asks for the same.
+    """
+    different = [name for name in now if not _is_same(name, now, before, settled or {})]
+    return [f"{name}={before[name]!r} there and {now[name]!r} here" for name in different]
+
+
+def facts_of(
+    data: TaskData, train: EncodedExamples, tokenizer: BertTokenizer, bert_config: BertConfig
+) -> dict[str, Any]:
+    """What model, data and precision come to."""
+    return {
+        "task": data.task.name,
+        "label_names": list(data.task.label_names),
+        **{name: getattr(bert_config, attribute) for name, attribute in _ARCHITECTURE.items()},
+        "vocabulary_crc32": zlib.crc32("\n".join(tokenizer.vocab).encode("utf-8", "surrogatepass")),
+        "do_lower_case": tokenizer.do_lower_case,
+        "precision": keras.mixed_precision.global_policy().name,
+        "train_examples": len(train),
+        "train_crc32": _crc(train.tokens.flat, train.labels, train.weights),
+        EVALUATION: _evaluation_crc(data),
+    }
+
+
+def _parts(config: Config) -> list[Any]:
+    return [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
+
+
+def _defaults() -> dict[str, Any]:
+    return settings(Config(), "same", "longer", "content", "split")
+
+
+def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], settled: dict[str, int]) -> bool:
+    return name not in before or now[name] in (before[name], settled.get(name, before[name]))
+
+
+def _evaluation_crc(data: TaskData) -> int:
+    """Tells evaluation sets apart: their names, texts and labels."""
+    value = 0
+    for name, part in data.validation.items():
+        texts = "\0".join([name, *part.text, *(part.text_pair or [])])
+        value = zlib.crc32(texts.encode("utf-8", "surrogatepass"), _crc(part.labels, np.array([value])))
+    return value
+
+
+def _crc(*arrays: np.ndarray) -> int:
+    """CRC-32 of arrays' bytes."""
+    value = 0
+    for array in arrays:
+        value = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), value)
+    return value

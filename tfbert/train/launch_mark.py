@@ -1,0 +1,71 @@
+"""Which launch wrote what an output directory holds: a restart of it goes on in any case.
+
+A launch is one of `tfbert.launch`, or a SLURM job, which is started again when it was requeued.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+
+from tfbert.errors import UsageError
+from tfbert.output.output_dir import LAUNCH, write_text
+from tfbert.output.sealed import seal, unseal
+
+_OLD = re.compile(r"\d{8}-\d{6}|slurm-\S+ \d+")
+"""How earlier versions wrote it."""
+
+
+def is_of_this_launch(directory: pathlib.Path) -> bool:
+    """Whether an earlier start of this launch wrote what is there.
+
+    Raises:
+        UsageError: where this is a launch's start, and the file that says so is damaged.
+    """
+    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
+    job, restarts = _slurm_job()
+    if not launched_at and not job:
+        return False
+    path = directory / LAUNCH
+    try:
+        launch, start = _read(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "A restart goes on where the first start of its launch stopped, and must know which wrote a directory. "
+            f"Received: {str(path)!r}, which is damaged ({error}). Remove it, and start with --resume=auto."
+        ) from None
+    # Two commands of one start of a SLURM job are two runs.
+    return launch == launched_at if launched_at else launch == job and start < restarts
+
+
+def mark(directory: pathlib.Path) -> None:
+    """Notes in a directory which launch, if any, writes to it."""
+    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
+    job, restarts = _slurm_job()
+    if launched_at or job:
+        write_text(directory / LAUNCH, seal({"launch": launched_at or job, "start": 0 if launched_at else restarts}))
+
+
+def _slurm_job() -> tuple[str, int]:
+    """Its name for the mark, and how often it was requeued; an empty name outside SLURM."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return f"slurm-{job}" if job else "", int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+def _read(text: str) -> tuple[str, int]:
+    """The launch that a mark names, and which start of it.
+
+    Raises:
+        ValueError: for a text that no version wrote.
+    """
+    if _OLD.fullmatch(text):
+        launch, _, start = text.partition(" ")
+        return launch, int(start or 0)
+    values, is_sealed = unseal(text)
+    launch, start = values.get("launch"), values.get("start")
+    if not is_sealed or not isinstance(launch, str) or type(start) is not int:
+        raise ValueError("not a launch")
+    return launch, start

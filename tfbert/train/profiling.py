@@ -1,0 +1,82 @@
+"""`--profile_steps`: a TensorBoard profile of a few updates, and where their time went."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tfbert.batches.schedule import Schedule
+from tfbert.errors import RunError
+from tfbert.measure.step_clock import StepClock
+from tfbert.measure.step_split import read_split
+from tfbert.train.callbacks import StepCallback
+
+log = logging.getLogger("tfbert")
+
+
+class Profile(StepCallback):
+    """Profiles updates `first` to `last`, both included, and nothing beside them.
+
+    Comes after callbacks that evaluate or save: what they do between the profiled updates counts as `other`, what they
+    do before the first one is not in the profile.
+
+    Args:
+        schedule: The run in updates.
+        steps: First and last update, counted from 1.
+        directory: Where the profile goes; made if needed.
+        clock: Told how long starting the profiler and writing its files took.
+    """
+
+    def __init__(self, schedule: Schedule, steps: tuple[int, int], directory: pathlib.Path, clock: StepClock):
+        super().__init__(schedule)
+        self._clock = clock
+        self._first, self._last = steps
+        self._directory, self._is_running, self._is_done = directory, False, False
+        if self._first <= schedule.first_step:
+            log.info("steps %s to %s lie before the checkpoint and are not profiled again", *steps)
+
+    def on_train_begin(self, logs=None) -> None:
+        self.on_step(self.schedule.first_step)
+
+    def on_step(self, step: int) -> None:
+        # Keras notes a step from its beginning to after its callbacks: a profile must start one step before.
+        if step + 1 == self._first:
+            self._wait()
+            start = time.perf_counter()
+            tf.profiler.experimental.start(str(self._directory))
+            self._clock.paused += time.perf_counter() - start
+            self._is_running = True
+
+    def on_train_batch_begin(self, batch: int, logs=None) -> None:
+        if self._is_running and self.schedule.first_step + batch == self._last:
+            self._stop()
+
+    def on_train_end(self, logs=None) -> None:
+        if self._is_running:
+            self._stop()
+
+    def facts(self) -> dict[str, Any] | None:
+        """What the report shows: first and last step, and mean seconds by part; None where nothing was profiled."""
+        if not self._is_done:
+            return None
+        try:
+            parts = read_split(self._directory)
+        except RunError as error:
+            log.warning("%s", error)
+            return None
+        return {"first_step": self._first, "last_step": self._last, "parts": parts}
+
+    def _stop(self) -> None:
+        self._wait()
+        start = time.perf_counter()
+        tf.profiler.experimental.stop()
+        self._clock.paused += time.perf_counter() - start
+        self._is_running, self._is_done = False, True
+
+    def _wait(self) -> None:
+        """Until the device has done what was asked of it."""
+        self.model.progress.finite_steps.numpy()

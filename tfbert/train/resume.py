@@ -1,0 +1,340 @@
+"""Whether a run starts or goes on, and from where: answered once, under the lock, before anything is read or built.
+
+| what the output directory holds | what the run does |
+| --- | --- |
+| nothing | starts |
+| an unfinished run with a sound checkpoint | goes on, with the settings that it began with, or is refused |
+| one without | starts at the beginning, if it is the same run |
+| a finished run | is refused; its results are taken after a restart by the launcher |
+| anything else | is refused |
+
+`--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it. What a
+run that goes on believes of the earlier start stands in the checkpoint, under its checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfbert.batches.schedule import warmup_steps
+from tfbert.config.run import UNTIL_STEP, Config
+from tfbert.devices.preemption import Consensus
+from tfbert.devices.strategy import is_chief
+from tfbert.errors import RunError, UsageError
+from tfbert.output import output_dir
+from tfbert.output.lock import locked
+from tfbert.train import launch_mark
+from tfbert.train.identity import EVALUATION, Identity, differences, options, settings
+from tfbert.train.saved_state import RunState, newest_sound, step_directory
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """How a run starts.
+
+    Attributes:
+        directory: Its output directory.
+        asked: The run as its configuration asks for it.
+        config: The same with what the earlier start found for `auto`.
+        resumed: The state of the checkpoint that it goes on from; None at its beginning.
+        earlier: What the run was then; None likewise.
+        finished: Its results, where an earlier start of the same launch came to them; else None.
+        notes: What to say about it.
+    """
+
+    directory: pathlib.Path
+    asked: Config
+    config: Config
+    resumed: RunState | None = None
+    earlier: Identity | None = None
+    finished: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def checkpoint(self) -> pathlib.Path | None:
+        """The directory of the checkpoint that the run goes on from."""
+        return step_directory(self.directory / CHECKPOINTS, self.resumed.step) if self.resumed else None
+
+
+@contextlib.contextmanager
+def begin(config: Config, strategy: tf.distribute.Strategy, consensus: Consensus) -> Iterator[Start]:
+    """Locks the run's output directory for as long as the block lasts, and finds out how the run starts.
+
+    Only the chief locks, and the other workers wait for it. A directory that was made for a run which then wrote
+    nothing is taken away again.
+
+    Args:
+        config: The run, its defaults resolved.
+        strategy: Every worker of it must call.
+        consensus: Between them.
+
+    Raises:
+        UsageError: for a directory that the run cannot have, on all workers alike.
+        RunError: for one that another process is writing to, or that is not the same to all workers.
+    """
+    directory = output_dir.choose(config)
+    with contextlib.ExitStack() as stack:
+        with _together(consensus):
+            if is_chief(strategy):
+                output_dir.check_writable(directory)
+                stack.enter_context(locked(directory))
+        with _together(consensus):
+            start = look(directory, config, num_replicas=strategy.num_replicas_in_sync)
+        _check_same(start, consensus)
+        yield start
+
+
+def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> Start:
+    """Finds out what a directory holds and how a run in it starts; changes nothing.
+
+    Args:
+        directory: The output directory, locked.
+        config: The run, its defaults resolved.
+        num_replicas: Those of all workers.
+
+    Raises:
+        UsageError: for a directory that the run cannot have.
+    """
+    start = Start(directory=directory, asked=config, config=config)
+    present, is_finished = output_dir.contents(directory), (directory / output_dir.RESULTS).exists()
+    if not present:
+        return start
+    is_restart = launch_mark.is_of_this_launch(directory)
+    if is_restart and is_finished:
+        return dataclasses.replace(start, finished=_read_results(directory / output_dir.RESULTS))
+    _check_apart(directory, config)
+    if config.output.overwrite_output_dir and not is_restart:
+        _check_replaceable(directory, present)
+        return start
+    if is_finished:
+        raise _refusal(directory, "a finished run", f", or --model={directory} to train on from its weights")
+    if config.output.resume == "never" and not is_restart:
+        raise _refusal(directory, "an unfinished run" if output_dir.holds_run(directory) else repr(present[0]))
+    if state := newest_sound(directory / CHECKPOINTS):
+        return _going_on(dataclasses.replace(start, resumed=state), num_replicas)
+    if not output_dir.holds_run(directory):
+        raise _refusal(directory, f"{present[0]!r} and no run")
+    if not is_restart:
+        asked, left = settings(config, "same", "longer", "content"), options(directory)
+        if different := differences(left, asked):
+            raise _refusal(directory, f"an unfinished run of another configuration, with {', '.join(different)}")
+    note = f"{directory} holds an unfinished run without a checkpoint to go on from: it starts at the beginning"
+    return dataclasses.replace(start, notes=(note,))
+
+
+def keep_warm_up(start: Start, total_steps: int) -> Config:
+    """The run's configuration with the warm-up that it began with: a share of a longer run would be a longer one."""
+    training, earlier = start.config.training, start.earlier
+    begun = earlier.choices.get("warmup_steps") if earlier else None
+    if not begun or begun == warmup_steps(training, total_steps):
+        return start.config
+    return dataclasses.replace(start.config, training=dataclasses.replace(training, warmup_steps=begun))
+
+
+def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:
+    """Checks what could not be known before the data and the model were there, and that the run is no shorter one.
+
+    Args:
+        start: Of a run that goes on.
+        facts: What model and data come to now.
+        total_steps: Updates of the whole run now.
+
+    Returns:
+        The state to go on from, without a best evaluation that was one on other examples, and what to say.
+
+    Raises:
+        UsageError: naming what differs.
+    """
+    state, earlier = start.resumed, start.earlier
+    comparable = {name: value for name, value in facts.items() if name != EVALUATION}
+    if different := differences(earlier.facts, comparable):
+        raise _other_run(start, different, "A run goes on only with the same model, data and precision")
+    planned = earlier.choices.get("total_steps", total_steps)
+    if total_steps < planned or total_steps <= state.step:
+        lengths = settings(start.asked, "longer")
+        different = [f"{planned} updates planned there and {total_steps} here", *differences(earlier.settings, lengths)]
+        raise _other_run(start, different, f"A run at update {state.step} goes on to its planned end, or further")
+    lines = [f"resuming at step {state.step} of {total_steps} from {start.checkpoint}"]
+    if total_steps > planned:
+        falls = start.config.training.lr_schedule != "constant"
+        rate = ": the learning rate falls to 0 at the new end" * falls
+        lines.append(f"a longer run than before, {total_steps} updates in place of {planned}{rate}")
+    if split := earlier.changed(start.asked, "split"):
+        now = settings(start.asked, "split")
+        what = ", ".join(f"{name}={now[name]!r} in place of {value!r}" for name, value in split.items())
+        # Noise belongs to places in padded rows, and to packed ones.
+        other_noise = start.config.data.batching == "packed" or split.keys() & {"xla", "max_compiled_shapes"}
+        updates = "other dropout noise" if other_noise else "the same updates but for rounding"
+        lines.append(f"computed otherwise than before, {updates}: {what}")
+    if state.best and earlier.facts.get(EVALUATION, facts[EVALUATION]) != facts[EVALUATION]:
+        # No number of these compares with the ones to come.
+        lines.append("the examples to evaluate on are others than before: the best evaluation so far is forgotten")
+        state = dataclasses.replace(state, best={}, best_step=0, without_better=0)
+    return state, lines
+
+
+def identify(start: Start, config: Config, facts: dict[str, Any], total_steps: int, num_replicas: int) -> Identity:
+    """What the run is, for its checkpoints.
+
+    Args:
+        start: How it starts.
+        config: Complete: nothing is left to be decided.
+        facts: What model and data come to.
+        total_steps: Updates of the whole run.
+        num_replicas: Those of all workers.
+    """
+    asked, until_step, earlier = settings(start.asked, "same", "longer", "content", "split"), {}, start.earlier
+    if earlier:
+        changed = earlier.changed(start.asked, "longer", "content", "split")
+        until_step = earlier.until_step | ({str(start.resumed.step): changed} if changed else {})
+        # A number that `auto` came to is asked for by who repeats run_config.json: both go on.
+        asked |= {name: value for name, value in earlier.settings.items() if name in asked and name not in changed}
+    return Identity(
+        settings=asked,
+        choices={
+            "gradient_accumulation_steps": config.training.gradient_accumulation_steps,
+            "num_replicas": num_replicas,
+            "warmup_steps": warmup_steps(config.training, total_steps),
+            "total_steps": total_steps,
+        },
+        facts=facts,
+        until_step=until_step,
+    )
+
+
+def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, is_resumed: bool) -> None:
+    """Takes an earlier run's files out of the directory unless this one goes on, and writes `run_config.json`.
+
+    Raises:
+        UsageError: for a directory that cannot be written.
+        RunError: for a disk that is full.
+    """
+    try:
+        if not is_resumed:
+            output_dir.clear(directory)
+        values = json.loads(config.to_json()) | ({UNTIL_STEP: identity.until_step} if identity.until_step else {})
+        output_dir.write_json(directory / output_dir.RUN_CONFIG, values)
+        launch_mark.mark(directory)
+    except OSError as error:
+        raise UsageError(
+            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
+        ) from None
+
+
+def how_to_go_on(config: Config, directory: pathlib.Path) -> str:
+    """How a run that was stopped goes on."""
+    if config.output.output_dir and config.output.resume == "auto" and not config.output.overwrite_output_dir:
+        return f"the same command goes on in {directory}"
+    return f"--output_dir={directory} goes on, with --resume=auto and without --overwrite_output_dir"
+
+
+def _going_on(start: Start, num_replicas: int) -> Start:
+    """The start with what the checkpoint's run was.
+
+    Raises:
+        UsageError: for settings that it did not begin with.
+    """
+    earlier = Identity.of(start.resumed, start.directory)
+    if different := differences(earlier.settings, settings(start.asked, "same"), earlier.choices):
+        raise _other_run(start, different, "A run goes on with the settings that it began with")
+    config, found = start.asked, earlier.choices.get("gradient_accumulation_steps")
+    # On as many replicas, a run goes on with the micro-batches that it began with.
+    if config.training.is_auto and found and earlier.choices.get("num_replicas", num_replicas) == num_replicas:
+        config = config.accumulating(found)
+    return dataclasses.replace(start, config=config, earlier=earlier)
+
+
+@contextlib.contextmanager
+def _together(consensus: Consensus) -> Iterator[None]:
+    """Ends all workers where one of them cannot go on; every worker must come here.
+
+    Raises:
+        UsageError, RunError: the worker's own, or one that says where the cause stands.
+    """
+    own = None
+    try:
+        yield
+    except (UsageError, RunError) as error:
+        own = error
+    kinds = (UsageError, RunError)
+    seen = [consensus.any(isinstance(own, kind)) for kind in kinds]  # A list: every worker answers every question.
+    if own is not None:
+        raise own
+    if any(seen):
+        kind = kinds[seen.index(True)]
+        raise kind("All workers must be able to start. Received: one that is not. See its output for the cause.")
+
+
+def _check_same(start: Start, consensus: Consensus) -> None:
+    """Refuses workers that see different files."""
+    steps = start.config.training.gradient_accumulation_steps
+    step = start.resumed.step if start.resumed else 0
+    seen = (step, 0 if start.config.training.is_auto else steps, start.finished is not None)
+    if not all([consensus.is_same(number) for number in seen]):  # A list: every worker answers every question.
+        raise RunError(
+            "All workers must see the same checkpoints. "
+            f"Received: {start.directory / CHECKPOINTS} with {f'step {step}' if step else 'none'} and "
+            f"gradient_accumulation_steps={steps} on this worker. "
+            "Put --output_dir on a file system that all workers share."
+        )
+
+
+def _other_run(start: Start, different: list[str], rule: str) -> UsageError:
+    """The refusal of a run that is not the one whose checkpoint is there."""
+    return UsageError(
+        f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. "
+        f"Pass the same, or another --output_dir: with --model={start.checkpoint} a new run starts from these weights; "
+        "--overwrite_output_dir starts over."
+    )
+
+
+def _check_apart(directory: pathlib.Path, config: Config) -> None:
+    """Refuses a directory that is the model's, or above it: its files are read until they would be replaced."""
+    name = config.model.model_name_or_path
+    model = pathlib.Path(name).expanduser()
+    if config.model.is_scratch or not model.is_dir():
+        return
+    if directory.resolve() in (model.resolve(), *model.resolve().parents):
+        raise UsageError(
+            "output_dir must not hold the model that is fine-tuned. "
+            f"Received: output_dir={str(directory)!r} with model_name_or_path={name!r}. Pass another --output_dir."
+        )
+
+
+def _check_replaceable(directory: pathlib.Path, present: list[str]) -> None:
+    """Refuses to overwrite what no training run left there."""
+    if not output_dir.holds_run(directory):
+        raise UsageError(
+            "overwrite_output_dir replaces an earlier training run, and nothing else. "
+            f"Received: output_dir={str(directory)!r}, which holds {present[0]!r} and no run's "
+            f"{output_dir.RUN_CONFIG}. "
+            "Pass another."
+        )
+
+
+def _refusal(directory: pathlib.Path, what: str, way_out: str = "") -> UsageError:
+    replace = ", or --overwrite_output_dir to replace an earlier run" if output_dir.holds_run(directory) else ""
+    return UsageError(
+        f"output_dir must be new or empty. Received: output_dir={str(directory)!r}, which holds {what}. "
+        f"Pass another{replace}{way_out}."
+    )
+
+
+def _read_results(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(results, dict):
+            return results
+        reason = "not a JSON object"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error
+    raise UsageError(f"A finished run's results must be whole. Received: {str(path)!r} ({reason}). Remove the file.")

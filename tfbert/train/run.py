@@ -1,0 +1,78 @@
+"""The whole story of a run in four acts: open, build, train, finish."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+
+from tfbert.config.run import Config
+from tfbert.devices import runtime
+from tfbert.devices.preemption import Consensus, StopRequest
+from tfbert.devices.start import start_devices
+from tfbert.devices.strategy import peer_failures_as_run_errors
+from tfbert.output import hub
+from tfbert.step.finetuner import FineTuner
+from tfbert.train import resume
+from tfbert.train.build import Run, build_run
+from tfbert.train.checkpoint import tidy
+from tfbert.train.finish import finish
+from tfbert.train.fit import fit
+
+_earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
+"""Those of runs of this process that Python has not yet freed."""
+
+
+def finetune(config: Config) -> dict[str, float]:
+    """Trains, evaluates and saves a classifier as the configuration says; goes on where an earlier start stopped.
+
+    Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
+    its first use of a device cannot change: GPUs or none, the number of CPU replicas (fewer may be used), the cluster.
+
+    Args:
+        config: The run.
+
+    Returns:
+        What `all_results.json` holds: `train_*`, `eval_*` of the weights that were kept, `test_*`.
+
+    Raises:
+        UsageError: for anything given that cannot be used; nothing has been written then.
+        RunError: for a run that failed.
+        Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
+    """
+    with runtime.settings_kept():
+        return _finetune(config.resolved())
+
+
+def _finetune(config: Config) -> dict[str, float]:
+    started = time.perf_counter()
+    devices = start_devices(config.runtime)
+    strategy, consensus = devices.strategy, Consensus(devices.strategy)
+    if _earlier_models:
+        gc.collect()  # A model is full of circles, and a GPU has no room for two.
+        runtime.reset_peak_memory()
+    # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
+    with peer_failures_as_run_errors(), resume.begin(config, strategy, consensus) as start:
+        if start.finished is None:
+            run = build_run(start, strategy, consensus)
+            _earlier_models.add(run.model)
+            results = _train(run, started)
+        else:
+            results = start.finished
+            devices.say(f"{start.directory} holds this run, finished before the restart")
+            if devices.chief:
+                tidy(start.directory, keep=config.output.save_total_limit)  # Perhaps it was killed there.
+        if devices.chief and config.hub.push_to_hub:  # Perhaps it was this that failed before the restart.
+            devices.say(f"uploaded to {hub.push(start.directory, config.hub)}")
+        return results
+
+
+def _train(run: Run, started: float) -> dict[str, float]:
+    """The third and the fourth act, during which a signal is no end at once."""
+    if run.chief:
+        resume.write_start(run.directory, run.config, run.identity, is_resumed=run.resumed is not None)
+    stop = StopRequest()
+    with stop.listening():
+        trained = fit(run, stop, started)
+        stop.consequence = "training is done, writing what is left"
+        return finish(run, trained)

@@ -1,0 +1,181 @@
+"""What a checkpoint says of itself, and the newest one that can be believed. Imports no TensorFlow.
+
+`state.json` is sealed, and holds size and CRC-32 of every other file of the checkpoint and of the best weights that it
+refers to: whatever was changed since it was written shows, and the checkpoint before it is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import pathlib
+import re
+import zlib
+from typing import Any, NamedTuple
+
+from tfbert.errors import UsageError
+from tfbert.output.sealed import unseal
+
+log = logging.getLogger("tfbert")
+
+MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+FORMAT, _UNSEALED = 2, 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What a run knows besides variables.
+
+    Attributes:
+        step: Updates made.
+        best: Metrics of the best evaluation; empty before the first.
+        best_step: When that was.
+        without_better: Evaluations since.
+        identity: What the run is, see `resume.identify`.
+    """
+
+    step: int
+    best: dict[str, float]
+    best_step: int
+    without_better: int
+    identity: dict[str, Any]
+
+
+def newest_sound(directory: pathlib.Path) -> RunState | None:
+    """The state of the newest checkpoint whose files are all whole; names each one passed over in a warning.
+
+    Where none refers to best weights that are whole, one without: the best evaluation is forgotten then.
+
+    Args:
+        directory: `output_dir/checkpoints`; need not exist.
+
+    Raises:
+        UsageError: for a checkpoint that a newer version wrote.
+    """
+    without_best = None
+    for path in reversed(numbered(directory, "step")):
+        try:
+            saved = read_state(path)
+            for name, expected in saved.files.items():
+                if fingerprint(path / name) != expected:
+                    raise ValueError(f"{name} is damaged")
+        except (OSError, ValueError) as error:
+            if isinstance(error, UsageError):
+                raise
+            log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
+            continue
+        if not saved.is_sealed:
+            log.warning("checkpoint %s is of an earlier version, which gave state.json no checksum", path)
+        if not (damage := _damage_of_best(directory, saved)):
+            return saved.state
+        log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, damage)
+        without_best = without_best or dataclasses.replace(saved.state, best={}, best_step=0, without_better=0)
+    if without_best:
+        log.warning("going on from step %d; the best evaluation so far is forgotten", without_best.step)
+    return without_best
+
+
+def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
+    """Where the checkpoint of an update is."""
+    return directory / f"step-{step:08}"
+
+
+class SavedState(NamedTuple):
+    """What `state.json` holds."""
+
+    state: RunState
+    files: dict[str, dict[str, int]]
+    best_file: dict[str, int] | None
+    is_sealed: bool
+
+
+def read_state(path: pathlib.Path) -> SavedState:
+    """Reads a checkpoint's `state.json`, and nothing else of it.
+
+    Raises:
+        OSError: where it cannot be read.
+        ValueError: for anything that `Checkpoints.save` did not write there.
+        UsageError: for what a newer version wrote.
+    """
+    content, is_sealed = unseal((path / STATE).read_text(encoding="utf-8"))
+    version = content.pop("format", None)
+    if is_sealed and _is_count(version) and version > FORMAT:
+        raise UsageError(
+            f"A checkpoint must be of this version of tfbert, or an earlier one. Received: {path} of format {version}. "
+            "Go on with the version that wrote it."
+        )
+    fields = {field.name for field in dataclasses.fields(RunState)}
+    names = fields | {"files", "best_file"}
+    # Versions before `best_file` was recorded only referred to it.
+    if content.keys() != names and (is_sealed or content.keys() != names - {"best_file"}):
+        raise ValueError(f"{STATE} lacks or adds something")
+    if version != (FORMAT if is_sealed else _UNSEALED):
+        raise ValueError(f"{STATE} of format {version!r}")
+    state = RunState(**{name: content[name] for name in fields})
+    files, best_file = content["files"], content.get("best_file")
+    if not (_is_sound(state) and isinstance(files, dict) and all(map(_is_fingerprint, files.values()))):
+        raise ValueError(f"{STATE} holds what no run has")
+    if any(pathlib.PurePath(name).name != name for name in files) or not {MODEL, OPTIMIZER} <= files.keys():
+        raise ValueError(f"{STATE} names other files")
+    if best_file is not None and not _is_fingerprint(best_file) or is_sealed and state.best and best_file is None:
+        raise ValueError(f"{STATE} does not describe the best weights")
+    if path.name != step_directory(path.parent, state.step).name:
+        raise ValueError(f"it holds step {state.step}")
+    return SavedState(state, files, best_file, is_sealed)
+
+
+def _is_sound(state: RunState) -> bool:
+    """Whether its values are of the kinds that a run has."""
+    return (
+        all(map(_is_count, (state.step, state.best_step, state.without_better)))
+        and state.step > 0
+        and state.best_step <= state.step
+        and isinstance(state.best, dict)
+        and all(type(value) in (int, float) and abs(value) < math.inf for value in state.best.values())
+        and isinstance(state.identity, dict)
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_fingerprint(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"bytes", "crc32"} and all(map(_is_count, value.values()))
+
+
+def _damage_of_best(directory: pathlib.Path, saved: SavedState) -> str:
+    """What is wrong with the best weights that a checkpoint refers to; empty where nothing is."""
+    if not saved.state.best:
+        return ""
+    best = best_weights(directory, saved.state.best_step)
+    try:
+        found = fingerprint(best)
+    except OSError as error:
+        return str(error)
+    return "" if saved.best_file in (found, None) else f"{best.parent.name}/{best.name} is damaged"
+
+
+def best_weights(directory: pathlib.Path, step: int) -> pathlib.Path:
+    """Where the weights of the best evaluation are, if it came after that update."""
+    return directory / f"best-{step:08}" / MODEL
+
+
+def fingerprint(path: pathlib.Path) -> dict[str, int]:
+    """A file's size and CRC-32."""
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            value = zlib.crc32(block, value)
+    return {"bytes": path.stat().st_size, "crc32": value}
+
+
+def numbered(directory: pathlib.Path, kind: str) -> list[pathlib.Path]:
+    """`kind-N` directories, by N."""
+    return sorted((p for p in directory.glob(f"{kind}-*") if re.fullmatch(r"\w+-[0-9]{8,}", p.name)), key=number_of)
+
+
+def number_of(path: pathlib.Path) -> int:
+    """N of `kind-N`."""
+    return int(path.name.rpartition("-")[2])

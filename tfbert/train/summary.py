@@ -1,0 +1,121 @@
+"""What a run says of itself: the banner at its start, its results, the lines at its end."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+import numpy as np
+import tf_keras as keras
+
+from tfbert.batches.plan import micro_batch_size
+from tfbert.batches.schedule import warmup_steps
+from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
+from tfbert.devices.strategy import describe
+from tfbert.measure.flops import training_flops
+from tfbert.output.logs import duration
+from tfbert.tasks.examples import eval_prefix
+from tfbert.train.build import Run
+from tfbert.train.callbacks import Progress
+
+_SLOW = " (this CPU has no bfloat16 instructions: float32 is faster)"
+
+
+def banner(run: Run) -> list[str]:
+    """What is about to run, a line each.
+
+    Args:
+        run: The run.
+    """
+    config, data, schedule = run.config, run.data, run.schedule
+    policy = keras.mixed_precision.global_policy().name
+    training, lengths, replicas = config.training, run.train.tokens.lengths, run.strategy.num_replicas_in_sync
+    steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
+    micro = micro_batch_size(training.global_batch_size, replicas, steps)
+    full = int((lengths == config.data.max_seq_length).sum())
+    cut = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
+    cut = cut if full else ""
+    sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
+    if data.test is not None:
+        sets["test"] = len(data.test)
+    names = data.task.label_names
+    kind = f"{len(names)} classes: {', '.join(names[:8])}" if names else data.task.kind
+    others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
+    return [
+        *data.notes,
+        f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
+        f"data       {config.data.source}: train {len(run.train):,}{others}; {kind}",
+        f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}{cut}",
+        f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
+        f"{steps} micro-batch{'es' * (steps > 1)} x {micro}"
+        f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
+        f"batches    {run.batches.description}",
+        f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
+        f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
+        f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
+        f"{warmup_steps(training, schedule.total_steps):,} updates of warm-up",
+        f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
+        f"{', XLA' * config.runtime.xla}"
+        f"{', gradient checkpointing' * training.gradient_checkpointing}",
+        f"devices    {describe(run.strategy)}",
+        f"output     {run.directory}",
+    ]
+
+
+def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, float]:
+    """The training part of `all_results.json`, under Hugging Face's names where it has one.
+
+    Speeds are those of the updates of this start. Hugging Face's `train_samples_per_second` is over the whole of `fit`,
+    `train_examples_per_second_with_warmup` over all updates, evaluation and checkpoints left out; `steady` ones leave
+    out the warm-up and updates that compiled too. What there is no number for, as a steady speed in a run of one
+    update, is left out.
+
+    Args:
+        run: Trained.
+        progress: Of the whole run.
+        seconds: From the call of `fit` to its end.
+    """
+    counters, steps = run.model.progress, progress.steps
+    step = int(run.model.optimizer.iterations.numpy())
+    finite = int(counters.finite_steps.numpy())
+    steady = steps.steady
+    flops = training_flops(run.classifier.config, steady.work)
+    numbers = {
+        "train_loss": float(counters.loss_sum.numpy()) / finite if finite else math.nan,
+        "train_runtime": round(seconds, 2),
+        "train_samples_per_second": round(steps.total.work.examples / seconds, 2),
+        "train_steps_per_second": round(steps.total.steps / seconds, 3),
+        "train_examples_per_second_with_warmup": round(steps.total.examples_per_second, 2),
+        "train_examples_per_second_steady": round(steady.examples_per_second, 2),
+        "train_tokens_per_second_steady": round(steady.tokens_per_second, 1),
+        "train_model_gflops_per_second": round(flops / steady.seconds / 1e9, 2) if steady.steps else math.nan,
+        "step_seconds_p50": round(steps.percentile(50), 5),
+        "step_seconds_p95": round(steps.percentile(95), 5),
+        "compile_seconds": round(steps.compile_seconds(), 2),
+        "data_wait_share": round(progress.data_wait_share, 5),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "num_replicas": run.strategy.num_replicas_in_sync,
+        "skipped_steps": int(counters.skipped_steps.numpy()),
+    }
+    known = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return {"epoch": run.schedule.epoch_at(step), "global_step": step} | known
+
+
+def summary(results: dict[str, float], directory: pathlib.Path) -> list[str]:
+    """The end of a run on the screen."""
+    scores = [f"{k} {v:.4f}" for k, v in results.items() if k.startswith(("eval_", "test_"))]
+    lines = [
+        "",
+        f"trained in {duration(results['train_runtime'])}, {results['train_samples_per_second']:.0f} examples/s",
+    ]
+    if scores:
+        at = f" (step {results['best_step']})" if "best_step" in results else ""
+        lines.append(f"kept weights{at}: {', '.join(scores)}")
+    if results.get("checkpoint_bytes"):
+        number, each = results["checkpoints"], results["checkpoint_seconds"]
+        share = number * each / results["train_runtime"]
+        size = results["checkpoint_bytes"] / 1e6
+        lines.append(
+            f"checkpoints written: {number}, {each:.1f} s and {size:,.0f} MB each, {share:.1%} of the training time"
+        )
+    return [*lines, f"saved to {directory}"]
