@@ -19,7 +19,7 @@ from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.benchmark import measured as numbers_of
-from tfbert.modes.benchmark import pages
+from tfbert.modes.benchmark import pages, runner
 from tfbert.modes.benchmark import row as row_process
 from tfbert.modes.benchmark.grid import build_rows, replicas_of, settle_inference
 from tfbert.modes.benchmark.runner import _prepare, run_benchmark
@@ -286,6 +286,13 @@ WORKERS_GRID = GRID.replace(
     sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", sys.executable, "-c"
 """,
 )
+
+
+def test_a_rows_log_is_written_through_no_link(tmp_path):
+    (tmp_path / "mine").write_text("keep")
+    (tmp_path / "row.log").symlink_to(tmp_path / "mine")
+    assert runner._run([sys.executable, "-c", "print(1)"], tmp_path / "row.log") == 0
+    assert ((tmp_path / "mine").read_text(), (tmp_path / "row.log").read_text()) == ("keep", "1\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")

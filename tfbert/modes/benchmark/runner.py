@@ -145,7 +145,8 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
     # The package may not be installed: the child finds it where this process did.
     path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
     environ = os.environ | {"PYTHONPATH": path}
-    with log_file.open("wb") as file, _ends_as_interrupts():
+    log_file.unlink(missing_ok=True)  # A link that has its name is not written through.
+    with log_file.open("xb") as file, _ends_as_interrupts():
         child = subprocess.Popen(
             command,
             stdout=file,
