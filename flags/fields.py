@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import pathlib
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -108,6 +109,7 @@ def _numbers(values: list[str], name: str, kind: type, rule: str, example: str) 
         ) from None
 
 
+@functools.cache
 def _field_docs(part: type) -> dict[str, str]:
     """The string after each field, as one line."""
     body = ast.parse(inspect.getsource(part)).body[0].body
