@@ -18,6 +18,7 @@ import tf_keras as keras
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.errors import RunError, UsageError
+from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets, predict_examples
 from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
@@ -130,9 +131,9 @@ def export(config: Config) -> dict[str, Any]:
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name, a link no place to itself.
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
-        model = load_fine_tuned(config, log=log.info)
+        model = load_fine_tuned(config)
     has_data = bool(config.data.dataset or config.data.uses_files)
-    sets = labelled_sets(config.data, model, log.info) if has_data else {}
+    sets = labelled_sets(config.data, model) if has_data else {}
     num_texts = _num_texts(model, config.data.text_column, sets)
     model = dataclasses.replace(model, num_texts=num_texts)
     results = {
@@ -143,7 +144,7 @@ def export(config: Config) -> dict[str, Any]:
     }
     if config.export.export_float16:
         with strategy.scope(), float16_matrices():
-            halved = dataclasses.replace(load_fine_tuned(config), num_texts=num_texts)
+            halved = dataclasses.replace(model, classifier=copy_model(model.classifier))
         results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
     _write(TextClassifier(model), directory, results)

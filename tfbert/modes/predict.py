@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,12 +76,12 @@ def predict(config: Config) -> dict[str, float]:
         RunError: for output that cannot be written, or predictions that are not finite.
     """
     devices = start_devices(config.runtime)
-    strategy, chief, say = devices.strategy, devices.chief, devices.say
+    strategy, chief = devices.strategy, devices.chief
     sources = open_sources(config)
     for path in (source.path for source in sources if source.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():
-        model = load_fine_tuned(config, log=say)
+        model = load_fine_tuned(config)
     for source in sources:
         model.check_texts(source.texts, source.file.name)
     writers = [open_writer(source, model, is_writer=chief) for source in sources]
@@ -89,13 +89,13 @@ def predict(config: Config) -> dict[str, float]:
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
     progress = Progress(is_shown=chief)
-    bad_rows = BadRows(config.data.skip_bad_rows, say)
+    bad_rows = BadRows(config.data.skip_bad_rows)
     try:
         with peer_failures_as_run_errors():
             for source, writer in zip(sources, writers, strict=True):
                 with writer:
                     chunks = read_texts(source.file, source.texts, source.id_column, bad_rows)
-                    chunks = _introduced(chunks, introduction, say)
+                    chunks = _introduced(chunks, introduction)
                     for chunk, logits in predict_texts(model, predictor, chunks, len(source.texts)):
                         _check_finite(chunk.ids, logits, source.file.name)
                         writer.write(chunk.ids, logits)
@@ -109,23 +109,21 @@ def predict(config: Config) -> dict[str, float]:
         "predict_samples_per_second": round(progress.count / progress.seconds, 2),
     }
     skipped = f"; {bad_rows.count:,} rows skipped" if bad_rows.count else ""
-    say(
-        f"predicted {progress.count:,} examples in {duration(progress.seconds)}, "
-        f"{progress.count / progress.seconds:.0f} a second{skipped}"
-    )
+    count, speed = f"{progress.count:,}", progress.count / progress.seconds
+    log.info("predicted %s examples in %s, %.0f a second%s", count, duration(progress.seconds), speed, skipped)
     for line in bad_rows.notes():
-        say(line)
+        log.info("%s", line)
     for source in sources:
         if source.path:
-            say(f"written to {source.path}")
+            log.info("written to %s", source.path)
     return results
 
 
-def _introduced(chunks: Iterable[Texts], lines: list[str], say: Callable[[str], None]) -> Iterator[Texts]:
-    """The chunks; the lines are said as soon as there is one, and not before an error in the first."""
+def _introduced(chunks: Iterable[Texts], lines: list[str]) -> Iterator[Texts]:
+    """The chunks; the lines are logged as soon as there is one, and not before an error in the first."""
     for chunk in chunks:
         while lines:
-            say(lines.pop(0))
+            log.info("%s", lines.pop(0))
         yield chunk
 
 

@@ -132,9 +132,8 @@ class Progress(StepCallback):
             f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {duration(left)} left",
         )
         if skipped > self._skipped:
-            self._run_log.say(
-                f"{skipped - self._skipped} of the last {recent.steps} steps skipped: gradients not finite"
-            )
+            new = skipped - self._skipped
+            log.info("%d of the last %d steps skipped: gradients not finite", new, recent.steps)
         if not self._warm[1]:
             self._warm = data_seconds, self.steps.total.seconds
         self._data_seconds = data_seconds
@@ -208,7 +207,7 @@ class Evaluate(StepCallback):
         numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-        self._run_log.say(f"evaluation at step {step}  {shown}{'  (best)' * improved}")
+        log.info("evaluation at step %d  %s%s", step, shown, "  (best)" * improved)
         if improved:
             self.best, self.best_step, self.without_better = found, step, 0
             self.best_weights = get_weights_dict(self.model.model)
@@ -217,9 +216,12 @@ class Evaluate(StepCallback):
             return
         self.without_better += 1
         if self._patience and self.without_better >= self._patience:
-            self._run_log.say(
-                f"stopped early: {self.decisive} has not improved on {self.best[self.decisive]:.4f} "
-                f"(step {self.best_step}) in {self.without_better} evaluations"
+            log.info(
+                "stopped early: %s has not improved on %.4f (step %d) in %d evaluations",
+                self.decisive,
+                self.best[self.decisive],
+                self.best_step,
+                self.without_better,
             )
             self.model.stop_training = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 import weakref
 
@@ -18,6 +19,8 @@ from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.finish import finish
 from tfbert.train.fit import fit
+
+log = logging.getLogger("tfbert")
 
 _earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
 """Those of runs of this process that Python has not yet freed."""
@@ -59,11 +62,11 @@ def _finetune(config: Config) -> dict[str, float]:
             results = _train(run, started)
         else:
             results = start.finished
-            devices.say(f"{start.directory} holds this run, finished before the restart")
+            log.info("%s holds this run, finished before the restart", start.directory)
             if devices.chief:
                 tidy(start.directory, keep=config.output.save_total_limit)  # Perhaps it was killed there.
         if devices.chief and config.hub.push_to_hub:  # Perhaps it was this that failed before the restart.
-            devices.say(f"uploaded to {hub.push(start.directory, config.hub)}")
+            log.info("uploaded to %s", hub.push(start.directory, config.hub))
         return results
 
 
