@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.batches.inputs import INPUTS, TokenTensors, padded_inputs_in_graph
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.errors import RunError, UsageError
@@ -60,8 +61,7 @@ class TextClassifier(tf.Module):
         text = {"text": tf.TensorSpec([None], tf.string, name="text")}
         if self._model.num_texts == 2:
             text["text_pair"] = tf.TensorSpec([None], tf.string, name="text_pair")
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
+        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
         from_text = tf.function(self._from_text).get_concrete_function(**text)
         from_ids = tf.function(self._from_ids).get_concrete_function(**ids)
         return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
@@ -76,17 +76,15 @@ class TextClassifier(tf.Module):
             texts = [tf.pad(part, [[0, tf.maximum(1 - count, 0)]], constant_values="") for part in texts]
         tokenizer = self._model.tokenizer
         ids, second_start = tokenizer(*texts, max_seq_length=self._model.max_seq_length)
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        position = tf.range(tf.reduce_max(lengths))
-        mask = position < lengths[:, None]
-        logits = self._model.logits(
-            {
-                "input_ids": ids.to_tensor(tokenizer.pad_id),
-                "attention_mask": tf.cast(mask, tf.int32),
-                "token_type_ids": tf.cast(mask & (position >= second_start[:, None]), tf.int32),
-            }
+        tokens = TokenTensors(
+            flat=ids.values,
+            starts=ids.row_starts(),
+            lengths=tf.cast(ids.row_lengths(), tf.int32),
+            second_start=second_start,
+            pad_id=tokenizer.pad_id,
         )
-        return self._model.task.answers(logits[:count])
+        rows = padded_inputs_in_graph(tokens, tf.range(ids.nrows()), tf.reduce_max(tokens.lengths))
+        return self._model.task.answers(self._model.logits(rows.inputs)[:count])
 
     def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         config, shape = self._model.classifier.config, tf.shape(inputs["input_ids"])
