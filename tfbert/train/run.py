@@ -12,7 +12,7 @@ from tfbert.devices import runtime
 from tfbert.devices.preemption import Consensus, StopRequest
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
-from tfbert.output import hub
+from tfbert.output import hub, output_dir
 from tfbert.step.finetuner import FineTuner
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
@@ -54,8 +54,9 @@ def _finetune(config: Config) -> dict[str, float]:
     if _earlier_models:
         gc.collect()  # A model is full of circles, and a GPU has no room for two.
         runtime.reset_peak_memory()
+    directory = output_dir.choose(config, output_dir.start_time())
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
-    with peer_failures_as_run_errors(), resume.begin(config, strategy, consensus) as start:
+    with peer_failures_as_run_errors(), resume.begin(directory, config, strategy, consensus) as start:
         if start.finished is None:
             run = build_run(start, strategy, consensus)
             _earlier_models.add(run.model)
