@@ -58,7 +58,7 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
     class Counter:
         numpy = staticmethod(lambda: wait_for(-1))
 
-    model.progress.finite_steps = Counter
+    model.counters.finite_steps = Counter
     progress, _ = progress_over(Log(), clock, model, [])
     for step in range(12):
         clock.now += 0.01

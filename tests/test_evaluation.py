@@ -19,7 +19,7 @@ from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, Run
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.modes.evaluate import evaluate_model, labelled_sets
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.tasks.classification import Classification
 from tfbert.tasks.regression import Regression
 
@@ -137,7 +137,7 @@ def test_pairs_scores_and_several_files(runs):
 
 
 def model_with(label_names, task="classification", num_texts=1):
-    return FineTuned(
+    return TrainedModel(
         name="model",
         classifier=None,
         tokenizer=None,
@@ -237,7 +237,7 @@ def test_the_longest_input_is_that_of_training_unless_asked(runs, tmp_path, logg
         model = ModelConfig(model_name_or_path=str(directory))
         data = DataConfig(max_seq_length=asked)
         config = Config(mode="predict", model=model, data=data, predict=PredictConfig(input_file="-"))
-        return load_fine_tuned(config), logged()
+        return load_trained_model(config), logged()
 
     model, said = load(runs / "single")
     assert (model.max_seq_length, model.num_texts) == (16, 1)

@@ -18,7 +18,7 @@ from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.bert_config import load_config
 from tfbert.model.load import encoder_shapes, load_tokenizer
-from tfbert.modes.fine_tuned import load_fine_tuned
+from tfbert.modes.trained_model import load_trained_model
 from tfbert.tokens.tokenizer import BertTokenizer
 
 PREDICT = PredictConfig(input_file="-")
@@ -94,7 +94,7 @@ def test_labels_of_one_name_are_not_told_apart(tmp_path):
     """A JSON object of probabilities would lose one of them."""
     write(tmp_path, pytorch_tensors(), FINE_TUNED | {"id2label": {"0": "good", "1": "good"}})
     config = Config(mode="predict", model=ModelConfig(model_name_or_path=str(tmp_path)), predict=PREDICT)
-    refuse(load_fine_tuned, config, match="Received: 'good' more than once in id2label")
+    refuse(load_trained_model, config, match="Received: 'good' more than once in id2label")
 
 
 BAD_JSON = {

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tfbert.errors import RunError
-from tfbert.output.logs import RunLog, duration
+from tfbert.output.logs import RunLog, clock_text
 
 
 def read(path):
@@ -117,8 +117,8 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("seconds, text", [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3723, "1:02:03")])
-def test_durations(seconds, text):
-    assert duration(seconds) == text
+def test_durations_as_a_clock_shows_them(seconds, text):
+    assert clock_text(seconds) == text
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ from tfbert.data.sources import read_labelled
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
 from tfbert.tasks.examples import Examples, eval_prefix, label_examples, subset
 
@@ -46,7 +46,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
             way_out = "Pass another --output_dir, or --overwrite_output_dir"
             output_dir.check_new_file(directory / output_dir.EVAL_RESULTS, way_out)
     with strategy.scope():
-        model = load_fine_tuned(config)
+        model = load_trained_model(config)
     sets = labelled_sets(config.data, model)
     log.info("evaluating %s on %s", model.name, devices)
 
@@ -62,7 +62,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     return results
 
 
-def labelled_sets(config: DataConfig, model: FineTuned) -> dict[str, Examples]:
+def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples]:
     """What to evaluate on, its labels those of the model; logs what the user should know of it.
 
     Args:
@@ -89,7 +89,7 @@ def labelled_sets(config: DataConfig, model: FineTuned) -> dict[str, Examples]:
     return sets
 
 
-def evaluate_set(model: FineTuned, predictor: Predictor, examples: Examples, prefix: str) -> dict[str, Any]:
+def evaluate_set(model: TrainedModel, predictor: Predictor, examples: Examples, prefix: str) -> dict[str, Any]:
     """Predicts a set of examples and compares with its labels; see `evaluate_model`."""
     started = time.perf_counter()
     logits = predict_examples(model, predictor, examples)
@@ -110,7 +110,7 @@ def evaluate_set(model: FineTuned, predictor: Predictor, examples: Examples, pre
     return results
 
 
-def predict_examples(model: FineTuned, predictor: Predictor, examples: Examples) -> np.ndarray:
+def predict_examples(model: TrainedModel, predictor: Predictor, examples: Examples) -> np.ndarray:
     """float32 `[n, num_labels]`, in the order of the examples."""
     return predictor.outputs(
         model.tokenizer.encode(examples.text, examples.text_pair, max_seq_length=model.max_seq_length)

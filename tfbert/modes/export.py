@@ -22,7 +22,7 @@ from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets, predict_examples
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
 from tfbert.tasks.examples import Examples
@@ -42,7 +42,7 @@ class TextClassifier(tf.Module):
         model: Text is cut and given its special tokens as in its training.
     """
 
-    def __init__(self, model: FineTuned):
+    def __init__(self, model: TrainedModel):
         super().__init__()
         self._model = model
         # The variables alone: of a Keras model, tf.saved_model.save would trace and store every layer besides.
@@ -129,7 +129,7 @@ def export(config: Config) -> dict[str, Any]:
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name, a link no place to itself.
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
-        model = load_fine_tuned(config)
+        model = load_trained_model(config)
     has_data = bool(config.data.dataset or config.data.uses_files)
     sets = labelled_sets(config.data, model) if has_data else {}
     num_texts = _num_texts(model, config.data.text_column, sets)
@@ -152,7 +152,7 @@ def export(config: Config) -> dict[str, Any]:
     return results
 
 
-def _num_texts(model: FineTuned, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
+def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
     """1 for single texts, 2 for pairs: as the model says, else the columns asked for, else the data.
 
     Raises:
@@ -199,8 +199,8 @@ def _loss_of(
     sets: Mapping[str, Examples],
     strategy: tf.distribute.Strategy,
     rows_per_replica: int,
-    model: FineTuned,
-    halved: FineTuned,
+    model: TrainedModel,
+    halved: TrainedModel,
 ) -> dict[str, Any]:
     """What float16 weights change, measured."""
     whole, half = get_weights_dict(model.classifier), get_weights_dict(halved.classifier)

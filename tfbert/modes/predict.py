@@ -25,10 +25,10 @@ from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import RunError
 from tfbert.model.predictor import Predictor
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.modes.prediction_texts import BadRows, Texts, find_text_columns, read_texts
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
-from tfbert.output.logs import duration
+from tfbert.output.logs import clock_text
 from tfbert.tasks import glue
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT
 from tfbert.tasks.prediction_files import GlueFile, PredictionFile, open_predictions, output_format, standard_output
@@ -81,14 +81,14 @@ def predict(config: Config) -> dict[str, float]:
     for path in (source.path for source in sources if source.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():
-        model = load_fine_tuned(config)
+        model = load_trained_model(config)
     for source in sources:
         model.check_texts(source.texts, source.file.name)
     writers = [open_writer(source, model, is_writer=chief) for source in sources]
     introduction = [f"predicting with {model.name} on {devices}"]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
-    progress = Progress(is_shown=chief)
+    progress = PredictionProgress(is_shown=chief)
     bad_rows = BadRows(config.data.skip_bad_rows)
     try:
         with peer_failures_as_run_errors():
@@ -110,7 +110,7 @@ def predict(config: Config) -> dict[str, float]:
     }
     skipped = f"; {bad_rows.count:,} rows skipped" if bad_rows.count else ""
     count, speed = f"{progress.count:,}", progress.count / progress.seconds
-    log.info("predicted %s examples in %s, %.0f a second%s", count, duration(progress.seconds), speed, skipped)
+    log.info("predicted %s examples in %s, %.0f a second%s", count, clock_text(progress.seconds), speed, skipped)
     for line in bad_rows.notes():
         log.info("%s", line)
     for source in sources:
@@ -164,7 +164,7 @@ def open_sources(config: Config) -> list[Source]:
     return sources
 
 
-def open_writer(source: Source, model: FineTuned, *, is_writer: bool) -> PredictionFile:
+def open_writer(source: Source, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
     """Where the predictions for one source go.
 
     Raises:
@@ -176,7 +176,7 @@ def open_writer(source: Source, model: FineTuned, *, is_writer: bool) -> Predict
 
 
 def predict_texts(
-    model: FineTuned, predictor: Predictor, chunks: Iterable[Texts], num_texts: int
+    model: TrainedModel, predictor: Predictor, chunks: Iterable[Texts], num_texts: int
 ) -> Iterator[tuple[Texts, np.ndarray]]:
     """Each chunk with its logits, float32 `[rows, num_labels]`; reading and tokenising run ahead in a thread."""
     waiting: queue.SimpleQueue[Texts] = queue.SimpleQueue()
@@ -239,7 +239,7 @@ def ahead(items: Iterable[Any]) -> Iterator[Any]:
             made.get_nowait()
 
 
-class Progress:
+class PredictionProgress:
     """Examples so far and examples a second: a bar on a terminal, else a line now and then.
 
     Args:

@@ -124,7 +124,7 @@ def _open_at(path: pathlib.Path, step: int) -> TextIO:
         raise RunError(f"The log must be writable. Received: {path} ({error.strerror}).") from None
 
 
-def duration(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """`1:02:03`, or `2:03` below an hour."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -25,7 +25,7 @@ from tfbert.measure.flops import Work, forward_flops
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.model.weights import get_weights_dict
-from tfbert.output.logs import RunLog, duration
+from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT
@@ -86,7 +86,7 @@ class Progress(StepCallback):
         return (self._data.seconds - waited) / seconds if seconds else float("nan")
 
     def on_train_begin(self, logs=None) -> None:
-        counters = self.model.progress
+        counters = self.model.counters
         self._loss_sum, self._finite = float(counters.loss_sum.numpy()), int(counters.finite_steps.numpy())
         self._skipped = int(counters.skipped_steps.numpy())
         self.steps.start()
@@ -105,7 +105,7 @@ class Progress(StepCallback):
             self._report(step)
 
     def _report(self, step: int) -> None:
-        counters = self.model.progress
+        counters = self.model.counters
         loss_sum, finite, skipped = (
             float(counters.loss_sum.numpy()),
             int(counters.finite_steps.numpy()),
@@ -129,7 +129,7 @@ class Progress(StepCallback):
         self._run_log.advance(
             step,
             f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
-            f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {duration(left)} left",
+            f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {clock_text(left)} left",
         )
         if skipped > self._skipped:
             new = skipped - self._skipped
@@ -189,7 +189,7 @@ class Evaluate(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
             return
-        self.model.progress.finite_steps.numpy()  # On a GPU the update is still running; waiting for it is no pause.
+        self.model.counters.finite_steps.numpy()  # On a GPU the update is still running; waiting for it is no pause.
         start = time.perf_counter()
         self._evaluate(step)
         self._progress.steps.paused += time.perf_counter() - start
@@ -256,7 +256,7 @@ class StopWhenDiverged(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.logging_steps):
             return
-        in_a_row = int(self.model.progress.skipped_in_a_row.numpy())
+        in_a_row = int(self.model.counters.skipped_in_a_row.numpy())
         if in_a_row >= self._limit:
             raise RunError(
                 f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
@@ -265,9 +265,9 @@ class StopWhenDiverged(StepCallback):
 
     def on_train_end(self, logs=None) -> None:
         # A short run can end before the limit is reached; the model is as it was, and must not pass for a trained one.
-        if int(self.model.progress.finite_steps.numpy()):
+        if int(self.model.counters.finite_steps.numpy()):
             return
-        skipped = int(self.model.progress.skipped_steps.numpy())
+        skipped = int(self.model.counters.skipped_steps.numpy())
         if isinstance(self.model.optimizer, keras.mixed_precision.LossScaleOptimizer) and skipped < self._limit:
             log.warning("nothing was trained: all %d updates went into finding a loss scale; train longer", skipped)
             return
@@ -316,7 +316,7 @@ class Save(StepCallback):
             )
 
     def _save(self, step: int) -> None:
-        self.model.progress.finite_steps.numpy()  # As in `Evaluate`.
+        self.model.counters.finite_steps.numpy()  # As in `Evaluate`.
         start = time.perf_counter()
         evaluation = self._evaluation
         state = RunState(

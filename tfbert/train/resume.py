@@ -110,7 +110,7 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
     present, is_finished = output_dir.contents(directory), (directory / output_dir.RESULTS).exists()
     if not present:
         return start
-    is_restart = launch_mark.is_of_this_launch(directory)
+    is_restart = launch_mark.is_restart(directory)
     if is_restart and is_finished:
         return dataclasses.replace(start, finished=_read_results(directory / output_dir.RESULTS))
     _check_apart(directory, config)

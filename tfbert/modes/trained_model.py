@@ -35,7 +35,7 @@ _DEFAULT_MAX_SEQ_LENGTH = 128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuned:
+class TrainedModel:
     """A saved model, ready to be used.
 
     Attributes:
@@ -79,7 +79,7 @@ class FineTuned:
         )
 
 
-def load_fine_tuned(config: Config) -> FineTuned:
+def load_trained_model(config: Config) -> TrainedModel:
     """Loads the model that a configuration names; call it in the strategy's scope.
 
     The longest input is the one asked for, else the one the model was trained with, else 128.
@@ -108,7 +108,7 @@ def load_fine_tuned(config: Config) -> FineTuned:
     )
     num_texts = trained.get("num_texts")
     record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length)
-    return FineTuned(
+    return TrainedModel(
         name=config.model.model_name_or_path,
         classifier=classifier,
         tokenizer=tokenizer,
