@@ -17,7 +17,7 @@ import flags as command_flags
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.onednn import use_onednn
-from tfbert.devices.quiet import quieten_libraries, stderr_held_back
+from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, Preempted, UsageError
 
 VERBS = {
@@ -33,7 +33,7 @@ def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
     try:
         config = parse(sys.argv)
-        quieten_libraries()
+        silence_libraries()
         use_onednn()
         if config.runtime.keep_freed_memory:
             keep_freed_memory()

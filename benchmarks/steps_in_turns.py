@@ -115,7 +115,7 @@ def own_step(args, scratch):
         start, cpu = time.perf_counter(), CpuTime.now()
         for _ in range(count):
             run.model.train_function(batches)
-        run.model.progress.finite_steps.numpy()
+        run.model.counters.finite_steps.numpy()
         seconds, cpu = time.perf_counter() - start, CpuTime.since(cpu)
         return seconds, cpu.user, cpu.kernel
 

@@ -89,9 +89,9 @@ def head_of(task, labels):
     return Classification(tuple(labels)).head() if task == "classification" else Regression().head()
 
 
-def build(directory=None, *, config=None, labels=NAMES, task="classification", length=16, seed=0, log=None, **kwargs):
+def build(directory=None, *, config=None, labels=NAMES, task="classification", length=16, seed=0, **kwargs):
     config = config or ModelConfig(model_name_or_path=str(directory or "scratch/tiny"))
-    kwargs = {"tokenizer": Vocabulary(), "log": log if log is not None else lambda line: None} | kwargs
+    kwargs = {"tokenizer": Vocabulary()} | kwargs
     return build_model(config, directory, head=head_of(task, labels), max_seq_length=length, seed=seed, **kwargs)
 
 

@@ -25,8 +25,6 @@ class Log:
     def advance(self, step, text):
         self.said.append(text)
 
-    say = lambda self, text: self.said.append(text)  # noqa: E731
-
 
 class Clock:
     now = 100.0
@@ -44,12 +42,12 @@ def schedule(total=12, first=0, **options):
 def a_model():
     rate = WarmupSchedule(peak=1.0, schedule="linear", warmup_steps=2, total_steps=12)
     return types.SimpleNamespace(
-        progress=StepCounters(), optimizer=keras.optimizers.Adam(rate), stop_training=False, model=None
+        counters=StepCounters(), optimizer=keras.optimizers.Adam(rate), stop_training=False, model=None
     )
 
 
 def update(model, loss, norm=1.0, finite=True):
-    model.progress.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
+    model.counters.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
 
 
 def progress_over(log, clock, model, waits, first=0):

@@ -82,6 +82,19 @@ def write(tmp_path):
 
 
 @pytest.fixture
+def logged(caplog):
+    """A function: the lines that the command would have shown since its last call."""
+    caplog.set_level("INFO", logger="tfbert")
+
+    def lines():
+        found = [record.getMessage() for record in caplog.records if record.name == "tfbert"]
+        caplog.clear()
+        return found
+
+    return lines
+
+
+@pytest.fixture
 def undrawn():
     """Runs of the test draw no report."""
     from tests import runs

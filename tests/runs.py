@@ -88,7 +88,7 @@ def checkpoints_in(tmp_path, keep=0):
         save_model=lambda path: write_weights({"w": np.ones(3, np.float32)}, path / MODEL),
     )
     optimizer = types.SimpleNamespace(variables=[tf.Variable(1.0)])
-    model = types.SimpleNamespace(optimizer=optimizer, progress=types.SimpleNamespace())
+    model = types.SimpleNamespace(optimizer=optimizer, counters=types.SimpleNamespace())
 
     def save(step, best_step=0, identity=None):
         best = {"eval_loss": 1.0} if best_step else {}

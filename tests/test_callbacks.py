@@ -18,7 +18,7 @@ from tfbert.train.identity import Identity
 from tfbert.train.saved_state import RunState
 
 
-def test_progress_logs_means_since_the_last_line_and_speed_without_pauses():
+def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):
     log, clock, model = Log(), Clock(), a_model()
     progress, wait = progress_over(log, clock, model, [1, 0, 0.5, 0, 0.25, 0.75])
     for step, (loss, seconds) in enumerate([(1.0, 5), (3.0, 5), (2.0, 1), (np.inf, 1), (4.0, 2), (5.0, 2)]):
@@ -42,7 +42,7 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses():
     np.testing.assert_allclose([r["learning_rate"] for r in records], [2 / 3, 0.9, 0.7], rtol=1e-6)
     assert [r["epoch"] for r in records] == [0.3333, 0.6667, 1.0]
     assert "grad_norm" not in records[1], "JSON has no infinity"
-    assert any("1 of the last 2 steps skipped" in text for text in log.said)
+    assert logged() == ["1 of the last 2 steps skipped: gradients not finite"]
     assert "step 6/12  epoch 1.00  loss 4.5000" in log.said[-1] and log.said[-1].endswith("0:09 left")
 
 
@@ -58,7 +58,7 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
     class Counter:
         numpy = staticmethod(lambda: wait_for(-1))
 
-    model.progress.finite_steps = Counter
+    model.counters.finite_steps = Counter
     progress, _ = progress_over(Log(), clock, model, [])
     for step in range(12):
         clock.now += 0.01
@@ -127,10 +127,13 @@ def test_a_loss_is_better_when_lower(monkeypatch):
     assert (part.best_step, part.best) == (16, {"eval_loss": 0.3})
 
 
-def test_patience_counts_evaluations_without_a_better_score(monkeypatch):
+def test_patience_counts_evaluations_without_a_better_score(monkeypatch, logged):
     part, log, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.5, 0.9], patience=2)
     assert part.model.stop_training and [step for step, _, _ in log.records] == [4, 8, 12, 16, 20]
-    assert "stopped early: eval_accuracy has not improved on 0.6000 (step 12) in 2 evaluations" in log.said[-1]
+    assert logged()[-2:] == [
+        "evaluation at step 20  eval_accuracy 0.5000",
+        "stopped early: eval_accuracy has not improved on 0.6000 (step 12) in 2 evaluations",
+    ]
 
 
 def test_the_last_update_is_always_evaluated(monkeypatch):

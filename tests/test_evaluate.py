@@ -1,6 +1,5 @@
 """Predictions in order under any strategy, whole or streamed."""
 
-import dataclasses
 import itertools
 import time
 import types
@@ -10,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 from tests.models import VOCAB, strategy_of, tiny_bert
+from tfbert.batches.inputs import padded_inputs
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.model import predictor as predictor_module
-from tfbert.model.predictor import Predictor, padded_inputs
+from tfbert.model.predictor import Predictor
 from tfbert.tokens.tokenizer import TokenIds
 
 
@@ -102,16 +102,6 @@ def test_an_error_in_the_source_arrives_as_it_is_and_ends_the_stream():
             found.append(len(part))
     assert found == [3]
     assert len(predictor.outputs(token_ids(5))) == 5  # And the predictor is of use afterwards.
-
-
-def test_a_row_that_fills_the_batch_attends_to_something():
-    tokens = token_ids(2)
-    inputs = padded_inputs(dataclasses.replace(tokens, pad_id=9), np.array([1, -1]), width=20)
-    length = tokens.lengths[1]
-    np.testing.assert_array_equal(inputs["input_ids"][0, :length], tokens.flat[tokens.row_splits[1] :])
-    assert set(inputs["input_ids"][0, length:]) == {9} and set(inputs["input_ids"][1]) == {9}
-    assert inputs["attention_mask"].sum(axis=1).tolist() == [length, 1]
-    assert {array.dtype for array in inputs.values()} == {np.dtype(np.int32)}
 
 
 @pytest.mark.parametrize("replicas", [2, slow(1)])

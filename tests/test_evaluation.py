@@ -19,7 +19,7 @@ from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, Run
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.modes.evaluate import evaluate_model, labelled_sets
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.tasks.classification import Classification
 from tfbert.tasks.regression import Regression
 
@@ -137,7 +137,7 @@ def test_pairs_scores_and_several_files(runs):
 
 
 def model_with(label_names, task="classification", num_texts=1):
-    return FineTuned(
+    return TrainedModel(
         name="model",
         classifier=None,
         tokenizer=None,
@@ -158,13 +158,12 @@ def model_with(label_names, task="classification", num_texts=1):
         (["1"], ["0", "1", "2"], [1], False),
     ],
 )
-def test_labels_match_by_name_in_any_case_or_by_position(written, names, expected, by_position, tmp_path):
+def test_labels_match_by_name_in_any_case_or_by_position(written, names, expected, by_position, tmp_path, logged):
     (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"x\t{label}" for label in written)]))
-    said = []
     config = DataConfig(validation_file=str(tmp_path / "a.tsv"))
-    sets = labelled_sets(config, model_with(names), said.append)
+    sets = labelled_sets(config, model_with(names))
     assert sets["eval"].labels.tolist() == expected
-    assert any("by position" in line for line in said) == by_position
+    assert any("by position" in line for line in logged()) == by_position
 
 
 @pytest.mark.parametrize(
@@ -174,7 +173,7 @@ def test_labels_match_by_name_in_any_case_or_by_position(written, names, expecte
 def test_labels_that_match_in_no_way_are_refused(written, names, tmp_path):
     (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"x\t{label}" for label in written)]))
     with pytest.raises(UsageError, match=rf"the model's 2: {names[0]}, .*'{written[0]}' in .*a.tsv, line 2"):
-        labelled_sets(DataConfig(validation_file=str(tmp_path / "a.tsv")), model_with(names), print)
+        labelled_sets(DataConfig(validation_file=str(tmp_path / "a.tsv")), model_with(names))
 
 
 def test_the_subset_of_an_evaluation_is_that_of_training(runs):
@@ -183,7 +182,7 @@ def test_the_subset_of_an_evaluation_is_that_of_training(runs):
     files = {"train_file": str(runs / "train.tsv"), "validation_file": str(runs / "dev.tsv")}
     trained = load_data(DataConfig(**files, max_eval_examples=5)).validation["validation"]
     config = DataConfig(validation_file=files["validation_file"], max_eval_examples=5)
-    found = labelled_sets(config, model_with(["0", "1"]), print)["eval"]
+    found = labelled_sets(config, model_with(["0", "1"]))["eval"]
     assert found.text == trained.text and found.labels.tolist() == trained.labels.tolist()
 
 
@@ -233,13 +232,12 @@ def test_results_that_exist_are_kept_unless_told_otherwise(runs):
     assert path.read_text() == "{}"
 
 
-def test_the_longest_input_is_that_of_training_unless_asked(runs, tmp_path):
+def test_the_longest_input_is_that_of_training_unless_asked(runs, tmp_path, logged):
     def load(directory, asked=None):
-        said = []
         model = ModelConfig(model_name_or_path=str(directory))
         data = DataConfig(max_seq_length=asked)
         config = Config(mode="predict", model=model, data=data, predict=PredictConfig(input_file="-"))
-        return load_fine_tuned(config, log=said.append), said
+        return load_trained_model(config), logged()
 
     model, said = load(runs / "single")
     assert (model.max_seq_length, model.num_texts) == (16, 1)

@@ -63,7 +63,7 @@ def test_every_split_gives_the_weights_of_one_big_batch(name, micro_batches, pol
     )
     dataset = tf.data.Dataset.from_tensor_slices(concatenated(batches())).batch(16)
     model.fit(dataset, verbose=0)
-    assert int(model.progress.skipped_steps.numpy()) == 0
+    assert int(model.counters.skipped_steps.numpy()) == 0
     assert_equal_weights(model, reference, TOLERANCE[policy])
 
 
@@ -134,7 +134,8 @@ def test_shares_of_any_size_even_none(count, replicas, micro_batches):
     sizes = [len(part[1]) for part in parts]
     by_epoch = [np.average(losses[i : i + len(parts)], weights=sizes) for i in (0, len(parts))]
     np.testing.assert_allclose(history.history["loss"], by_epoch, atol=1e-6)
-    assert float(model.progress.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
+    assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
+    assert model.progress is model.counters, "the name that they had first"
 
 
 def test_a_batch_of_no_weight_at_all_changes_nothing():
@@ -143,7 +144,7 @@ def test_a_batch_of_no_weight_at_all_changes_nothing():
     x, y = rows(8)
     model.fit(x, y, sample_weight=np.zeros(8), batch_size=8, verbose=0)
     assert_equal_weights(model, before, 0)
-    assert int(model.progress.skipped_steps.numpy()) == 0
+    assert int(model.counters.skipped_steps.numpy()) == 0
 
 
 @pytest.mark.parametrize(
@@ -173,13 +174,13 @@ def test_a_step_that_is_not_finite_is_skipped_everywhere(replicas, micro_batches
         return model
 
     def counters(model):
-        read = {name: variable.numpy() for name, variable in vars(model.progress).items()}
+        read = {name: variable.numpy() for name, variable in vars(model.counters).items()}
         return {name: read[name] for name in ("finite_steps", "skipped_steps", "skipped_in_a_row")}
 
     broken = train([1], [0])
     assert counters(broken) == {"finite_steps": 1, "skipped_steps": 1, "skipped_in_a_row": 1}
-    assert not np.isfinite(broken.progress.gradient_norm.numpy())
-    assert np.isfinite(broken.progress.loss_sum.numpy())
+    assert not np.isfinite(broken.counters.gradient_norm.numpy())
+    assert np.isfinite(broken.counters.loss_sum.numpy())
     assert int(broken.optimizer.iterations.numpy()) == 2
     assert_equal_weights(broken, weights(train([], [0])), 0)
     if replicas > 1:
@@ -205,14 +206,14 @@ def test_the_step_after_a_skipped_one_is_as_if_it_had_not_been():
     model.fit(x, y, sample_weight=sample_weight, batch_size=8, shuffle=False, verbose=0)
     expected, losses = sgd_reference(dense(), [(x[:8], y[:8]), (x[16:], y[16:])], 0.5)
     assert_equal_weights(model, expected, 1e-6)
-    assert float(model.progress.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
+    assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
 
 
 def test_a_first_loss_scale_does_not_overflow_on_a_loss_of_usual_size():
     model = build(dense, replicas=2, policy="mixed_float16", gradient_accumulation_steps=2)
     x, y = rows(32)
     model.fit(x, y, batch_size=16, verbose=0)
-    assert int(model.progress.skipped_steps.numpy()) == 0
+    assert int(model.counters.skipped_steps.numpy()) == 0
 
 
 # Clipping.
@@ -255,7 +256,7 @@ def test_clipping_comes_after_the_sum_over_all_replicas(replicas, micro_batches,
     )
     model.fit(x, np.ones(4, np.float32), batch_size=4, shuffle=False, verbose=0)
     np.testing.assert_allclose(weights(model)[0][:, 0], [0.0, -1 / 16], atol=1e-6)
-    assert float(model.progress.gradient_norm.numpy()) == pytest.approx(1 / 8)
+    assert float(model.counters.gradient_norm.numpy()) == pytest.approx(1 / 8)
 
 
 # Dropout.

@@ -43,7 +43,7 @@ def test_rows_that_fill_a_share_harm_no_masked_mean(replicas, micro_batches, xla
     x, y, _ = texts(41)  # Batches of 10, which 4 and 2 x 3 do not divide, and a last one of 1 that leaves shares empty.
     options = {"gradient_accumulation_steps": micro_batches, "jit_compile": xla}
     trained = assert_like_keras(mean_of_tokens, x, y, replicas=replicas, options=options)
-    assert int(trained.progress.skipped_steps.numpy()) == 0
+    assert int(trained.counters.skipped_steps.numpy()) == 0
 
 
 def test_rows_that_fill_a_share_are_rows_of_it_for_batch_normalisation():
@@ -140,7 +140,7 @@ def test_a_fixed_loss_scale_skips_what_is_not_finite():
     settings = {"compiled": optimizer | {"loss": logits_loss}, "epochs": 1, "options": {"max_grad_norm": 1.0}}
     found, _, trained = train(classifier, x, y, **settings)
     assert all(np.isfinite(value).all() for value in found)
-    assert int(trained.progress.skipped_steps.numpy()) == 1
+    assert int(trained.counters.skipped_steps.numpy()) == 1
     # The other batches train as if the scale were 1: it is a power of 2.
     plain, _, _ = train(classifier, x, y, **settings | {"compiled": {"optimizer": sgd}})
     for one, other in zip(found, plain, strict=True):

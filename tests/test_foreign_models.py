@@ -18,7 +18,7 @@ from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.bert_config import load_config
 from tfbert.model.load import encoder_shapes, load_tokenizer
-from tfbert.modes.fine_tuned import load_fine_tuned
+from tfbert.modes.trained_model import load_trained_model
 from tfbert.tokens.tokenizer import BertTokenizer
 
 PREDICT = PredictConfig(input_file="-")
@@ -94,7 +94,7 @@ def test_labels_of_one_name_are_not_told_apart(tmp_path):
     """A JSON object of probabilities would lose one of them."""
     write(tmp_path, pytorch_tensors(), FINE_TUNED | {"id2label": {"0": "good", "1": "good"}})
     config = Config(mode="predict", model=ModelConfig(model_name_or_path=str(tmp_path)), predict=PREDICT)
-    refuse(load_fine_tuned, config, match="Received: 'good' more than once in id2label")
+    refuse(load_trained_model, config, match="Received: 'good' more than once in id2label")
 
 
 BAD_JSON = {
@@ -307,7 +307,7 @@ def test_hdf5_reads_no_other_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bert/m/bert/embeddings/word_embeddings/weight:0", "bert/m/cls/unused:0"])
-def test_terabytes_in_a_few_bytes_are_not_read(tmp_path, name):
+def test_terabytes_in_a_few_bytes_are_not_read(tmp_path, name, logged):
     """A tensor of HDF5 without data takes no room in the file, and its full size in memory."""
     tensors = pytorch_tensors()
     with h5py.File(write(tmp_path) / "tf_model.h5", "w") as file:
@@ -321,9 +321,8 @@ def test_terabytes_in_a_few_bytes_are_not_read(tmp_path, name):
     if "word" in name:
         refuse(build, tmp_path, match=r"word_embeddings.weight \[1048576, 1048576\] in place of \[40, 32\]")
     else:
-        lines = []
-        build(tmp_path, log=lines.append)
-        assert lines == ["Weights in the file that this model does not use: cls.unused."]
+        build(tmp_path)
+        assert logged() == ["Weights in the file that this model does not use: cls.unused."]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tfbert.errors import RunError
-from tfbert.output.logs import RunLog, duration
+from tfbert.output.logs import RunLog, clock_text
 
 
 def read(path):
@@ -91,7 +91,6 @@ def test_workers_that_are_not_the_chief_write_and_say_nothing(tmp_path, caplog, 
     log = RunLog(None, total_steps=4, tensorboard=True)
     log.record(1, "train", {"loss": 0.5})
     log.advance(1, "step 1/4")
-    log.say("evaluation")
     log.close()
     assert not list(tmp_path.iterdir()) and not caplog.text
 
@@ -100,7 +99,7 @@ def test_without_a_terminal_progress_is_lines(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="tfbert")
     log = RunLog(tmp_path, total_steps=4)
     log.advance(1, "step 1/4")
-    log.say("evaluation at step 1")
+    logging.getLogger("tfbert").info("evaluation at step 1")
     log.close()
     assert [r.message for r in caplog.records if r.name == "tfbert"] == ["step 1/4", "evaluation at step 1"]
 
@@ -118,8 +117,8 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("seconds, text", [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3723, "1:02:03")])
-def test_durations(seconds, text):
-    assert duration(seconds) == text
+def test_durations_as_a_clock_shows_them(seconds, text):
+    assert clock_text(seconds) == text
 
 
 class Terminal(io.StringIO):
@@ -139,7 +138,7 @@ def test_a_bar_is_drawn_from_the_first_update_on_and_lines_stand_above_it(tmp_pa
     logger.info("ready after 6.6 s")
     assert terminal.getvalue() == "ready after 6.6 s\n"
     log.advance(1, "step 1/4")
-    log.say("evaluation at step 1")
+    logging.getLogger("tfbert").info("evaluation at step 1")
     logger.warning("something else")
     log.advance(2, "step 2/4")
     log.close()

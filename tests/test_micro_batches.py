@@ -46,12 +46,7 @@ def setting(replicas=1, batching="length_grouped", xla=False, count=37):
         )
         model.compile(fused(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         model.create_variables()
-    schedule = plan_run(config, len(examples))
-
-    def batches_of(config):
-        return training_batches(config, examples.tokens.lengths, schedule, num_replicas=replicas)
-
-    return model, (strategy, Consensus(strategy), config, examples, batches_of)
+    return model, (Consensus(strategy), config, examples, plan_run(config, len(examples)))
 
 
 def state(model):
@@ -70,33 +65,35 @@ def state(model):
         pytest.param(2, 1, 4, marks=SLOW),
     ],
 )
-def test_the_largest_micro_batch_that_fits_is_found_without_a_trace(monkeypatch, replicas, room, expected):
+def test_the_largest_micro_batch_that_fits_is_found_without_a_trace(monkeypatch, logged, replicas, room, expected):
     model, arguments = setting(replicas)
-    longest, tries, lines = int(arguments[3].tokens.lengths.max()), [], []
+    longest, tries = int(arguments[2].tokens.lengths.max()), []
     before = state(model)
     limit_memory(monkeypatch, room * longest, tries)
-    assert find_accumulation(model, *arguments, log=lines.append) == expected
+    assert find_accumulation(model, *arguments) == expected
     for one, other in zip(state(model), before, strict=True):
         np.testing.assert_array_equal(one, other)
     assert model.gradient_accumulation_steps == expected
     share = BATCH // replicas
     assert {shape for shape in tries} == {(share // n, longest) for n in (1, 2, 4, 8) if n <= expected}
-    assert lines == [f"a micro-batch of {share // n} does not fit into memory" for n in (1, 2, 4) if n < expected]
+    assert logged() == [f"a micro-batch of {share // n} does not fit into memory" for n in (1, 2, 4) if n < expected]
 
 
 @SLOW
 @pytest.mark.parametrize("xla", [False, True])
 def test_without_a_limit_nothing_is_split(xla):
     model, arguments = setting(xla=xla)
-    assert find_accumulation(model, *arguments, log=print) == 1
+    assert find_accumulation(model, *arguments) == 1
 
 
 def test_packed_batches_are_tried_in_their_own_shape(monkeypatch):
-    model, arguments = setting(batching="packed")
-    shapes = {n: arguments[-1](arguments[2].accumulating(n)).shape for n in (1, 2, 4)}
-    tries = []
+    model, (consensus, config, examples, schedule) = setting(batching="packed")
+    shapes, tries = {}, []
+    for n in (1, 2, 4):
+        batches = training_batches(config.accumulating(n), examples.tokens.lengths, schedule, num_replicas=1)
+        shapes[n] = batches.shape
     limit_memory(monkeypatch, shapes[2].num_rows * shapes[2].width, tries)
-    assert find_accumulation(model, *arguments, log=print) == 2
+    assert find_accumulation(model, consensus, config, examples, schedule) == 2
     assert tries == [(shapes[n].num_rows, shapes[n].width) for n in (1, 2)]
 
 
@@ -105,18 +102,17 @@ def test_no_room_for_one_example_is_an_error(monkeypatch):
     model, arguments = setting()
     limit_memory(monkeypatch, 1)
     with pytest.raises(RunError, match="One example at a time must fit into memory.*gradient_checkpointing"):
-        find_accumulation(model, *arguments, log=print)
+        find_accumulation(model, *arguments)
 
 
-def test_more_micro_batches_than_examples_are_not_tried(monkeypatch):
+def test_more_micro_batches_than_examples_are_not_tried(monkeypatch, logged):
     """A batch far above the data would be split until each example of it, there or not, is one of its own."""
-    model, (strategy, consensus, config, examples, batches_of) = setting(count=3)
+    model, (consensus, config, examples, schedule) = setting(count=3)
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, global_batch_size=1000))
-    lines = []
     limit_memory(monkeypatch, 1)
     with pytest.raises(RunError, match="One example at a time must fit into memory.*gradient_checkpointing"):
-        find_accumulation(model, strategy, consensus, config, examples, batches_of, log=lines.append)
-    tried = [int(line.split()[3]) for line in lines]
+        find_accumulation(model, consensus, config, examples, schedule)
+    tried = [int(line.split()[3]) for line in logged()]
     assert tried[0] == len(examples) and tried[-1] == 1 and tried.count(1) == 1
 
 
@@ -124,7 +120,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
     model, arguments = setting()
     limit_memory(monkeypatch, 1, error=ValueError)
     with pytest.raises(tf.errors.InvalidArgumentError, match="no room"):
-        find_accumulation(model, *arguments, log=print)
+        find_accumulation(model, *arguments)
 
 
 def auto(config, steps="auto"):

@@ -91,26 +91,24 @@ def assert_same_weights(one, other):
 # Formats.
 
 
-def test_pytorch_safetensors(tmp_path):
+def test_pytorch_safetensors(tmp_path, logged):
     tensors = pytorch_tensors()
-    lines = []
-    model = build(write(tmp_path, tensors), log=lines.append)
+    model = build(write(tmp_path, tensors))
     np.testing.assert_allclose(logits(model), numpy_logits(tensors), atol=2e-5)
     assert_same_weights(model, tensors)
-    assert lines == []
+    assert logged() == []
 
 
-def test_names_without_prefix_and_with_old_buffers(tmp_path):
+def test_names_without_prefix_and_with_old_buffers(tmp_path, logged):
     tensors = pytorch_tensors(num_labels=0, prefix="")
     buffers = {"embeddings.position_ids": np.arange(POSITIONS)[None], "embeddings.token_type_ids": np.zeros([1, 4])}
-    lines = []
-    model = build(write(tmp_path, tensors | buffers, CONFIG), log=lines.append)
+    model = build(write(tmp_path, tensors | buffers, CONFIG))
     expected = {f"bert.{name}": array for name, array in tensors.items()}
     got = weights.get_weights_dict(model)
     head = {name: got.pop(name) for name in ("classifier.weight", "classifier.bias")}
     assert_same_weights(got, expected)
     np.testing.assert_allclose(logits(model), numpy_logits(expected | head), atol=2e-5)
-    assert lines == ["New weights, to be trained: classifier.weight, classifier.bias."]
+    assert logged() == ["New weights, to be trained: classifier.weight, classifier.bias."]
 
 
 def test_legacy_layer_norm_names(tmp_path):
@@ -145,13 +143,12 @@ def test_shards(tmp_path):
 
 @pytest.mark.parametrize("safe, file", [(True, "model.safetensors"), (False, "tf_model.h5")])
 @pytest.mark.parametrize("kind", ["classifier", "encoder", "pretraining"])
-def test_files_that_transformers_writes_in_tensorflow(tmp_path, safe, file, kind):
+def test_files_that_transformers_writes_in_tensorflow(tmp_path, safe, file, kind, logged):
     from transformers import TFBertForPreTraining, TFBertModel
 
     tensors = pytorch_tensors()
     source = write(tmp_path / "source", tensors)
     saved = tmp_path / "saved"
-    lines = []
     if kind == "classifier":
         build(source).save_pretrained(saved, safe_serialization=safe)
     else:
@@ -159,7 +156,9 @@ def test_files_that_transformers_writes_in_tensorflow(tmp_path, safe, file, kind
         cls.from_pretrained(source).save_pretrained(saved, safe_serialization=safe)
     assert weights.find_weight_file(saved) == saved / file
 
-    got = weights.get_weights_dict(build(saved, log=lines.append))
+    logged()
+    got = weights.get_weights_dict(build(saved))
+    lines = logged()
 
     head = [name for name in tensors if name.startswith("classifier")]
     if kind != "classifier":
@@ -217,15 +216,14 @@ def test_damaged_files(tmp_path, file):
 # Weights that do not fit.
 
 
-def test_unused_and_new_weights_take_two_lines(tmp_path):
+def test_unused_and_new_weights_take_two_lines(tmp_path, logged):
     tensors = pytorch_tensors(num_labels=0)
     for name in ("transform.dense.weight", "transform.dense.bias", "bias"):
         tensors[f"cls.predictions.{name}"] = np.ones([3], np.float32)
     tensors["cls.alone"] = np.ones([3], np.float32)
     del tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"]
-    lines = []
-    build(write(tmp_path, tensors, CONFIG), log=lines.append)
-    assert lines == [
+    build(write(tmp_path, tensors, CONFIG))
+    assert logged() == [
         "New weights, to be trained: bert.pooler.dense.weight, bert.pooler.dense.bias, classifier.weight, "
         "classifier.bias.",
         "Weights in the file that this model does not use: cls.alone, cls.predictions.* (3).",
@@ -249,11 +247,10 @@ def test_misshapen_encoder_weights(tmp_path):
 # Heads.
 
 
-def test_head_of_another_size_is_replaced(tmp_path):
+def test_head_of_another_size_is_replaced(tmp_path, logged):
     tensors = pytorch_tensors(num_labels=3)
-    lines = []
-    model = build(write(tmp_path, tensors, CONFIG), log=lines.append)
-    assert lines == [
+    model = build(write(tmp_path, tensors, CONFIG))
+    assert logged() == [
         "New weights, to be trained: classifier.weight, classifier.bias (the file's head has 3 labels, this task 2)."
     ]
     got = weights.get_weights_dict(model)
@@ -261,36 +258,33 @@ def test_head_of_another_size_is_replaced(tmp_path):
     np.testing.assert_array_equal(got["classifier.bias"], [0, 0])
 
 
-def test_head_in_another_label_order_keeps_its_meaning(tmp_path):
+def test_head_in_another_label_order_keeps_its_meaning(tmp_path, logged):
     tensors = pytorch_tensors()
-    lines = []
-    model = build(write(tmp_path, tensors), labels=("Good", "Bad"), log=lines.append)
+    model = build(write(tmp_path, tensors), labels=("Good", "Bad"))
     np.testing.assert_allclose(logits(model), numpy_logits(tensors)[:, ::-1], atol=2e-5)
-    assert lines == ["The head's labels (bad, good) are taken in the data's order: Good, Bad."]
+    assert logged() == ["The head's labels (bad, good) are taken in the data's order: Good, Bad."]
     assert model.config.id2label == {0: "Good", 1: "Bad"}
 
 
-def test_head_for_other_labels_is_replaced(tmp_path):
+def test_head_for_other_labels_is_replaced(tmp_path, logged):
     tensors = pytorch_tensors()
-    lines = []
-    model = build(write(tmp_path, tensors), labels=("cat", "dog"), log=lines.append)
+    model = build(write(tmp_path, tensors), labels=("cat", "dog"))
+    lines = logged()
     assert "(the file's head is for other labels: bad, good)" in lines[0] and len(lines) == 1
     assert not np.allclose(weights.get_weights_dict(model)["classifier.weight"], tensors["classifier.weight"])
 
 
-def test_head_with_unnamed_labels_is_kept_and_said(tmp_path):
+def test_head_with_unnamed_labels_is_kept_and_said(tmp_path, logged):
     tensors = pytorch_tensors()
-    lines = []
-    model = build(write(tmp_path, tensors, CONFIG), log=lines.append)
+    model = build(write(tmp_path, tensors, CONFIG))
     assert_same_weights(model, tensors)
-    assert lines == ["The file does not name its head's labels; they are taken to be, in order: bad, good."]
+    assert logged() == ["The file does not name its head's labels; they are taken to be, in order: bad, good."]
 
 
-def test_head_for_tokens_is_replaced(tmp_path):
+def test_head_for_tokens_is_replaced(tmp_path, logged):
     config = CONFIG | {"architectures": ["BertForTokenClassification"]}
-    lines = []
-    build(write(tmp_path, pytorch_tensors(), config), log=lines.append)
-    assert "(the file's head is that of BertForTokenClassification)" in lines[0]
+    build(write(tmp_path, pytorch_tensors(), config))
+    assert "(the file's head is that of BertForTokenClassification)" in logged()[0]
 
 
 def test_evaluation_refuses_a_new_head(tmp_path):
@@ -443,7 +437,7 @@ def test_config_must_be_readable(tmp_path):
 
 
 @pytest.mark.parametrize("labels", [NAMES, ("LABEL_0", "LABEL_1"), ("a", "b", "c"), ()])
-def test_saved_model_loads_in_transformers_and_here(tmp_path, labels):
+def test_saved_model_loads_in_transformers_and_here(tmp_path, labels, logged):
     from transformers import TFBertForSequenceClassification
 
     task = "classification" if labels else "regression"
@@ -462,9 +456,9 @@ def test_saved_model_loads_in_transformers_and_here(tmp_path, labels):
     loaded, info = TFBertForSequenceClassification.from_pretrained(out, output_loading_info=True)
     assert info["missing_keys"] == info["unexpected_keys"] == []
     np.testing.assert_allclose(logits(loaded), logits(model), atol=1e-6)
-    lines = []
-    assert_same_weights(build(out, labels=labels, task=task, seed=9, log=lines.append, require_head=True), model)
-    assert lines == []
+    logged()
+    assert_same_weights(build(out, labels=labels, task=task, seed=9, require_head=True), model)
+    assert logged() == []
     assert list(load_config(out).id2label.values()) == names
 
 
@@ -582,7 +576,7 @@ def test_hub_download_takes_one_weight_file(tmp_path, monkeypatch):
 # Tokenizers.
 
 
-def test_tokenizer_of_the_model_and_of_a_file(tmp_path):
+def test_tokenizer_of_the_model_and_of_a_file(tmp_path, logged):
     vocabulary = [*SPECIALS, "hello", "world", "##s"]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     config = ModelConfig(model_name_or_path=str(tmp_path))
@@ -590,20 +584,18 @@ def test_tokenizer_of_the_model_and_of_a_file(tmp_path):
 
     cased = tmp_path / "cased.txt"
     cased.write_text("\n".join([*vocabulary, "Hello"]) + "\n")
-    lines = []
     config = ModelConfig(model_name_or_path=str(tmp_path), vocab_file=str(cased))
-    assert load_tokenizer(config, tmp_path, training_texts=[], log=lines.append).vocab_size == 9
-    assert lines == [f"Text is not lower-cased for the vocabulary {cased}."]
+    assert load_tokenizer(config, tmp_path, training_texts=[]).vocab_size == 9
+    assert logged() == [f"Text is not lower-cased for the vocabulary {cased}."]
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    load_tokenizer(config, tmp_path, training_texts=[], log=lines.append)
-    assert lines[1:] == [f"Text is lower-cased for the vocabulary {cased}."]
+    load_tokenizer(config, tmp_path, training_texts=[])
+    assert logged() == [f"Text is lower-cased for the vocabulary {cased}."]
 
 
-def test_tokenizer_is_learned_for_scratch():
-    lines = []
+def test_tokenizer_is_learned_for_scratch(logged):
     texts = (f"the cat sat on mat number {i}" for i in range(20))
-    tokenizer = load_tokenizer(ModelConfig(), None, training_texts=texts, log=lines.append)
+    tokenizer = load_tokenizer(ModelConfig(), None, training_texts=texts)
     assert len(SPECIALS) < tokenizer.vocab_size <= 4000
-    assert lines == [f"Learned a vocabulary of {tokenizer.vocab_size} tokens from the training texts."]
+    assert logged() == [f"Learned a vocabulary of {tokenizer.vocab_size} tokens from the training texts."]
     model = build(tokenizer=tokenizer)
     assert model.config.vocab_size == tokenizer.vocab_size

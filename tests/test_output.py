@@ -11,13 +11,15 @@ from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 
+NOW = "20261121-093000"
+
 
 def config_for(directory="", **options):
     return Config(output=OutputConfig(output_dir=str(directory), **options))
 
 
 def test_the_directory_is_the_one_asked_for(tmp_path):
-    assert output_dir.choose(config_for(tmp_path / "run")) == tmp_path / "run"
+    assert output_dir.choose(config_for(tmp_path / "run"), NOW) == tmp_path / "run"
 
 
 @pytest.mark.parametrize(
@@ -25,15 +27,19 @@ def test_the_directory_is_the_one_asked_for(tmp_path):
 )
 def test_without_one_it_is_named_for_data_model_and_time(model, dataset, name):
     config = Config(model=ModelConfig(model_name_or_path=model), data=DataConfig(dataset=dataset))
-    chosen = output_dir.choose(config)
-    assert chosen.parent == pathlib.Path("runs")
-    assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", chosen.name)
+    assert output_dir.choose(config, NOW) == pathlib.Path("runs", f"{name}-{NOW}")
+
+
+def test_other_modes_than_training_are_named_besides():
+    model, data = ModelConfig(model_name_or_path="some/model"), DataConfig(dataset="glue/sst2")
+    chosen = output_dir.choose(Config(mode="evaluate", model=model, data=data), NOW)
+    assert chosen == pathlib.Path("runs", f"evaluate-sst2-model-{NOW}")
 
 
 def test_files_are_named_without_their_endings(tmp_path):
     (tmp_path / "my reviews.tsv.gz").write_text("")
     config = Config(data=DataConfig(train_file=str(tmp_path / "my reviews.tsv.gz")))
-    assert output_dir.choose(config).name.startswith("my_reviews-tiny-")
+    assert output_dir.choose(config, NOW).name == f"my_reviews-tiny-{NOW}"
 
 
 def test_json_is_replaced_whole(tmp_path, monkeypatch):
@@ -50,9 +56,11 @@ def test_json_is_replaced_whole(tmp_path, monkeypatch):
     assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}
 
 
-def test_workers_and_restarts_of_one_launch_share_a_directory(monkeypatch):
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
-    assert output_dir.choose(Config()) == pathlib.Path("runs/demo-tiny-20261121-093000")
+def test_workers_and_restarts_of_one_launch_share_the_time_of_their_start(monkeypatch):
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", NOW)
+    assert output_dir.start_time() == NOW
+    monkeypatch.delenv("TFBERT_LAUNCHED_AT")
+    assert re.fullmatch(r"\d{8}-\d{6}", output_dir.start_time()) and output_dir.start_time() != NOW
 
 
 @pytest.mark.parametrize("write", [output_dir.write_text, lambda path, text: output_dir.write_json(path, [text])])

@@ -134,7 +134,7 @@ def test_updates_equal_those_of_one_example_a_row(replicas, micro_batches, polic
         lambda _: make_dataset(examples, lambda: iter([plan]), range(replicas), replicas, shape=plan.shape)
     )
     model.fit(dataset, steps_per_epoch=len(plan), verbose=0)
-    assert int(model.progress.skipped_steps.numpy()) == 0
+    assert int(model.counters.skipped_steps.numpy()) == 0
     assert_equal_weights(model, reference, TOLERANCE[policy] * 2)
 
 

@@ -139,7 +139,7 @@ def test_chunks_end_where_texts_are_long(monkeypatch, tmp_path):
     monkeypatch.setattr(prediction_texts, "CHUNK_CHARACTERS", 100)
     write_texts(tmp_path / "in.txt", ["x" * 60] * 5)
     file = open_rows(tmp_path / "in.txt", "text")
-    chunks = prediction_texts.read_texts(file, ("text",), "", prediction_texts.BadRows(False, print))
+    chunks = prediction_texts.read_texts(file, ("text",), "", prediction_texts.BadRows(False))
     assert [chunk.ids for chunk in chunks] == [[0, 1], [2, 3], [4]]
 
 
@@ -229,7 +229,7 @@ def test_ids_that_json_cannot_hold(tmp_path, ids, written):
     from tfbert.data.rows import open_rows
 
     parquet.write_table(pyarrow.table({"id": ids, "text": ["good", "bad"]}), tmp_path / "in.parquet")
-    bad_rows = prediction_texts.BadRows(True, print)
+    bad_rows = prediction_texts.BadRows(True)
     file = open_rows(tmp_path / "in.parquet", "parquet")
     found = [i for chunk in prediction_texts.read_texts(file, ("text",), "id", bad_rows) for i in chunk.ids]
     assert json.loads(json.dumps(found, allow_nan=False)) == found == written

@@ -8,7 +8,7 @@ import pytest
 
 import flags
 from tests.flag_values import defined
-from tfbert.config.modes import GlueTask
+from tfbert.config.modes import GlueTaskName
 
 PRESETS = sorted((pathlib.Path(__file__).parent.parent / "flags" / "presets").glob("*.flags"))
 
@@ -44,5 +44,5 @@ def test_the_commands_of_a_preset_parse(path, tmp_path, monkeypatch):
 
 
 def test_every_task_of_glue_has_a_preset():
-    tasks = {task.partition("-")[0] for task in GlueTask.__args__} - {"", "ax"}
+    tasks = {task.partition("-")[0] for task in GlueTaskName.__args__} - {"", "ax"}
     assert {f"glue-{task}" for task in tasks} <= {path.stem for path in PRESETS}

@@ -389,11 +389,12 @@ STRATEGY = types.SimpleNamespace(num_replicas_in_sync=1, cluster_resolver=None)
 def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
     """Else a start that meets a checkpoint half written reports that, and not the run that is writing it."""
     config = write_run(tmp_path / "run", step=9)
-    with resume.begin(config, STRATEGY, Worker()) as start:
+    with resume.begin(tmp_path / "run", config, STRATEGY, Worker()) as start:
         assert start.resumed.step == 9
         monkeypatch.setattr(resume, "look", lambda *arguments, **options: pytest.fail("read"))
         second = Worker()
-        with pytest.raises(RunError, match="another process is writing"), resume.begin(config, STRATEGY, second):
+        begun = resume.begin(tmp_path / "run", config, STRATEGY, second)
+        with pytest.raises(RunError, match="another process is writing"), begun:
             pass
     assert second.asked == [False, True], "the other workers are told"
 
@@ -401,7 +402,7 @@ def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
 def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
     for others, kind in (([True], UsageError), ([False, True], RunError), ([False, False, True], UsageError)):
         worker = Worker(*others)
-        begun = resume.begin(config_for(tmp_path / "run"), STRATEGY, worker)
+        begun = resume.begin(tmp_path / "run", config_for(tmp_path / "run"), STRATEGY, worker)
         with pytest.raises(kind, match="See its output"), begun:
             pass
         assert len(worker.asked) % 2 == 0, "every question is answered"
@@ -421,6 +422,7 @@ def test_a_start_that_cannot_write_its_first_file_leaves_nothing(tmp_path, monke
 
     config = config_for(tmp_path / "run")
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(RunError, match="No space"), resume.begin(config, STRATEGY, Worker()) as start:
+    begun = resume.begin(tmp_path / "run", config, STRATEGY, Worker())
+    with pytest.raises(RunError, match="No space"), begun as start:
         resume.write_start(start.directory, config, identity_of(config), is_resumed=False)
     assert not list(tmp_path.iterdir())

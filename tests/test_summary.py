@@ -11,7 +11,7 @@ import tf_keras as keras
 from tests.clocks import Clock, Log, a_model, progress_over, update
 from tests.models import strategy_of
 from tfbert.config.run import Config, DataConfig, TrainingConfig
-from tfbert.devices.quiet import SLOW_CALLBACK, quieten_libraries
+from tfbert.devices.quiet import SLOW_CALLBACK, silence_libraries
 from tfbert.tasks.classification import Classification
 from tfbert.train.summary import banner, train_results
 
@@ -77,7 +77,7 @@ def test_keras_warning_of_slow_callbacks_is_not_shown(monkeypatch):
     logger, level = logging.getLogger("tensorflow"), logging.getLogger("tfbert").level
     before = list(logger.filters)
     try:
-        quieten_libraries()
+        silence_libraries()
         for text, is_shown in ((f"Callback method `x` {SLOW_CALLBACK} (1 s vs 2 s).", False), ("another", True)):
             record = logging.LogRecord("tensorflow", logging.WARNING, "", 1, text, (), None)
             assert bool(logger.filter(record)) == is_shown

@@ -85,7 +85,7 @@ def test_two_terms_are_those_of_one_big_batch(replicas, micro_batches, xla):
     batches = tf.data.Dataset.from_tensor_slices((x, labels, weights)).batch(16)
     model.fit(batches, epochs=2, verbose=0)
     assert_equal_weights(model, expected, 2e-6)
-    assert float(model.progress.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
+    assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
 
 
 def tagger():

@@ -94,7 +94,7 @@ def write(directory, weights, prefix="bert_model.ckpt", *, cased=False):
 def load(directory, **options):
     config = ModelConfig(model_name_or_path=str(directory))
     found = resolve_model(config)
-    tokenizer = load_tokenizer(config, found, training_texts=(), log=lambda line: None)
+    tokenizer = load_tokenizer(config, found, training_texts=())
     labels = ["a", "b", "c"]
     return build_model(
         config,
@@ -103,7 +103,6 @@ def load(directory, **options):
         head=Classification(tuple(labels)).head(),
         max_seq_length=16,
         seed=0,
-        log=lambda line: None,
         **options,
     )
 
@@ -133,7 +132,7 @@ def test_a_pretrained_one_has_no_head(tmp_path):
 def test_the_vocabulary_shows_whether_text_is_lower_cased(tmp_path, cased):
     directory = write(tmp_path / "google", google_weights(tiny_bert()), cased=cased)
     config = ModelConfig(model_name_or_path=str(directory))
-    tokenizer = load_tokenizer(config, directory, training_texts=(), log=lambda line: None)
+    tokenizer = load_tokenizer(config, directory, training_texts=())
     assert isinstance(tokenizer, BertTokenizer) and tokenizer.do_lower_case != cased
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from tfbert.batches.inputs import TokenTensors, padded_inputs_in_graph
 from tfbert.batches.packing import PackedPlan, PackedShape
-from tfbert.batches.plan import BatchPlan
+from tfbert.batches.plan import FILL, BatchPlan
 from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
 from tfbert.tokens.tokenizer import TokenIds
 
@@ -114,24 +115,11 @@ def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor], 
     held = _Held(examples)
 
     def gather(rows: tf.Tensor, width: tf.Tensor) -> Batch:
-        is_real = rows >= 0
-        row = tf.maximum(rows, 0)
-        # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
-        length = tf.where(is_real, tf.gather(held.lengths, row), 1)
-        position = tf.range(width)
-        mask = position < length[:, None]
-        where = tf.gather(held.starts, row)[:, None] + tf.cast(tf.where(mask, position, 0), tf.int64)
-        ids = tf.where(mask & is_real[:, None], tf.gather(held.flat, where), held.pad_id)
-        second = mask & (position >= tf.gather(held.second_start, row)[:, None])
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": tf.cast(mask, tf.int32),
-            "token_type_ids": tf.cast(second, tf.int32),
-        }
+        inputs, source, is_token = padded_inputs_in_graph(held.tokens, rows, width)
         if held.labels_tokens:
-            weights = tf.where(mask & is_real[:, None], tf.gather(held.weights, row)[:, None], 0.0)
-            return inputs, *held.of_tokens(where, weights)
-        return inputs, *held.of_examples(row, is_real)
+            weights = tf.where(is_token, tf.gather(held.weights, tf.maximum(rows, 0))[:, None], 0.0)
+            return inputs, *held.of_tokens(source, weights)
+        return inputs, *held.of_examples(rows)
 
     return gather
 
@@ -139,18 +127,18 @@ def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor], 
 def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
     """A function of (example indexes, their places in their micro-batches) that makes a packed batch."""
     held = _Held(examples)
+    tokens = held.tokens
     part_size = shape.num_rows * shape.width
 
     def gather(rows: tf.Tensor, starts: tf.Tensor) -> Batch:
-        is_real = rows >= 0
         row = tf.maximum(rows, 0)
         index = tf.range(tf.size(rows))
         part, number = index // shape.num_examples, index % shape.num_examples + 1
-        length = tf.where(is_real, tf.gather(held.lengths, row), 0)
+        length = tf.where(rows != FILL, tf.gather(tokens.lengths, row), 0)
         # From here on one element a token, example after example.
         of = tf.repeat(index, length)
         position = tf.range(tf.size(of)) - tf.gather(tf.cumsum(length, exclusive=True), of)
-        source = tf.gather(tf.gather(held.starts, row), of) + tf.cast(position, tf.int64)
+        source = tf.gather(tf.gather(tokens.starts, row), of) + tf.cast(position, tf.int64)
         target = (tf.gather(part * part_size + starts, of) + position)[:, None]
         num_rows = tf.size(rows) // shape.num_examples * shape.num_rows
 
@@ -160,8 +148,8 @@ def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[t
             return tf.reshape(filled, [num_rows, shape.width])
 
         inputs = {
-            "input_ids": spread(tf.gather(held.flat, source), held.pad_id),
-            "token_type_ids": spread(position >= tf.gather(tf.gather(held.second_start, row), of), 0),
+            "input_ids": spread(tf.gather(tokens.flat, source), tokens.pad_id),
+            "token_type_ids": spread(position >= tf.gather(tf.gather(tokens.second_start, row), of), 0),
             "position_ids": spread(position, 0),
             "example_ids": spread(tf.gather(number, of), 0),
             "cls_positions": starts,
@@ -169,7 +157,7 @@ def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[t
         if held.labels_tokens:
             labels, weights = held.of_tokens(source, tf.gather(tf.gather(held.weights, row), of))
             return inputs, spread(labels, 0), spread(weights, 0, tf.float32)
-        return inputs, *held.of_examples(row, is_real)
+        return inputs, *held.of_examples(rows)
 
     return gather
 
@@ -178,18 +166,21 @@ class _Held:
     """Examples as tensors of the pipeline."""
 
     def __init__(self, examples: EncodedExamples):
-        self.flat = tf.constant(examples.tokens.flat)
-        self.pad_id = examples.tokens.pad_id
-        self.starts = tf.constant(examples.tokens.row_splits[:-1])
-        self.lengths = tf.constant(examples.tokens.lengths.astype(np.int32))
-        self.second_start = tf.constant(examples.tokens.second_start)
+        self.tokens = TokenTensors(
+            flat=tf.constant(examples.tokens.flat),
+            starts=tf.constant(examples.tokens.row_splits[:-1]),
+            lengths=tf.constant(examples.tokens.lengths),
+            second_start=tf.constant(examples.tokens.second_start),
+            pad_id=examples.tokens.pad_id,
+        )
         self.labels_tokens = examples.labels_tokens
         self.weights = tf.constant(examples.weights)
         self._labels = tf.constant(examples.labels)
 
-    def of_examples(self, row: tf.Tensor, is_real: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Labels and weights of some examples."""
-        return tf.gather(self._labels, row), tf.where(is_real, tf.gather(self.weights, row), 0.0)
+    def of_examples(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Labels and weights of some examples; `FILL` weighs 0."""
+        row = tf.maximum(rows, 0)
+        return tf.gather(self._labels, row), tf.where(rows != FILL, tf.gather(self.weights, row), 0.0)
 
     def of_tokens(self, where: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Labels of some tokens, and what is left of weights: those of tokens without a label are 0."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
 
 OutputFormat = Literal["auto", "tsv", "jsonl"]
-GlueTask = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
+GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class PredictConfig:
     id_column: str = option("", modes=("predict",))
     """The column that names each row in the output. Empty: a column called id, idx, index or guid, else the row's
     number from 0."""
-    glue_task: GlueTask = option("", modes=("predict",))
+    glue_task: GlueTaskName = option("", modes=("predict",))
     """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
 
     def problems(self) -> list[str]:

@@ -13,7 +13,7 @@ SLOW_CALLBACK = "is slow compared to the batch time"
 """Part of a warning of Keras."""
 
 
-def quieten_libraries() -> None:
+def silence_libraries() -> None:
     """Shows this program's messages and the libraries' errors; a library's own variable overrides."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

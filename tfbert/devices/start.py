@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -23,13 +22,11 @@ class Devices:
         strategy: The strategy.
         policy: The precision policy's name.
         chief: Whether this process writes files and shows progress.
-        say: Prints a line, on the chief.
     """
 
     strategy: tf.distribute.Strategy
     policy: str
     chief: bool
-    say: Callable[[str], None]
 
     def __str__(self) -> str:
         return f"{describe(self.strategy)}, {self.policy}"
@@ -45,9 +42,20 @@ def start_devices(config: RuntimeConfig) -> Devices:
     policy = runtime.set_up(config)
     strategy = build_strategy(config, cluster_timeout_seconds=config.cluster_timeout_seconds)
     chief = is_chief(strategy)
-    return Devices(strategy=strategy, policy=policy, chief=chief, say=speaker(chief))
+    inform_on_chief_alone(chief)
+    return Devices(strategy=strategy, policy=policy, chief=chief)
 
 
-def speaker(chief: bool) -> Callable[[str], None]:
-    """Prints lines on the chief; elsewhere they are for debugging."""
-    return log.info if chief else log.debug
+def inform_on_chief_alone(chief: bool) -> None:
+    """Makes the logger "tfbert" drop what is only information, unless this process is the chief.
+
+    Warnings and errors are every worker's. At the level DEBUG, information is too. It holds until the next call: a
+    process may be the chief of one run and not of the next.
+    """
+    log.removeFilter(_is_for_every_worker)
+    if not chief:
+        log.addFilter(_is_for_every_worker)
+
+
+def _is_for_every_worker(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or log.isEnabledFor(logging.DEBUG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pathlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tfbert.config.run import SCRATCH_PREFIX, ModelConfig
@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag nee
     from transformers import BertConfig
 
     from tfbert.tokens.tokenizer import BertTokenizer
+
+log = logging.getLogger("tfbert")
 
 SCRATCH_LAYOUTS = {
     "tiny": (2, 128, 2, 4_000),
@@ -72,7 +74,7 @@ def load_config(directory: pathlib.Path) -> BertConfig:
 
 
 def load_tokenizer(
-    config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str], log: Callable = logging.info
+    config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]
 ) -> BertTokenizer:
     """The model's tokenizer: from `vocab_file`, the model's own files or, for `scratch/`, learned from the texts.
 
@@ -80,7 +82,6 @@ def load_tokenizer(
         config: Names the model and the vocabulary.
         directory: What `resolve_model` returned.
         training_texts: Only read when a vocabulary has to be learned from them.
-        log: Receives a line on what was decided.
 
     Raises:
         UsageError: for an unusable vocabulary.
@@ -90,7 +91,7 @@ def load_tokenizer(
     if config.vocab_file:
         casing = _casing(directory, pathlib.Path(config.vocab_file))
         lower = "lower-cased" if casing["do_lower_case"] else "not lower-cased"
-        log(f"Text is {lower} for the vocabulary {config.vocab_file}.")
+        log.info("Text is %s for the vocabulary %s.", lower, config.vocab_file)
         return BertTokenizer.from_vocab_file(config.vocab_file, **casing)
     if directory is not None and _config_file(directory).name == tf1_checkpoint.CONFIG:
         # Google's directories do not say whether text is lower-cased; their vocabularies show it.
@@ -101,13 +102,13 @@ def load_tokenizer(
                 "Add it, or pass --vocab_file."
             )
         casing = _casing(directory, vocab_file)
-        log(f"Text is {'' if casing['do_lower_case'] else 'not '}lower-cased, as the vocabulary suggests.")
+        log.info("Text is %slower-cased, as the vocabulary suggests.", "" if casing["do_lower_case"] else "not ")
         return BertTokenizer.from_vocab_file(vocab_file, **casing)
     if directory is not None:
         return BertTokenizer.from_pretrained(directory)
     *_, vocab_size = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
     tokenizer = BertTokenizer(learn_vocabulary(training_texts, vocab_size=vocab_size))
-    log(f"Learned a vocabulary of {tokenizer.vocab_size} tokens from the training texts.")
+    log.info("Learned a vocabulary of %d tokens from the training texts.", tokenizer.vocab_size)
     return tokenizer
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,9 @@ if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag nee
 
     from tfbert.tokens.tokenizer import BertTokenizer
 
-__all__ = ["build_model", "load_config", "load_tokenizer", "resolve_model", "save_pretrained"]
+__all__ = ["build_model", "copy_model", "load_config", "load_tokenizer", "resolve_model", "save_pretrained"]
+
+log = logging.getLogger("tfbert")
 
 _MIN_POSITIONS = 512
 _HEAD = ("classifier.weight", "classifier.bias")
@@ -39,9 +42,10 @@ def build_model(
     max_seq_length: int,
     seed: int,
     require_head: bool = False,
-    log: Callable = logging.info,
 ) -> TFBertForSequenceClassification:
     """Builds the model with all its weights; call it in the strategy's scope.
+
+    Logs at most three lines: new weights, weights not used, how the head's labels were matched.
 
     Weights that no file gives are drawn from N(0, `initializer_range`), biases 0 and LayerNorm 1, each as a pure
     function of (seed, the weight's name): the same on every replica and worker, and in every precision.
@@ -54,7 +58,6 @@ def build_model(
         max_seq_length: Longest input in tokens.
         seed: Decides the new weights.
         require_head: Refuse to invent a head, as evaluation and prediction must.
-        log: Receives at most three lines: new weights, weights not used, how the head's labels were matched.
 
     Returns:
         The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
@@ -72,7 +75,7 @@ def build_model(
         with weights.open_weights(weights.find_weight_file(directory)) as stored:
             # Before anything is read or built: a few bytes can describe more than a machine holds.
             _check_shapes(directory, stored, bert_config)
-            tensors, reason = _read(stored, bert_config, head, log)
+            tensors, reason = _read(stored, bert_config, head)
     head.describe_in(bert_config)
     model = _create(bert_config)
 
@@ -87,13 +90,20 @@ def build_model(
         )
     if directory is not None:
         if new:
-            log(f"New weights, to be trained: {', '.join(new)}{because}.")
+            log.info("New weights, to be trained: %s%s.", ", ".join(new), because)
         if unused := [name for name in stored if name not in shapes]:
-            log(f"Weights in the file that this model does not use: {weights.group_names(unused)}.")
+            log.info("Weights in the file that this model does not use: %s.", weights.group_names(unused))
     for name in new:
         tensors[name] = _draw(name, shapes[name], seed, bert_config.initializer_range)
     weights.set_weights_dict(model, tensors)
     return model
+
+
+def copy_model(model: TFBertForSequenceClassification) -> TFBertForSequenceClassification:
+    """Another model of the same weights, its variables created under the policy and in the scope that hold now."""
+    other = _create(copy.deepcopy(model.config))
+    weights.set_weights_dict(other, weights.get_weights_dict(model))
+    return other
 
 
 def save_pretrained(model: TFBertForSequenceClassification, tokenizer: BertTokenizer, directory: pathlib.Path) -> None:
@@ -216,9 +226,7 @@ def _check_shapes(directory: pathlib.Path, stored: Mapping[str, weights.Stored],
         )
 
 
-def _read(
-    stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head, log: Callable
-) -> tuple[dict[str, np.ndarray], str]:
+def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -> tuple[dict[str, np.ndarray], str]:
     """The weights that the model can use, those of its head in the order of the task's labels; a head that
     means something else is left aside.
 
@@ -244,9 +252,9 @@ def _read(
         pass
     elif sorted(places) == sorted(wanted) and len(places) == rows:
         order = [places[label] for label in wanted]
-        log(f"The head's labels ({', '.join(names)}) are taken in the data's order: {', '.join(labels)}.")
+        log.info("The head's labels (%s) are taken in the data's order: %s.", ", ".join(names), ", ".join(labels))
     elif unnamed:
-        log(f"The file does not name its head's labels; they are taken to be, in order: {', '.join(labels)}.")
+        log.info("The file does not name its head's labels; they are taken to be, in order: %s.", ", ".join(labels))
     else:
         reason = f"the file's head is for other labels: {weights.list_names(names)}"
     if not reason:

@@ -12,13 +12,14 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
 from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
 from tfbert.measure.data_clock import timed_next
 from tfbert.tokens.tokenizer import TokenIds
 
-_INPUTS = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+_SIGNATURE = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
 _BATCHES_TIMED = 10_000
 
 
@@ -160,34 +161,7 @@ class Predictor:
                             yield padded_inputs(tokens, share, int(width))
 
             with tf.device("CPU"):
-                batches = tf.data.Dataset.from_generator(shares, output_signature=_INPUTS)
+                batches = tf.data.Dataset.from_generator(shares, output_signature=_SIGNATURE)
                 return without_autotune(batches.prefetch(4 * local))
 
         return dataset
-
-
-def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-    """A model's inputs for some examples.
-
-    Args:
-        tokens: All examples.
-        rows: int64 `[n]`, which ones; `FILL` for a row that only fills the batch.
-        width: Tokens that each row is padded to.
-
-    Returns:
-        int32 `[n, width]` each of `input_ids`, `attention_mask` and `token_type_ids`.
-    """
-    is_real = rows != FILL
-    row = np.where(is_real, rows, 0)
-    # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
-    start = tokens.row_splits[row]
-    length = np.where(is_real, tokens.row_splits[row + 1] - start, 1)
-    position = np.arange(width)
-    mask = position < length[:, None]
-    where = start[:, None] + np.where(mask, position, 0)
-    second = mask & (position >= tokens.second_start[row][:, None])
-    return {
-        "input_ids": np.where(mask & is_real[:, None], tokens.flat[where], tokens.pad_id).astype(np.int32),
-        "attention_mask": mask.astype(np.int32),
-        "token_type_ids": second.astype(np.int32),
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tfbert.data.sources import read_labelled
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
 from tfbert.tasks.examples import Examples, eval_prefix, label_examples, subset
 
@@ -38,8 +37,8 @@ def evaluate_model(config: Config) -> dict[str, Any]:
         UsageError: for anything given that cannot be used; nothing has been written then.
     """
     devices = start_devices(config.runtime)
-    strategy, chief, say = devices.strategy, devices.chief, devices.say
-    directory = output_dir.choose(config)
+    strategy, chief = devices.strategy, devices.chief
+    directory = output_dir.choose(config, output_dir.start_time())
     if chief:
         if config.output.overwrite_output_dir:
             output_dir.check_writable(directory)
@@ -47,29 +46,28 @@ def evaluate_model(config: Config) -> dict[str, Any]:
             way_out = "Pass another --output_dir, or --overwrite_output_dir"
             output_dir.check_new_file(directory / output_dir.EVAL_RESULTS, way_out)
     with strategy.scope():
-        model = load_fine_tuned(config, log=say)
-    sets = labelled_sets(config.data, model, say)
-    say(f"evaluating {model.name} on {devices}")
+        model = load_trained_model(config)
+    sets = labelled_sets(config.data, model)
+    log.info("evaluating %s on %s", model.name, devices)
 
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
     results: dict[str, Any] = {}
     with peer_failures_as_run_errors():
         for prefix, examples in sets.items():
-            results |= evaluate_set(model, predictor, examples, prefix, say)
+            results |= evaluate_set(model, predictor, examples, prefix)
     if chief:
         output_dir.make(directory)
         output_dir.write_json(directory / output_dir.EVAL_RESULTS, results)
-        say(f"written to {directory / output_dir.EVAL_RESULTS}")
+        log.info("written to %s", directory / output_dir.EVAL_RESULTS)
     return results
 
 
-def labelled_sets(config: DataConfig, model: FineTuned, say: Callable) -> dict[str, Examples]:
-    """What to evaluate on, its labels those of the model.
+def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples]:
+    """What to evaluate on, its labels those of the model; logs what the user should know of it.
 
     Args:
         config: Names a data set, or files.
         model: Decides what the labels mean.
-        say: Receives lines the user should know.
 
     Returns:
         Examples by what their metrics are called, as in training: `eval`, `eval_matched`, `test`, ...
@@ -87,21 +85,20 @@ def labelled_sets(config: DataConfig, model: FineTuned, say: Callable) -> dict[s
         table = model.task.in_own_words(table, raw.label_names, notes)
         sets[prefix] = subset(label_examples(table, model.task), config.max_eval_examples, notes)
     for note in notes:
-        say(note)
+        log.info("%s", note)
     return sets
 
 
-def evaluate_set(
-    model: FineTuned, predictor: Predictor, examples: Examples, prefix: str, say: Callable
-) -> dict[str, Any]:
+def evaluate_set(model: TrainedModel, predictor: Predictor, examples: Examples, prefix: str) -> dict[str, Any]:
     """Predicts a set of examples and compares with its labels; see `evaluate_model`."""
     started = time.perf_counter()
     logits = predict_examples(model, predictor, examples)
     seconds = time.perf_counter() - started
     metrics = model.task.metrics(logits, examples.labels)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-    say(f"{prefix}: {examples.name}, {len(examples):,} examples, {len(examples) / seconds:.0f} a second")
-    say(f"{prefix}: {shown}")
+    count = f"{len(examples):,}"
+    log.info("%s: %s, %s examples, %.0f a second", prefix, examples.name, count, len(examples) / seconds)
+    log.info("%s: %s", prefix, shown)
     results: dict[str, Any] = {f"{prefix}_{name}": value for name, value in metrics.items()}
     results[f"{prefix}_samples"] = len(examples)
     results[f"{prefix}_runtime"] = round(seconds, 3)
@@ -109,11 +106,11 @@ def evaluate_set(
     details, lines = model.task.details(logits, examples.labels)
     results |= {f"{prefix}_{name}": value for name, value in details.items()}
     for line in lines if len(model.task.label_names) <= _MAX_SHOWN_CLASSES else ():
-        say(line)
+        log.info("%s", line)
     return results
 
 
-def predict_examples(model: FineTuned, predictor: Predictor, examples: Examples) -> np.ndarray:
+def predict_examples(model: TrainedModel, predictor: Predictor, examples: Examples) -> np.ndarray:
     """float32 `[n, num_labels]`, in the order of the examples."""
     return predictor.outputs(
         model.tokenizer.encode(examples.text, examples.text_pair, max_seq_length=model.max_seq_length)

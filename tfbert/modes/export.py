@@ -15,12 +15,14 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.batches.inputs import INPUTS, TokenTensors, padded_inputs_in_graph
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.errors import RunError, UsageError
+from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets, predict_examples
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
 from tfbert.tasks.examples import Examples
@@ -40,7 +42,7 @@ class TextClassifier(tf.Module):
         model: Text is cut and given its special tokens as in its training.
     """
 
-    def __init__(self, model: FineTuned):
+    def __init__(self, model: TrainedModel):
         super().__init__()
         self._model = model
         # The variables alone: of a Keras model, tf.saved_model.save would trace and store every layer besides.
@@ -59,8 +61,7 @@ class TextClassifier(tf.Module):
         text = {"text": tf.TensorSpec([None], tf.string, name="text")}
         if self._model.num_texts == 2:
             text["text_pair"] = tf.TensorSpec([None], tf.string, name="text_pair")
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
+        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
         from_text = tf.function(self._from_text).get_concrete_function(**text)
         from_ids = tf.function(self._from_ids).get_concrete_function(**ids)
         return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
@@ -75,17 +76,15 @@ class TextClassifier(tf.Module):
             texts = [tf.pad(part, [[0, tf.maximum(1 - count, 0)]], constant_values="") for part in texts]
         tokenizer = self._model.tokenizer
         ids, second_start = tokenizer(*texts, max_seq_length=self._model.max_seq_length)
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        position = tf.range(tf.reduce_max(lengths))
-        mask = position < lengths[:, None]
-        logits = self._model.logits(
-            {
-                "input_ids": ids.to_tensor(tokenizer.pad_id),
-                "attention_mask": tf.cast(mask, tf.int32),
-                "token_type_ids": tf.cast(mask & (position >= second_start[:, None]), tf.int32),
-            }
+        tokens = TokenTensors(
+            flat=ids.values,
+            starts=ids.row_starts(),
+            lengths=tf.cast(ids.row_lengths(), tf.int32),
+            second_start=second_start,
+            pad_id=tokenizer.pad_id,
         )
-        return self._model.task.answers(logits[:count])
+        rows = padded_inputs_in_graph(tokens, tf.range(ids.nrows()), tf.reduce_max(tokens.lengths))
+        return self._model.task.answers(self._model.logits(rows.inputs)[:count])
 
     def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         config, shape = self._model.classifier.config, tf.shape(inputs["input_ids"])
@@ -130,9 +129,9 @@ def export(config: Config) -> dict[str, Any]:
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name, a link no place to itself.
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
-        model = load_fine_tuned(config, log=log.info)
+        model = load_trained_model(config)
     has_data = bool(config.data.dataset or config.data.uses_files)
-    sets = labelled_sets(config.data, model, log.info) if has_data else {}
+    sets = labelled_sets(config.data, model) if has_data else {}
     num_texts = _num_texts(model, config.data.text_column, sets)
     model = dataclasses.replace(model, num_texts=num_texts)
     results = {
@@ -143,7 +142,7 @@ def export(config: Config) -> dict[str, Any]:
     }
     if config.export.export_float16:
         with strategy.scope(), float16_matrices():
-            halved = dataclasses.replace(load_fine_tuned(config), num_texts=num_texts)
+            halved = dataclasses.replace(model, classifier=copy_model(model.classifier))
         results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
     _write(TextClassifier(model), directory, results)
@@ -153,7 +152,7 @@ def export(config: Config) -> dict[str, Any]:
     return results
 
 
-def _num_texts(model: FineTuned, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
+def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
     """1 for single texts, 2 for pairs: as the model says, else the columns asked for, else the data.
 
     Raises:
@@ -200,8 +199,8 @@ def _loss_of(
     sets: Mapping[str, Examples],
     strategy: tf.distribute.Strategy,
     rows_per_replica: int,
-    model: FineTuned,
-    halved: FineTuned,
+    model: TrainedModel,
+    halved: TrainedModel,
 ) -> dict[str, Any]:
     """What float16 weights change, measured."""
     whole, half = get_weights_dict(model.classifier), get_weights_dict(halved.classifier)

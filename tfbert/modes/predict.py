@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import RunError
 from tfbert.model.predictor import Predictor
-from tfbert.modes.fine_tuned import FineTuned, load_fine_tuned
 from tfbert.modes.prediction_texts import BadRows, Texts, find_text_columns, read_texts
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
-from tfbert.output.logs import duration
+from tfbert.output.logs import clock_text
 from tfbert.tasks import glue
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT
 from tfbert.tasks.prediction_files import GlueFile, PredictionFile, open_predictions, output_format, standard_output
@@ -76,26 +76,26 @@ def predict(config: Config) -> dict[str, float]:
         RunError: for output that cannot be written, or predictions that are not finite.
     """
     devices = start_devices(config.runtime)
-    strategy, chief, say = devices.strategy, devices.chief, devices.say
+    strategy, chief = devices.strategy, devices.chief
     sources = open_sources(config)
     for path in (source.path for source in sources if source.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():
-        model = load_fine_tuned(config, log=say)
+        model = load_trained_model(config)
     for source in sources:
         model.check_texts(source.texts, source.file.name)
     writers = [open_writer(source, model, is_writer=chief) for source in sources]
     introduction = [f"predicting with {model.name} on {devices}"]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
-    progress = Progress(is_shown=chief)
-    bad_rows = BadRows(config.data.skip_bad_rows, say)
+    progress = PredictionProgress(is_shown=chief)
+    bad_rows = BadRows(config.data.skip_bad_rows)
     try:
         with peer_failures_as_run_errors():
             for source, writer in zip(sources, writers, strict=True):
                 with writer:
                     chunks = read_texts(source.file, source.texts, source.id_column, bad_rows)
-                    chunks = _introduced(chunks, introduction, say)
+                    chunks = _introduced(chunks, introduction)
                     for chunk, logits in predict_texts(model, predictor, chunks, len(source.texts)):
                         _check_finite(chunk.ids, logits, source.file.name)
                         writer.write(chunk.ids, logits)
@@ -109,23 +109,21 @@ def predict(config: Config) -> dict[str, float]:
         "predict_samples_per_second": round(progress.count / progress.seconds, 2),
     }
     skipped = f"; {bad_rows.count:,} rows skipped" if bad_rows.count else ""
-    say(
-        f"predicted {progress.count:,} examples in {duration(progress.seconds)}, "
-        f"{progress.count / progress.seconds:.0f} a second{skipped}"
-    )
+    count, speed = f"{progress.count:,}", progress.count / progress.seconds
+    log.info("predicted %s examples in %s, %.0f a second%s", count, clock_text(progress.seconds), speed, skipped)
     for line in bad_rows.notes():
-        say(line)
+        log.info("%s", line)
     for source in sources:
         if source.path:
-            say(f"written to {source.path}")
+            log.info("written to %s", source.path)
     return results
 
 
-def _introduced(chunks: Iterable[Texts], lines: list[str], say: Callable[[str], None]) -> Iterator[Texts]:
-    """The chunks; the lines are said as soon as there is one, and not before an error in the first."""
+def _introduced(chunks: Iterable[Texts], lines: list[str]) -> Iterator[Texts]:
+    """The chunks; the lines are logged as soon as there is one, and not before an error in the first."""
     for chunk in chunks:
         while lines:
-            say(lines.pop(0))
+            log.info("%s", lines.pop(0))
         yield chunk
 
 
@@ -166,7 +164,7 @@ def open_sources(config: Config) -> list[Source]:
     return sources
 
 
-def open_writer(source: Source, model: FineTuned, *, is_writer: bool) -> PredictionFile:
+def open_writer(source: Source, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
     """Where the predictions for one source go.
 
     Raises:
@@ -178,7 +176,7 @@ def open_writer(source: Source, model: FineTuned, *, is_writer: bool) -> Predict
 
 
 def predict_texts(
-    model: FineTuned, predictor: Predictor, chunks: Iterable[Texts], num_texts: int
+    model: TrainedModel, predictor: Predictor, chunks: Iterable[Texts], num_texts: int
 ) -> Iterator[tuple[Texts, np.ndarray]]:
     """Each chunk with its logits, float32 `[rows, num_labels]`; reading and tokenising run ahead in a thread."""
     waiting: queue.SimpleQueue[Texts] = queue.SimpleQueue()
@@ -241,7 +239,7 @@ def ahead(items: Iterable[Any]) -> Iterator[Any]:
             made.get_nowait()
 
 
-class Progress:
+class PredictionProgress:
     """Examples so far and examples a second: a bar on a terminal, else a line now and then.
 
     Args:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tfbert.data.columns import find_columns
 from tfbert.data.files import check_text
 from tfbert.data.rows import OpenFile, not_utf8
 from tfbert.errors import UsageError
+
+log = logging.getLogger("tfbert")
 
 CHUNK_ROWS = 8192
 """Rows read, sorted by length and predicted together, at most."""
@@ -100,15 +103,14 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
 
 
 class BadRows:
-    """Counts the rows that cannot be read, and says where they are.
+    """Counts the rows that cannot be read, and logs where they are, up to a limit.
 
     Args:
         skip: Whether to go on after one.
-        say: Receives a line for each, up to a limit.
     """
 
-    def __init__(self, skip: bool, say: Callable):
-        self._skip, self._say = skip, say
+    def __init__(self, skip: bool):
+        self._skip = skip
         self.count = 0
         self._with_bytes, self._first_with_bytes = 0, ""
 
@@ -122,9 +124,9 @@ class BadRows:
             raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
         self.count += 1
         if self.count <= _MAX_REPORTED_ROWS:
-            self._say(f"skipped: {error}")
+            log.info("skipped: %s", error)
         if self.count == _MAX_REPORTED_ROWS:
-            self._say("further rows that are skipped are only counted")
+            log.info("further rows that are skipped are only counted")
 
     def note_bytes(self, texts: Iterable[str], where: str) -> None:
         """Takes note of a row that is answered without some of its bytes."""

@@ -70,8 +70,10 @@ class RunLog:
         The bar is there from the first call on: what is printed before it would run into an empty one. Later lines,
         whoever logs them, are printed above it.
         """
-        if self._is_silent or not sys.stderr.isatty():
-            self.say(text)
+        if self._is_silent:
+            return
+        if not sys.stderr.isatty():
+            log.info("%s", text)
             return
         if self._bar is None:
             self._bar = tqdm.tqdm(
@@ -80,11 +82,6 @@ class RunLog:
             self._above_bar.enter_context(logging_redirect_tqdm())
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(step - self._bar.n)
-
-    def say(self, text: str) -> None:
-        """Prints a line."""
-        if not self._is_silent:
-            log.info("%s", text)
 
     def close(self) -> None:
         """Ends the bar and the files."""
@@ -127,7 +124,7 @@ def _open_at(path: pathlib.Path, step: int) -> TextIO:
         raise RunError(f"The log must be writable. Received: {path} ({error.strerror}).") from None
 
 
-def duration(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """`1:02:03`, or `2:03` below an hour."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

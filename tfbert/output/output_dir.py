@@ -23,18 +23,22 @@ _OWN = ("checkpoints", "profile", "tensorboard", "report.json", "report.html")
 _OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
 
 
-def choose(config: Config) -> pathlib.Path:
-    """The run's output directory; a new one under `runs/` where none was asked for.
+def start_time() -> str:
+    """When this start was, as names of directories have it: to be asked for once.
 
-    Its name holds the time of the start; `tfbert.launch` gives all workers and restarts the same in TFBERT_LAUNCHED_AT.
+    `tfbert.launch` gives all workers and restarts the time of its own start, in TFBERT_LAUNCHED_AT.
     """
+    return os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+
+
+def choose(config: Config, started_at: str) -> pathlib.Path:
+    """The run's output directory; where none was asked for, one under `runs/` named for what `start_time` gave."""
     if config.output.output_dir:
         return pathlib.Path(config.output.output_dir)
     words = (pathlib.Path(config.data.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
     name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
     name = name if config.mode == "train" else f"{config.mode}-{name}"
-    now = os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    return pathlib.Path("runs") / f"{name}-{now}"
+    return pathlib.Path("runs") / f"{name}-{started_at}"
 
 
 def contents(directory: pathlib.Path) -> list[str]:

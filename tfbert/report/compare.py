@@ -24,7 +24,7 @@ _SMOOTHED_OVER = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
+class ComparedRun:
     """A run in the comparison.
 
     Attributes:
@@ -38,7 +38,7 @@ class Row:
     efficiency: float | None
 
 
-def compare(runs: list[RunFiles]) -> list[Row]:
+def compare(runs: list[RunFiles]) -> list[ComparedRun]:
     """Each run against the first."""
     first = runs[0]
     rows = []
@@ -47,7 +47,7 @@ def compare(runs: list[RunFiles]) -> list[Row]:
         if run.examples_per_second and first.examples_per_second:
             speed_up = run.examples_per_second / first.examples_per_second
         efficiency = None if speed_up is None else speed_up * first.num_replicas / run.num_replicas
-        rows.append(Row(run=run, speed_up=speed_up, efficiency=efficiency))
+        rows.append(ComparedRun(run=run, speed_up=speed_up, efficiency=efficiency))
     return rows
 
 
@@ -68,7 +68,7 @@ class Table:
     numeric: frozenset[str] = frozenset()
 
 
-def tables(rows: list[Row]) -> list[Table]:
+def tables(rows: list[ComparedRun]) -> list[Table]:
     """Quality, speed, and the settings in which the runs differ, narrow enough for a page each."""
     runs = [row.run for row in rows]
     labels = run_labels(runs)
@@ -224,7 +224,7 @@ def smoothed(values: list[float], over: int) -> list[float]:
     return [(sums[i + 1] - sums[max(0, i + 1 - over)]) / min(over, i + 1) for i in range(len(values))]
 
 
-def _plots(rows: list[Row], labels: list[str]) -> list[tuple[str, str]]:
+def _plots(rows: list[ComparedRun], labels: list[str]) -> list[tuple[str, str]]:
     out = []
     curves = []
     for row, label in zip(rows, labels, strict=True):

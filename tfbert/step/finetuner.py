@@ -48,7 +48,7 @@ class FineTuner(keras.Model):
 
     Attributes:
         model: The wrapped model.
-        progress: Counters of the run, see `StepCounters`.
+        counters: What the run counts, see `StepCounters`.
         marks_steps: Set it before training to have a step's parts marked in profiles (on CPUs).
 
     Raises:
@@ -85,7 +85,7 @@ class FineTuner(keras.Model):
         self.gradient_accumulation_steps = gradient_accumulation_steps
         self.max_grad_norm = max_grad_norm
         self.seed = seed
-        self.progress = StepCounters()
+        self.counters = StepCounters()
         self.marks_steps = False
         self._xla = jit_compile
         self._forward = forward
@@ -93,6 +93,11 @@ class FineTuner(keras.Model):
         self._dropout = None
         self._unreached = []
         self._terms = None
+
+    @property
+    def progress(self) -> StepCounters:
+        """`counters`, by the name that they had first."""
+        return self.counters
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration.
@@ -230,7 +235,7 @@ class FineTuner(keras.Model):
             apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
         self._mark(UPDATED, [tf.identity(self.optimizer.iterations)])
 
-        self.progress.update(self._terms.total(total_losses), norm, is_finite)
+        self.counters.update(self._terms.total(total_losses), norm, is_finite)
         self._terms.update_metrics(losses * total_counts, counts)
         for index, mask in masks.items():
             with_mask(tf.nest.flatten(predictions)[index], mask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config, TrainingConfig
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import reset_peak_memory
-from tfbert.devices.start import speaker
 from tfbert.devices.strategy import is_chief
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
@@ -39,6 +39,8 @@ from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
     from transformers import TFBertForSequenceClassification
+
+log = logging.getLogger("tfbert")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,10 +83,6 @@ class Run:
     classifier: TFBertForSequenceClassification
     model: FineTuner
 
-    def say(self, line: str) -> None:
-        """Prints a line, on the chief."""
-        speaker(self.chief)(line)
-
     def encode(self, examples: Examples) -> EncodedExamples:
         """Examples as token ids, each of weight 1."""
         return encode(self.tokenizer, examples, self.config.data.max_seq_length)
@@ -102,11 +100,10 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         UsageError: for anything given that cannot be used.
     """
     chief = is_chief(strategy)
-    say = speaker(chief)
     replicas = strategy.num_replicas_in_sync
     config, training = start.config, start.config.training
     for note in start.notes:
-        say(note)
+        log.info("%s", note)
 
     # What is given: the split, the login, the model's files, the data.
     accumulation = 1 if training.is_auto else training.gradient_accumulation_steps
@@ -123,7 +120,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
 
     # The model and its inputs.
     texts = data.train.text + (data.train.text_pair or [])
-    tokenizer = load_tokenizer(config.model, model_files, training_texts=texts, log=say)
+    tokenizer = load_tokenizer(config.model, model_files, training_texts=texts)
     with strategy.scope():
         classifier = build_model(
             config.model,
@@ -132,7 +129,6 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             head=task.head(),
             max_seq_length=config.data.max_seq_length,
             seed=config.runtime.seed,
-            log=say,
         )
     is_pairs = data.train.text_pair is not None
     record_inputs(classifier.config, num_texts=2 if is_pairs else 1, max_seq_length=config.data.max_seq_length)
@@ -168,13 +164,9 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     if resumed:
         checkpoints.restore(model, resumed)
     for line in lines:
-        say(line)
-    batches_of = functools.partial(
-        training_batches, lengths=train.tokens.lengths, schedule=schedule, num_replicas=replicas
-    )
+        log.info("%s", line)
     if training.is_auto:
-        found = find_accumulation(model, strategy, consensus, config, train, batches_of, log=say)
-        config = config.accumulating(found)
+        config = config.accumulating(find_accumulation(model, consensus, config, train, schedule))
         reset_peak_memory()  # The peak so far is that of a try that failed.
     return Run(
         config=config,
@@ -190,7 +182,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         tokenizer=tokenizer,
         train=train,
         schedule=schedule,
-        batches=batches_of(config),
+        batches=training_batches(config, train.tokens.lengths, schedule, num_replicas=replicas),
         classifier=classifier,
         model=model,
     )

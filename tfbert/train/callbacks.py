@@ -25,7 +25,7 @@ from tfbert.measure.flops import Work, forward_flops
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.model.weights import get_weights_dict
-from tfbert.output.logs import RunLog, duration
+from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT
@@ -86,7 +86,7 @@ class Progress(StepCallback):
         return (self._data.seconds - waited) / seconds if seconds else float("nan")
 
     def on_train_begin(self, logs=None) -> None:
-        counters = self.model.progress
+        counters = self.model.counters
         self._loss_sum, self._finite = float(counters.loss_sum.numpy()), int(counters.finite_steps.numpy())
         self._skipped = int(counters.skipped_steps.numpy())
         self.steps.start()
@@ -105,7 +105,7 @@ class Progress(StepCallback):
             self._report(step)
 
     def _report(self, step: int) -> None:
-        counters = self.model.progress
+        counters = self.model.counters
         loss_sum, finite, skipped = (
             float(counters.loss_sum.numpy()),
             int(counters.finite_steps.numpy()),
@@ -129,12 +129,11 @@ class Progress(StepCallback):
         self._run_log.advance(
             step,
             f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
-            f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {duration(left)} left",
+            f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {clock_text(left)} left",
         )
         if skipped > self._skipped:
-            self._run_log.say(
-                f"{skipped - self._skipped} of the last {recent.steps} steps skipped: gradients not finite"
-            )
+            new = skipped - self._skipped
+            log.info("%d of the last %d steps skipped: gradients not finite", new, recent.steps)
         if not self._warm[1]:
             self._warm = data_seconds, self.steps.total.seconds
         self._data_seconds = data_seconds
@@ -190,7 +189,7 @@ class Evaluate(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
             return
-        self.model.progress.finite_steps.numpy()  # On a GPU the update is still running; waiting for it is no pause.
+        self.model.counters.finite_steps.numpy()  # On a GPU the update is still running; waiting for it is no pause.
         start = time.perf_counter()
         self._evaluate(step)
         self._progress.steps.paused += time.perf_counter() - start
@@ -208,7 +207,7 @@ class Evaluate(StepCallback):
         numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-        self._run_log.say(f"evaluation at step {step}  {shown}{'  (best)' * improved}")
+        log.info("evaluation at step %d  %s%s", step, shown, "  (best)" * improved)
         if improved:
             self.best, self.best_step, self.without_better = found, step, 0
             self.best_weights = get_weights_dict(self.model.model)
@@ -217,9 +216,12 @@ class Evaluate(StepCallback):
             return
         self.without_better += 1
         if self._patience and self.without_better >= self._patience:
-            self._run_log.say(
-                f"stopped early: {self.decisive} has not improved on {self.best[self.decisive]:.4f} "
-                f"(step {self.best_step}) in {self.without_better} evaluations"
+            log.info(
+                "stopped early: %s has not improved on %.4f (step %d) in %d evaluations",
+                self.decisive,
+                self.best[self.decisive],
+                self.best_step,
+                self.without_better,
             )
             self.model.stop_training = True
 
@@ -254,7 +256,7 @@ class StopWhenDiverged(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.logging_steps):
             return
-        in_a_row = int(self.model.progress.skipped_in_a_row.numpy())
+        in_a_row = int(self.model.counters.skipped_in_a_row.numpy())
         if in_a_row >= self._limit:
             raise RunError(
                 f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
@@ -263,9 +265,9 @@ class StopWhenDiverged(StepCallback):
 
     def on_train_end(self, logs=None) -> None:
         # A short run can end before the limit is reached; the model is as it was, and must not pass for a trained one.
-        if int(self.model.progress.finite_steps.numpy()):
+        if int(self.model.counters.finite_steps.numpy()):
             return
-        skipped = int(self.model.progress.skipped_steps.numpy())
+        skipped = int(self.model.counters.skipped_steps.numpy())
         if isinstance(self.model.optimizer, keras.mixed_precision.LossScaleOptimizer) and skipped < self._limit:
             log.warning("nothing was trained: all %d updates went into finding a loss scale; train longer", skipped)
             return
@@ -314,7 +316,7 @@ class Save(StepCallback):
             )
 
     def _save(self, step: int) -> None:
-        self.model.progress.finite_steps.numpy()  # As in `Evaluate`.
+        self.model.counters.finite_steps.numpy()  # As in `Evaluate`.
         start = time.perf_counter()
         evaluation = self._evaluation
         state = RunState(

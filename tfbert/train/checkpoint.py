@@ -228,7 +228,7 @@ def _training_variables(model: FineTuner) -> dict[str, tf.Variable]:
     variables = {f"optimizer/{index:04}": variable for index, variable in enumerate(inner.variables)}
     if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer) and optimizer.dynamic:
         variables |= {f"loss_scale/{name}": value for name, value in loss_scale_variables(optimizer).items()}
-    return variables | {f"progress/{name}": variable for name, variable in vars(model.progress).items()}
+    return variables | {f"progress/{name}": variable for name, variable in vars(model.counters).items()}
 
 
 def _link_where_same(path: pathlib.Path, other: pathlib.Path) -> None:

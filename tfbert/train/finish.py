@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import tf_keras as keras
 
 from tfbert import __version__
@@ -16,6 +18,8 @@ from tfbert.train.build import Run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.fit import Trained
 from tfbert.train.summary import summary, train_results
+
+log = logging.getLogger("tfbert")
 
 
 def finish(run: Run, trained: Trained) -> dict[str, float]:
@@ -57,5 +61,5 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
         output_dir.write_json(run.directory / output_dir.RESULTS, results)
         lines += tidy(run.directory, keep=config.output.save_total_limit)
     for line in lines:
-        run.say(line)
+        log.info("%s", line)
     return results

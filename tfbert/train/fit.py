@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 
 import tensorflow as tf
@@ -19,6 +20,8 @@ from tfbert.train.build import Run
 from tfbert.train.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.train.profiling import Profile
 from tfbert.train.summary import banner
+
+log = logging.getLogger("tfbert")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     """
     config, schedule, model = run.config, run.schedule, run.model
     for line in banner(run):
-        run.say(line)
+        log.info("%s", line)
     run_log = RunLog(
         run.directory if run.chief else None,
         total_steps=schedule.total_steps,
@@ -88,7 +91,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     callbacks = [part for part in (progress, diverged, evaluation, saving, profile) if part is not None]
 
     dataset = distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape)
-    run.say(f"ready after {time.perf_counter() - started:.1f} s")
+    log.info("ready after %.1f s", time.perf_counter() - started)
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
         model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)

@@ -17,7 +17,7 @@ _OLD = re.compile(r"\d{8}-\d{6}|slurm-\S+ \d+")
 """How earlier versions wrote it."""
 
 
-def is_of_this_launch(directory: pathlib.Path) -> bool:
+def is_restart(directory: pathlib.Path) -> bool:
     """Whether an earlier start of this launch wrote what is there.
 
     Raises:

@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import logging
 
 import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples, make_dataset
 from tfbert.batches.plan import micro_batch_size
-from tfbert.batches.schedule import TrainingBatches
+from tfbert.batches.schedule import Schedule, TrainingBatches, training_batches
 from tfbert.config.run import Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import is_out_of_memory
 from tfbert.errors import RunError
 from tfbert.step.finetuner import FineTuner
 
+log = logging.getLogger("tfbert")
+
 
 def find_accumulation(
-    model: FineTuner,
-    strategy: tf.distribute.Strategy,
-    consensus: Consensus,
-    config: Config,
-    examples: EncodedExamples,
-    batches_of: Callable[[Config], TrainingBatches],
-    *,
-    log: Callable[[str], None],
+    model: FineTuner, consensus: Consensus, config: Config, examples: EncodedExamples, schedule: Schedule
 ) -> int:
     """Finds the fewest micro-batches whose largest batch fits, by computing it; leaves `model` split that way.
 
     Each try computes the gradients of the run's largest batch (its widest, or any where all are alike), forward and
     backward, on every replica, and forgets them: weights, optimizer and counters stay as they are. The update comes
     after a step has freed its micro-batches, so its memory does not depend on their size. All workers take part, and
-    what does not fit on one fits on none.
+    what does not fit on one fits on none. Logs a line for each try that did not fit.
 
     Args:
         model: Its variables and the optimizer's exist already, as they need memory too.
-        strategy: The model's.
-        consensus: The strategy's.
+        consensus: Between the workers of its strategy.
         config: The run; its global batch size is kept.
         examples: To train on.
-        batches_of: The batches of a run with a given number of micro-batches.
-        log: Receives a line a try that did not fit.
+        schedule: The run in updates.
 
     Returns:
         `gradient_accumulation_steps`.
@@ -50,16 +43,17 @@ def find_accumulation(
         UsageError: if the global batch does not split evenly over the replicas.
         RunError: if not even one example at a time fits.
     """
-    size, replicas = config.training.global_batch_size, strategy.num_replicas_in_sync
+    size, replicas = config.training.global_batch_size, model.distribute_strategy.num_replicas_in_sync
     share = micro_batch_size(size, replicas, 1)
     for steps in (number for number in range(1, share + 1) if share % number == 0):
-        batches = batches_of(config.accumulating(steps))
+        lengths, split = examples.tokens.lengths, config.accumulating(steps)
+        batches = training_batches(split, lengths, schedule, num_replicas=replicas)
         model.split_into(steps)
-        if not consensus.any(not _fits(model, strategy, examples, batches)):
+        if not consensus.any(not _fits(model, examples, batches)):
             return steps
         gc.collect()  # What was computed hangs on the error's frames until now.
         micro = batches.rows // (replicas * steps)
-        log(f"a micro-batch of {micro} does not fit into memory")
+        log.info("a micro-batch of %d does not fit into memory", micro)
         if micro == 1:  # Where the data holds less than a global batch, further ones would only add empty rows.
             break
     raise RunError(
@@ -68,12 +62,8 @@ def find_accumulation(
     )
 
 
-def _fits(
-    model: FineTuner,
-    strategy: tf.distribute.Strategy,
-    examples: EncodedExamples,
-    batches: TrainingBatches,
-) -> bool:
+def _fits(model: FineTuner, examples: EncodedExamples, batches: TrainingBatches) -> bool:
+    strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     largest = make_dataset(examples, lambda: iter([batches.largest]), range(replicas), replicas, shape=batches.shape)
     shares = list(largest)  # A worker takes its own out of those of all.

@@ -79,4 +79,4 @@ class Profile(StepCallback):
 
     def _wait(self) -> None:
         """Until the device has done what was asked of it."""
-        self.model.progress.finite_steps.numpy()
+        self.model.counters.finite_steps.numpy()

@@ -66,13 +66,16 @@ class Start:
 
 
 @contextlib.contextmanager
-def begin(config: Config, strategy: tf.distribute.Strategy, consensus: Consensus) -> Iterator[Start]:
+def begin(
+    directory: pathlib.Path, config: Config, strategy: tf.distribute.Strategy, consensus: Consensus
+) -> Iterator[Start]:
     """Locks the run's output directory for as long as the block lasts, and finds out how the run starts.
 
     Only the chief locks, and the other workers wait for it. A directory that was made for a run which then wrote
     nothing is taken away again.
 
     Args:
+        directory: The run's output directory.
         config: The run, its defaults resolved.
         strategy: Every worker of it must call.
         consensus: Between them.
@@ -81,7 +84,6 @@ def begin(config: Config, strategy: tf.distribute.Strategy, consensus: Consensus
         UsageError: for a directory that the run cannot have, on all workers alike.
         RunError: for one that another process is writing to, or that is not the same to all workers.
     """
-    directory = output_dir.choose(config)
     with contextlib.ExitStack() as stack:
         with _together(consensus):
             if is_chief(strategy):
@@ -108,7 +110,7 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
     present, is_finished = output_dir.contents(directory), (directory / output_dir.RESULTS).exists()
     if not present:
         return start
-    is_restart = launch_mark.is_of_this_launch(directory)
+    is_restart = launch_mark.is_restart(directory)
     if is_restart and is_finished:
         return dataclasses.replace(start, finished=_read_results(directory / output_dir.RESULTS))
     _check_apart(directory, config)

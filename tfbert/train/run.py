@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 import weakref
 
@@ -11,13 +12,15 @@ from tfbert.devices import runtime
 from tfbert.devices.preemption import Consensus, StopRequest
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
-from tfbert.output import hub
+from tfbert.output import hub, output_dir
 from tfbert.step.finetuner import FineTuner
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.finish import finish
 from tfbert.train.fit import fit
+
+log = logging.getLogger("tfbert")
 
 _earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
 """Those of runs of this process that Python has not yet freed."""
@@ -51,19 +54,20 @@ def _finetune(config: Config) -> dict[str, float]:
     if _earlier_models:
         gc.collect()  # A model is full of circles, and a GPU has no room for two.
         runtime.reset_peak_memory()
+    directory = output_dir.choose(config, output_dir.start_time())
     # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
-    with peer_failures_as_run_errors(), resume.begin(config, strategy, consensus) as start:
+    with peer_failures_as_run_errors(), resume.begin(directory, config, strategy, consensus) as start:
         if start.finished is None:
             run = build_run(start, strategy, consensus)
             _earlier_models.add(run.model)
             results = _train(run, started)
         else:
             results = start.finished
-            devices.say(f"{start.directory} holds this run, finished before the restart")
+            log.info("%s holds this run, finished before the restart", start.directory)
             if devices.chief:
                 tidy(start.directory, keep=config.output.save_total_limit)  # Perhaps it was killed there.
         if devices.chief and config.hub.push_to_hub:  # Perhaps it was this that failed before the restart.
-            devices.say(f"uploaded to {hub.push(start.directory, config.hub)}")
+            log.info("uploaded to %s", hub.push(start.directory, config.hub))
         return results
 
 

@@ -13,7 +13,7 @@ from tfbert.batches.schedule import warmup_steps
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
-from tfbert.output.logs import duration
+from tfbert.output.logs import clock_text
 from tfbert.tasks.examples import eval_prefix
 from tfbert.train.build import Run
 from tfbert.train.callbacks import Progress
@@ -75,7 +75,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         progress: Of the whole run.
         seconds: From the call of `fit` to its end.
     """
-    counters, steps = run.model.progress, progress.steps
+    counters, steps = run.model.counters, progress.steps
     step = int(run.model.optimizer.iterations.numpy())
     finite = int(counters.finite_steps.numpy())
     steady = steps.steady
@@ -106,7 +106,7 @@ def summary(results: dict[str, float], directory: pathlib.Path) -> list[str]:
     scores = [f"{k} {v:.4f}" for k, v in results.items() if k.startswith(("eval_", "test_"))]
     lines = [
         "",
-        f"trained in {duration(results['train_runtime'])}, {results['train_samples_per_second']:.0f} examples/s",
+        f"trained in {clock_text(results['train_runtime'])}, {results['train_samples_per_second']:.0f} examples/s",
     ]
     if scores:
         at = f" (step {results['best_step']})" if "best_step" in results else ""

@@ -13,7 +13,7 @@ from tfbert.errors import UsageError, first_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
+class BenchmarkRow:
     """One row of a benchmark.
 
     Attributes:
@@ -41,7 +41,7 @@ class Row:
         return f"rows/{self.number:03}"
 
 
-def build_rows(config: Config, directory: pathlib.Path) -> list[Row]:
+def build_rows(config: Config, directory: pathlib.Path) -> list[BenchmarkRow]:
     """Every combination of the axes, the last axis running fastest; combinations of inference that only training tells
     apart are one row."""
     benchmark = config.benchmark
@@ -78,7 +78,7 @@ def settle_inference(config: Config, rows_at_a_time: int, num_replicas: int) -> 
 
     Args:
         config: The row's.
-        rows_at_a_time: As in `Row`.
+        rows_at_a_time: As in `BenchmarkRow`.
         num_replicas: Over all workers.
 
     Raises:
@@ -101,7 +101,7 @@ def _precision(config: Config) -> str:
     return "float32" if not runtime.mixed_precision else runtime.mixed_precision_dtype
 
 
-def _row(config: Config, directory: pathlib.Path, number: int, point: dict[str, Any]) -> Row:
+def _row(config: Config, directory: pathlib.Path, number: int, point: dict[str, Any]) -> BenchmarkRow:
     is_training, runtime = point["measured"] == "training", _runtime(config, point)
     is_known = runtime.strategy == "one_device" or runtime.num_replicas or runtime.device == "cpu"
     replicas = replicas_of(runtime, num_gpus=0) if is_known else "all"
@@ -122,7 +122,7 @@ def _row(config: Config, directory: pathlib.Path, number: int, point: dict[str, 
         "seq_length": point["seq_length"],
         "batching": point["batching"],
     }
-    row = Row(
+    row = BenchmarkRow(
         number=number,
         measured=point["measured"],
         settings=settings,

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from tfbert.config.run import Config
-from tfbert.modes.benchmark.grid import Row
+from tfbert.modes.benchmark.grid import BenchmarkRow
 from tfbert.report.run_files import RunFiles, read_run
 
 COLUMNS = {
@@ -46,7 +46,7 @@ COLUMNS = {
 _OUT_OF_MEMORY = re.compile(r"ResourceExhausted|OOM when|out of memory|bad_alloc|MemoryError|Cannot allocate", re.I)
 
 
-def measured(row: Row, benchmark_config: Config, directory: pathlib.Path) -> dict[str, Any]:
+def measured(row: BenchmarkRow, benchmark_config: Config, directory: pathlib.Path) -> dict[str, Any]:
     """The numbers of a row whose run is done.
 
     Args:
@@ -72,7 +72,7 @@ def measured(row: Row, benchmark_config: Config, directory: pathlib.Path) -> dic
     return settings | {"row": row.number, "status": "done", "peak_flops": extra["peak_flops"]} | numbers
 
 
-def _settled(row: Row, run: RunFiles, num_workers: int) -> dict[str, Any]:
+def _settled(row: BenchmarkRow, run: RunFiles, num_workers: int) -> dict[str, Any]:
     """The settings that the run settled for itself."""
     replicas = run.results.get("num_replicas", 1)
     settings = {
@@ -129,7 +129,7 @@ def _inference(run: RunFiles) -> dict[str, Any]:
     }
 
 
-def failed(row: Row, reason: str) -> dict[str, Any]:
+def failed(row: BenchmarkRow, reason: str) -> dict[str, Any]:
     """The row of a run that failed."""
     return row.settings | {"row": row.number, "status": "failed", "reason": reason}
 

@@ -2,7 +2,7 @@
 
 python -m tfbert.modes.benchmark.row RUN_CONFIG.json RESULT.json [ROWS_AT_A_TIME]
 
-The third argument is that of an inference row: see `grid.Row`.
+The third argument is that of an inference row: see `grid.BenchmarkRow`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.cluster import cluster_from_tf_config
 from tfbert.devices.onednn import use_onednn
-from tfbert.devices.quiet import quieten_libraries, stderr_held_back
+from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED
 from tfbert.modes.benchmark.grid import replicas_of, settle_inference
 from tfbert.output.output_dir import write_json
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     config_file, result_file = map(pathlib.Path, argv[:2])
     text = os.environ.get("TF_CONFIG")
     num_workers = cluster_from_tf_config(text).size if text else 1
-    quieten_libraries()
+    silence_libraries()
     use_onednn()
     try:
         config = Config.from_json(config_file.read_text(encoding="utf-8"))

@@ -21,7 +21,7 @@ from tfbert.config.run import Config
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.launch.worker_group import dies_with
 from tfbert.modes.benchmark import pages
-from tfbert.modes.benchmark.grid import Row, build_rows
+from tfbert.modes.benchmark.grid import BenchmarkRow, build_rows
 from tfbert.modes.benchmark.measured import COLUMNS, compared, failed, failure_reason, measured
 from tfbert.output.output_dir import RUN_CONFIG, holds_run, write_json, write_text
 from tfbert.report.facts import environment
@@ -99,7 +99,7 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
     write_text(directory / RUN_CONFIG, text)
 
 
-def _earlier(row: Row, directory: pathlib.Path) -> dict[str, Any] | None:
+def _earlier(row: BenchmarkRow, directory: pathlib.Path) -> dict[str, Any] | None:
     """A row that an earlier start of the same benchmark measured.
 
     None for one that failed: the memory that was taken, or the package that was missing, may be there now.
@@ -111,7 +111,7 @@ def _earlier(row: Row, directory: pathlib.Path) -> dict[str, Any] | None:
     return numbers if numbers["status"] == "done" else None
 
 
-def _measure(row: Row, config: Config, directory: pathlib.Path) -> dict[str, Any]:
+def _measure(row: BenchmarkRow, config: Config, directory: pathlib.Path) -> dict[str, Any]:
     run_directory = directory / row.directory
     shutil.rmtree(run_directory, ignore_errors=True)
     run_directory.mkdir(parents=True)

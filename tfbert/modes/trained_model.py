@@ -6,8 +6,9 @@ Training writes what transformers has no name for into `config.json` under `tfbe
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 
     from tfbert.tokens.tokenizer import BertTokenizer
 
+log = logging.getLogger("tfbert")
+
 _DEFAULT_MAX_SEQ_LENGTH = 128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuned:
+class TrainedModel:
     """A saved model, ready to be used.
 
     Attributes:
@@ -76,14 +79,13 @@ class FineTuned:
         )
 
 
-def load_fine_tuned(config: Config, *, log: Callable = lambda line: None) -> FineTuned:
+def load_trained_model(config: Config) -> TrainedModel:
     """Loads the model that a configuration names; call it in the strategy's scope.
 
     The longest input is the one asked for, else the one the model was trained with, else 128.
 
     Args:
         config: In a mode that uses a saved model.
-        log: Receives lines on what was decided.
 
     Raises:
         UsageError: for a directory that holds no fine-tuned model.
@@ -93,8 +95,8 @@ def load_fine_tuned(config: Config, *, log: Callable = lambda line: None) -> Fin
     saved = load_config(directory)
     task = task_of_model(saved, directory)
     trained = _trained_on(saved, directory)
-    length = _max_seq_length(config, trained, saved, log)
-    tokenizer = load_tokenizer(config.model, directory, training_texts=(), log=log)
+    length = _max_seq_length(config, trained, saved)
+    tokenizer = load_tokenizer(config.model, directory, training_texts=())
     classifier = build_model(
         config.model,
         directory,
@@ -103,11 +105,10 @@ def load_fine_tuned(config: Config, *, log: Callable = lambda line: None) -> Fin
         max_seq_length=length,
         seed=config.runtime.seed,
         require_head=True,
-        log=log,
     )
     num_texts = trained.get("num_texts")
     record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length)
-    return FineTuned(
+    return TrainedModel(
         name=config.model.model_name_or_path,
         classifier=classifier,
         tokenizer=tokenizer,
@@ -134,15 +135,15 @@ def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
     return found
 
 
-def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, log: Callable) -> int:
+def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig) -> int:
     asked, own = config.data.max_seq_length, trained.get("max_seq_length")
     if asked is not None:
         beside = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
-        log(f"Inputs are at most {asked} tokens long{beside}.")
+        log.info("Inputs are at most %d tokens long%s.", asked, beside)
         return asked
     if own is not None:
-        log(f"Inputs are at most {own} tokens long, as in training.")
+        log.info("Inputs are at most %d tokens long, as in training.", own)
         return own
     length = min(_DEFAULT_MAX_SEQ_LENGTH, saved.max_position_embeddings)
-    log(f"Inputs are at most {length} tokens long; the model does not say what it was trained with.")
+    log.info("Inputs are at most %d tokens long; the model does not say what it was trained with.", length)
     return length

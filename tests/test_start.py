@@ -1,0 +1,50 @@
+"""Who of the workers speaks: information is the chief's, warnings are everybody's."""
+
+import logging
+
+import pytest
+
+from tests.models import strategy_of
+from tfbert.config.run import RuntimeConfig
+from tfbert.devices import start
+
+LOG = logging.getLogger("tfbert")
+
+
+@pytest.fixture
+def start_as(monkeypatch):
+    """Starts this process's devices as the chief's, or as another worker's."""
+
+    def start_as(chief):
+        monkeypatch.setattr(start, "build_strategy", lambda *args, **kwargs: strategy_of(1))
+        monkeypatch.setattr(start, "is_chief", lambda strategy: chief)
+        devices = start.start_devices(RuntimeConfig(device="cpu"))
+        assert devices.chief is chief
+
+    yield start_as
+    start.inform_on_chief_alone(True)
+
+
+def tell():
+    LOG.debug("details")
+    LOG.info("evaluating")
+    LOG.warning("damaged")
+
+
+def test_only_the_chief_informs_and_every_worker_warns(start_as, logged):
+    for chief, expected in [
+        (True, ["evaluating", "damaged"]),
+        (False, ["damaged"]),
+        (False, ["damaged"]),
+        (True, ["evaluating", "damaged"]),  # A process may be the chief of its next run.
+    ]:
+        start_as(chief)
+        tell()
+        assert logged() == expected
+
+
+def test_other_workers_inform_where_debugging_is_asked_for(start_as, logged, caplog):
+    caplog.set_level(logging.DEBUG, logger="tfbert")
+    start_as(False)
+    tell()
+    assert logged() == ["details", "evaluating", "damaged"]

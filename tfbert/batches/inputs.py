@@ -1,0 +1,91 @@
+"""What a model is given: rows of one example each, padded to one width. The rule in graphs, and the same in NumPy.
+
+Training and an exported model make their inputs in a graph. A `Predictor` makes them in NumPy: its examples come chunk
+by chunk, and are no constants of a graph.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.batches.plan import FILL
+from tfbert.tokens.tokenizer import TokenIds
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class TokenTensors(NamedTuple):
+    """Token ids of many examples, as `TokenIds` has them, in a graph.
+
+    Attributes:
+        flat: int32 `[tokens]`, the ids of all examples, one after the other.
+        starts: int64 `[n]`, where each begins.
+        lengths: int32 `[n]`, its tokens.
+        second_start: int32 `[n]`, the position in it at which segment B starts; its length for single texts.
+        pad_id: The id that fills rows up.
+    """
+
+    flat: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+    second_start: tf.Tensor
+    pad_id: int
+
+
+class PaddedRows(NamedTuple):
+    """Rows of a batch.
+
+    Attributes:
+        inputs: int32 `[rows, width]` each of `INPUTS`.
+        source: int64 `[rows, width]`, where in `TokenTensors.flat` each token is; of no meaning where there is none.
+        is_token: bool `[rows, width]`, where there is one of an example.
+    """
+
+    inputs: dict[str, tf.Tensor]
+    source: tf.Tensor
+    is_token: tf.Tensor
+
+
+def padded_inputs_in_graph(tokens: TokenTensors, rows: tf.Tensor, width: tf.Tensor) -> PaddedRows:
+    """A model's inputs for some examples, as tensors; takes what `padded_inputs` takes, with an int32 `[]` width."""
+    is_real = rows != FILL
+    row = tf.maximum(rows, 0)
+    # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
+    length = tf.where(is_real, tf.gather(tokens.lengths, row), 1)
+    position = tf.range(width)
+    mask = position < length[:, None]
+    is_token = mask & is_real[:, None]
+    source = tf.gather(tokens.starts, row)[:, None] + tf.cast(tf.where(mask, position, 0), tf.int64)
+    second = mask & (position >= tf.gather(tokens.second_start, row)[:, None])
+    values = (tf.where(is_token, tf.gather(tokens.flat, source), tokens.pad_id), mask, second)
+    inputs = {name: tf.cast(value, tf.int32) for name, value in zip(INPUTS, values, strict=True)}
+    return PaddedRows(inputs, source, is_token)
+
+
+def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+    """A model's inputs for some examples, as arrays.
+
+    Args:
+        tokens: All examples.
+        rows: int64 `[n]`, which ones; `FILL` for a row that only fills the batch.
+        width: Tokens that each row is padded to.
+
+    Returns:
+        int32 `[n, width]` each of `INPUTS`.
+    """
+    is_real = rows != FILL
+    row = np.maximum(rows, 0)
+    start = tokens.row_splits[row]
+    length = np.where(
+        is_real, tokens.row_splits[row + 1] - start, 1
+    )  # As above: a row that fills has one to attend to.
+    position = np.arange(width)
+    mask = position < length[:, None]
+    is_token = mask & is_real[:, None]
+    source = start[:, None] + np.where(mask, position, 0)
+    second = mask & (position >= tokens.second_start[row][:, None])
+    values = (np.where(is_token, tokens.flat[source], tokens.pad_id), mask, second)
+    return {name: value.astype(np.int32) for name, value in zip(INPUTS, values, strict=True)}
