@@ -58,7 +58,7 @@ class ConllSentence(Sentence):
         before: The blank and `-DOCSTART-` lines between the sentence before and this one, without their ends.
         after: Likewise those that follow, in the last sentence of a file.
         separator: What separates the file's columns: a tab, or a space for runs of them.
-        line_end: That of its first line.
+        line_end: That of the file's first line with words.
     """
 
     written: list[str]
@@ -154,7 +154,8 @@ def open_conll(
             "CoNLL files have no header. "
             f"Received: {columns[text]!r} with the tag {columns[label]!r} in {name}, line {first[0]}. Delete the line."
         )
-    parse = _parser(name, separator, len(columns), text, label)
+    line_end = "\r\n" if first[1].endswith("\r\n") else "\n"
+    parse = _parser(name, separator, line_end, len(columns), text, label)
     return ConllFile(
         name=name,
         num_columns=len(columns),
@@ -253,7 +254,7 @@ def _sentences(
 
 
 def _parser(
-    name: str, separator: str, num_columns: int, text: int, label: int | None
+    name: str, separator: str, line_end: str, num_columns: int, text: int, label: int | None
 ) -> Callable[[list[str], Block], ConllSentence | UsageError]:
     """What makes a sentence of its lines."""
     separated = "tabs" if separator == "\t" else "spaces"
@@ -299,7 +300,7 @@ def _parser(
             written=written,
             before=before,
             separator=separator,
-            line_end="\r\n" if block[0][1].endswith("\r\n") else "\n",
+            line_end=line_end,
         )
 
     return parse
