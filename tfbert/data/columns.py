@@ -1,4 +1,5 @@
-"""Which columns hold the text and the label: as asked for, or by the names that data sets usually give them."""
+"""Which columns hold the text and the label, or the words and their tags: as asked for, or by the names that data sets
+usually give them."""
 
 from __future__ import annotations
 
@@ -24,6 +25,10 @@ LABEL_NAMES = (
     ("labels", "gold_label", "class", "target", "sentiment", "score", "category", "is_duplicate", "quality"),
 )
 """Usual names of the label's column; a plain `label` wins over all others."""
+WORDS_NAMES = (("tokens", "words"), ("text",))
+"""Usual names of a column with a list of words a row, those that win first: `text` is often the sentence unsplit."""
+TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), ("pos_tags", "upos", "pos"))
+"""Likewise of a list of tags."""
 
 
 def find_columns(
@@ -51,16 +56,7 @@ def find_columns(
         UsageError: when a column is absent, or several or none look right.
     """
     has = f"Received: {name} with columns {_listed(columns)}."
-    for flag, wanted in (("text_column", text_column), ("label_column", (label_column,) if label_column else ())):
-        for column in wanted:
-            if columns.count(column) != 1:
-                problem = "is in the data twice" if column in columns else "is not in the data"
-                raise UsageError(f"{flag}={column!r} {problem}. {has} Pass --{flag} with one of them{hint}.")
-    by_lower: dict[str, list[str]] = {}
-    for column in columns:
-        if column != label_column:
-            by_lower.setdefault(column.strip().lower(), []).append(column)
-
+    by_lower = _asked_for(columns, text_column, label_column, has, hint)
     texts = tuple(text_column)
     if not texts:
         pairs = [pair for pair in TEXT_PAIRS if all(part in by_lower for part in pair)]
@@ -84,6 +80,74 @@ def find_columns(
             f"Received: text_column={','.join(texts)!r}, label_column={label!r}. Pass different ones."
         )
     return texts, label
+
+
+def find_tag_columns(
+    name: str,
+    columns: Sequence[str],
+    *,
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    require_label: bool = True,
+) -> tuple[str, str]:
+    """Decides which column holds each row's list of words, and which its list of tags (`""`: none).
+
+    Args:
+        name: What messages call the data.
+        columns: All columns there are.
+        text_column: As asked for; empty: found by name.
+        label_column: Likewise.
+        require_label: Whether to find none, or several, that could be the tags is an error.
+
+    Raises:
+        UsageError: when a column is absent, or several or none look right.
+    """
+    has = f"Received: {name} with columns {_listed(columns)}."
+    by_lower = _asked_for(columns, text_column, label_column, has)
+    if len(text_column) > 1:
+        raise UsageError(
+            "Words that have tags stand in one column. "
+            f"Received: text_column={','.join(text_column)!r}. Pass one --text_column."
+        )
+    words = "".join(text_column)
+    for names in () if words else WORDS_NAMES:
+        if found := [(name,) for name in names if name in by_lower]:
+            (words,) = _the_one("words", "text_column", found, by_lower, has, "")
+            break
+    if not words:
+        raise UsageError(f"No column looks like the words, a list a row. {has} Pass --text_column.")
+    tags = label_column
+    for names in () if tags else TAGS_NAMES:
+        found = [(name,) for name in names if name in by_lower and words not in by_lower[name]]
+        if found and not require_label and (len(found) > 1 or len(by_lower[found[0][0]]) > 1):
+            break
+        if found:
+            (tags,) = _the_one("tags", "label_column", found, by_lower, has, "")
+            break
+    if not tags and require_label:
+        raise UsageError(f"No column looks like the tags, a list a row. {has} Pass --label_column.")
+    if words == tags:
+        raise UsageError(
+            "Words and tags must be different columns. "
+            f"Received: text_column={words!r}, label_column={tags!r}. Pass different ones."
+        )
+    return words, tags
+
+
+def _asked_for(
+    columns: Sequence[str], text_column: Sequence[str], label_column: str, has: str, hint: str = ""
+) -> dict[str, list[str]]:
+    """The columns but the label's by their names in lower case, once those asked for are known to be there."""
+    for flag, wanted in (("text_column", text_column), ("label_column", (label_column,) if label_column else ())):
+        for column in wanted:
+            if columns.count(column) != 1:
+                problem = "is in the data twice" if column in columns else "is not in the data"
+                raise UsageError(f"{flag}={column!r} {problem}. {has} Pass --{flag} with one of them{hint}.")
+    by_lower: dict[str, list[str]] = {}
+    for column in columns:
+        if column != label_column:
+            by_lower.setdefault(column.strip().lower(), []).append(column)
+    return by_lower
 
 
 def _the_one(what: str, flag: str, found: list, by_lower: dict[str, list[str]], has: str, hint: str) -> tuple[str, ...]:

@@ -102,10 +102,10 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
         if not isinstance(source, pathlib.Path):
             raise UsageError("Parquet is read from a file. Received: standard input. Pass the file's path.")
         return _open_parquet(source)
-    lines = _lines(source, name)
+    lines = lines_of(source, name)
     if format == "text":
         return OpenFile(
-            name=name, columns=["text"], read=lambda wanted: ((number, [_without_end(line)]) for number, line in lines)
+            name=name, columns=["text"], read=lambda wanted: ((number, [without_end(line)]) for number, line in lines)
         )
     if format == "jsonl":
         return _open_json_lines(name, lines)
@@ -127,9 +127,18 @@ def not_utf8_error(byte: str, where: str) -> UsageError:
     )
 
 
-def _lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    """Each line with its number from 1 and its end. Only a line feed ends a line: text may hold other Unicode
-    separators."""
+def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    """Each line with its number from 1 and its end; a byte order mark is no part of the first.
+
+    Only a line feed ends a line: text may hold other Unicode separators. Bytes that are not UTF-8 are lone surrogates.
+
+    Args:
+        source: A path, decompressed where it ends in .gz; or an open binary stream.
+        name: What messages call it.
+
+    Raises:
+        UsageError: while it is read, for a file that is not readable or not whole.
+    """
     number = 0
     try:
         is_path = isinstance(source, pathlib.Path)
@@ -162,19 +171,20 @@ def _check_gzip(path: pathlib.Path) -> None:
     raise UsageError(f"A .gz file must hold gzip data. Received: {str(path)!r}, which holds {what}, or compress it.")
 
 
-def _without_end(line: str) -> str:
+def without_end(line: str) -> str:
+    """A line without its line feed, and without the carriage return before it."""
     return line.removesuffix("\n").removesuffix("\r")
 
 
 def _is_blank(line: str) -> bool:
-    return not _without_end(line).strip(" ")
+    return not without_end(line).strip(" ")
 
 
 def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool) -> Iterator[Row]:
     leading: list[Row] = []  # Blank lines before it is known how many columns there are.
     is_single = None
     for number, line in lines:
-        record = _without_end(line).split(delimiter)
+        record = without_end(line).split(delimiter)
         if is_single is None:
             if _is_blank(line):
                 leading.append((number, record))

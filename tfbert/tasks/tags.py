@@ -1,0 +1,249 @@
+"""What tags say: their scheme (IOB1, IOB2, BIOES, ...), found from the tags themselves, and the same as IOB2.
+
+A tag is `O` or a prefix, a dash and a type, which may hold dashes: `B-PER`. Of the prefixes, `B` begins an entity, `I`
+is inside of one (in BMES `M`), `E` ends it (in BILOU `L`), and `S` is all of it (in BILOU `U`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+OUTSIDE = "O"
+PREFIXES = ("", "O", "B", "I", "E", "S")
+"""What a tag's prefix means, by its code: 0 for a tag without one, such as `NOUN`."""
+PLAIN, OUT, BEGIN, INSIDE, END, SINGLE = range(len(PREFIXES))
+_CODES = {"B": BEGIN, "I": INSIDE, "E": END, "S": SINGLE, "M": INSIDE, "L": END, "U": SINGLE}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """How entities are written as tags.
+
+    Attributes:
+        name: `IOB1`, `IOB2`, `BIOES`, `BILOU`, `BMES`, `IO`, or `none` for tags without prefixes, as parts of speech.
+        doubt: What speaks against it, or what else it could be, to follow `tags are ...`; empty where nothing does.
+    """
+
+    name: str
+    doubt: str = ""
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether there are entities at all."""
+        return self.name != "none"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InvalidTags:
+    """Tags that cannot follow one another in their scheme.
+
+    Attributes:
+        count: How many words, or ends of sentences, come where they cannot.
+        sentence: The sentence of the first one, from 0.
+        word: The first one in it, from 0; the sentence's length where it ends too early.
+        tag: That word's; empty where the sentence ends.
+        previous: The tag before; empty at the sentence's start.
+    """
+
+    count: int
+    sentence: int
+    word: int
+    tag: str
+    previous: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagMeanings:
+    """What each of a set of tags means, by its id.
+
+    Attributes:
+        names: The tags.
+        prefixes: int8 `[num_tags]`, indexes of `PREFIXES`.
+        types: int32 `[num_tags]`, indexes of `type_names`; -1 for `O`. That of a tag without a prefix is itself.
+        type_names: In alphabetical order.
+    """
+
+    names: tuple[str, ...]
+    prefixes: np.ndarray
+    types: np.ndarray
+    type_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> TagMeanings:
+        """The meanings of tags, each of which stands there once."""
+        split = [split_tag(name) for name in names]
+        type_names = sorted({kind for code, kind in split if code != OUT})
+        index = {name: i for i, name in enumerate(type_names)}
+        return cls(
+            names=tuple(names),
+            prefixes=np.array([code for code, _ in split], np.int8),
+            types=np.array([-1 if code == OUT else index[kind] for code, kind in split], np.int32),
+            type_names=tuple(type_names),
+        )
+
+
+def split_tag(tag: str) -> tuple[int, str]:
+    """A tag's prefix, as an index of `PREFIXES`, and its type: `(BEGIN, "PER")`, `(OUT, "")`, `(PLAIN, "NOUN")`."""
+    if tag == OUTSIDE:
+        return OUT, ""
+    code = _CODES.get(tag[0], PLAIN) if tag[1:2] == "-" and len(tag) > 2 else PLAIN
+    return (code, tag[2:]) if code != PLAIN else (PLAIN, tag)
+
+
+def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
+    """Finds the scheme of all tags of a data set.
+
+    With the prefixes `B` and `I` alone, it is IOB2 where no `I-` starts an entity, and IOB1 where every `B-` follows an
+    entity of its own type at once, as it does there. Where both rules are broken, it is the one that is broken less.
+    The entities are the same in any case: only what is invalid is not.
+
+    Args:
+        sequences: One a sentence.
+    """
+    ids, sentences, meanings = _flat(sequences)
+    letters = {name[0] for name, code in zip(meanings.names, meanings.prefixes, strict=True) if code > OUT}
+    plain = [name for name, code in zip(meanings.names, meanings.prefixes, strict=True) if code == PLAIN]
+    if plain:
+        mixed = f", although {_listed(letters)} occur too: {plain[0]!r} has no prefix" if letters else ""
+        return Scheme(name="none", doubt=mixed)
+    if not letters:
+        return Scheme(name="IOB2", doubt=", although there is no entity")
+    if letters - {"B", "I"}:
+        name = "BILOU" if letters & {"L", "U"} else "BMES" if "M" in letters else "BIOES"
+        odd = letters - set(name) | ({"B"} - letters if letters & {"I", "M"} else set())
+        return Scheme(name=name, doubt=f", although the prefixes are {_listed(letters)}" if odd else "")
+    if letters == {"B"}:
+        return Scheme(name="IOB2", doubt=", of entities of one word: no I- occurs")
+    if letters == {"I"}:
+        return Scheme(name="IO", doubt=", or IOB1 where no entities touch: the entities are the same")
+    before, kind_before = _before(ids, sentences, meanings)
+    prefixes, kinds = meanings.prefixes[ids], meanings.types[ids]
+    goes_on = (before != OUT) & (kinds == kind_before)
+    num_loose = int(((prefixes == INSIDE) & ~goes_on).sum())
+    num_needless = int(((prefixes == BEGIN) & ~goes_on).sum())
+    if not num_loose:
+        return Scheme(name="IOB2")
+    if not num_needless:
+        return Scheme(name="IOB1")
+    if num_loose <= num_needless:
+        return Scheme(name="IOB2", doubt=f", although {num_loose:,} entities start with I-")
+    return Scheme(name="IOB1", doubt=f", although {num_needless:,} entities start with B- for no reason")
+
+
+def to_iob2(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str]]:
+    """The same entities in IOB2. They are those that conlleval finds: each word of one is in one afterwards.
+
+    Args:
+        sequences: One a sentence.
+        scheme: Their own. Tags of `none` stay as they are.
+    """
+    if not scheme.has_entities:
+        return [list(tags) for tags in sequences]
+    ids, sentences, meanings = _flat(sequences)
+    starts, prefixes = entity_starts(ids, sentences, meanings), meanings.prefixes.tolist()
+    # The names of words that go on with an entity, and of those that start one.
+    inside, first = (
+        [f"{prefix}-{name[2:]}" if code > OUT else name for name, code in zip(meanings.names, prefixes, strict=True)]
+        for prefix in "IB"
+    )
+    names = np.array([inside, first], object)
+    flat = names[starts.astype(np.intp), ids].tolist() if len(ids) else []
+    ends = itertools.accumulate(map(len, sequences))
+    return [flat[end - len(tags) : end] for tags, end in zip(sequences, ends, strict=True)]
+
+
+def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> InvalidTags | None:
+    """Finds tags that cannot follow the one before in their scheme; None where there are none.
+
+    In IOB2, an `I-` follows a `B-` or `I-` of its type. In IOB1, a `B-` does. In BIOES, BILOU and BMES what has begun
+    is also ended. In IO, and without prefixes, all tags may follow one another.
+
+    Args:
+        sequences: One a sentence.
+        scheme: Theirs.
+    """
+    if scheme.name in ("none", "IO") or not any(map(len, sequences)):
+        return None
+    # A word O after each sentence, so that its end is a place like others.
+    ids, sentences, meanings = _flat([[*tags, OUTSIDE] for tags in sequences])
+    before, kind_before = _before(ids, sentences, meanings)
+    prefixes = meanings.prefixes[ids]
+    is_same = (before != OUT) & (meanings.types[ids] == kind_before)
+    if scheme.name == "IOB2":
+        bad = (prefixes == INSIDE) & ~is_same
+    elif scheme.name == "IOB1":
+        bad = (prefixes == BEGIN) & ~is_same
+    else:
+        is_open = (before == BEGIN) | (before == INSIDE)
+        goes_on = (prefixes == INSIDE) | (prefixes == END)
+        bad = (is_open != goes_on) | (goes_on & ~is_same)
+    if not bad.any():
+        return None
+    place = int(np.argmax(bad))
+    sentence = int(sentences[place])
+    tags, word = sequences[sentence], place - int(np.searchsorted(sentences, sentence))
+    return InvalidTags(
+        count=int(bad.sum()),
+        sentence=sentence,
+        word=word,
+        tag=tags[word] if word < len(tags) else "",
+        previous=tags[word - 1] if word else "",
+    )
+
+
+def class_names(sequences: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """All tags that occur, in the order of classes: `O` first, where a tag has a prefix even if it does not occur; then
+    by type, `B` before `I`."""
+    found = set(itertools.chain.from_iterable(sequences))
+    split = {tag: split_tag(tag) for tag in found}
+    if any(code > OUT for code, _ in split.values()):
+        split[OUTSIDE] = (OUT, "")
+    return tuple(sorted(split, key=lambda tag: (tag != OUTSIDE, split[tag][1], split[tag][0], tag)))
+
+
+def entity_starts(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> np.ndarray:
+    """Which words start an entity, as conlleval has it.
+
+    These are all words of an entity that begin one by their own tag (`B`, `S`) or cannot go on with the one before: it
+    has ended (`E`, `S`), is of another type, or there is none in the sentence.
+
+    Args:
+        ids: Integers `[num_words]`, those of the tags.
+        sentences: Integers `[num_words]`, the same for words of one sentence, which stand together.
+        meanings: Of the tags.
+
+    Returns:
+        bool `[num_words]`.
+    """
+    before, kind_before = _before(ids, sentences, meanings)
+    prefixes, kinds = meanings.prefixes[ids], meanings.types[ids]
+    starts = (prefixes == BEGIN) | (prefixes == SINGLE) | (before <= OUT) | (before >= END) | (kinds != kind_before)
+    return starts & (prefixes > OUT)
+
+
+def _before(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> tuple[np.ndarray, np.ndarray]:
+    """The prefix and the type of the word before each; those of `O` at a sentence's start."""
+    prefixes = np.full(len(ids), OUT, np.int8)
+    kinds = np.full(len(ids), -1, np.int32)
+    follows = sentences[1:] == sentences[:-1]
+    prefixes[1:] = np.where(follows, meanings.prefixes[ids[:-1]], OUT)
+    kinds[1:] = np.where(follows, meanings.types[ids[:-1]], -1)
+    return prefixes, kinds
+
+
+def _flat(sequences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, TagMeanings]:
+    """Each word's tag id, the sentence that it is in, and what the tags mean."""
+    names = dict.fromkeys(itertools.chain.from_iterable(sequences))
+    index = {name: i for i, name in enumerate(names)}
+    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+    flat = map(index.__getitem__, itertools.chain.from_iterable(sequences))
+    ids = np.fromiter(flat, np.int32, int(lengths.sum()))
+    return ids, np.repeat(np.arange(len(sequences)), lengths), TagMeanings.of(tuple(names))
+
+
+def _listed(letters: set[str]) -> str:
+    return ", ".join(f"{letter}-" for letter in sorted(letters))
