@@ -102,13 +102,13 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
         if not isinstance(source, pathlib.Path):
             raise UsageError("Parquet is read from a file. Received: standard input. Pass the file's path.")
         return _open_parquet(source)
-    lines = _lines(source, name)
+    lines = lines_of(source, name)
     if format == "text":
         return OpenFile(
             name=name, columns=["text"], read=lambda wanted: ((number, [_without_end(line)]) for number, line in lines)
         )
     if format == "jsonl":
-        return _open_json_lines(name, lines)
+        return open_json_lines(name, lines)
     delimiter = delimiter or ("\t" if format == "tsv" else ",")
     records = _tsv_records(lines, delimiter, header) if format == "tsv" else _csv_records(name, lines, delimiter)
     return _open_delimited(name, records, header, format)
@@ -127,9 +127,17 @@ def not_utf8_error(byte: str, where: str) -> UsageError:
     )
 
 
-def _lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     """Each line with its number from 1 and its end. Only a line feed ends a line: text may hold other Unicode
-    separators."""
+    separators.
+
+    Args:
+        source: As for `open_rows`.
+        name: What messages call it.
+
+    Raises:
+        UsageError: for what cannot be read, or half a .gz file.
+    """
     number = 0
     try:
         is_path = isinstance(source, pathlib.Path)
@@ -260,7 +268,17 @@ def _hint(record: list[str], format: str) -> str:
     return f", or --delimiter={option}{plain} as its only column looks like several{_NO_HEADER_HINT}"
 
 
-def _open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
+def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
+    """JSON lines, as `open_rows` opens them.
+
+    Args:
+        name: What messages call the file.
+        lines: As `lines_of` gives them.
+
+    Raises:
+        UsageError: for a file without an object.
+    """
+
     def objects() -> Iterator[tuple[int, dict | UsageError]]:
         for number, line in lines:
             if not line.strip():
