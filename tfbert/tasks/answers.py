@@ -134,13 +134,28 @@ def _pairs(windows: WindowLogits, rows: np.ndarray, n_best_size: int, max_answer
         _best(np.where(inside, logits[tokens], _NO_LOGIT), n_best_size)
         for logits in (windows.start_logits, windows.end_logits)
     )
-    counts = [_within(positions, windows, rows) for positions in (starts, ends)]
-    own = np.take_along_axis(tokens, starts, axis=1)
-    counts[0] &= windows.max_context[own]
+    can_start, can_end = (_within(positions, windows, rows) for positions in (starts, ends))
+    first, last = (np.take_along_axis(tokens, positions, axis=1) for positions in (starts, ends))
+    can_start &= windows.max_context[first]
     length = ends[:, None, :] - starts[:, :, None] + 1
-    valid = (length >= 1) & (length <= max_answer_length) & counts[0][:, :, None] & counts[1][:, None, :]
+    valid = (length >= 1) & (length <= max_answer_length) & can_start[:, :, None] & can_end[:, None, :]
+
+    # Of those, as many as may be among the best of the question: the rest would only be sorted.
+    scores = windows.start_logits[first].astype(np.float64)[:, :, None] + windows.end_logits[last][:, None, :]
+    scores = np.where(valid, scores, -np.inf)
+    ranked = np.sort(scores.reshape(len(rows), -1), axis=1)[:, ::-1]
+    in_context = _within(np.broadcast_to(columns, tokens.shape), windows, rows)
+    most = n_best_size * _copies(windows.char_start[tokens], in_context) * _copies(windows.char_end[tokens], in_context)
+    worst = np.take_along_axis(ranked, np.minimum(most, ranked.shape[1])[:, None] - 1, axis=1)
+    valid &= scores >= worst[:, :, None]
     row, start, end = np.nonzero(valid)
     return np.stack([rows[row], starts[row, start], ends[row, end]], axis=1)
+
+
+def _copies(characters: np.ndarray, in_context: np.ndarray) -> np.ndarray:
+    """No fewer than how many tokens of a row begin, or end, at the same character: int64 `[rows]`."""
+    same = (characters[:, 1:] == characters[:, :-1]) & in_context[:, 1:] & in_context[:, :-1]
+    return 1 + same.sum(axis=1)
 
 
 def _best(logits: np.ndarray, most: int) -> np.ndarray:
