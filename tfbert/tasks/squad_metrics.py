@@ -83,7 +83,7 @@ def squad_metrics(
     Returns:
         `exact_match` and `f1`; or version 2.0's `exact`, `f1` and `total`, the same as `HasAns_*` and `NoAns_*` of
         the questions with and without an answer, if there are any, and `best_exact`, `best_exact_thresh`, `best_f1`
-        and `best_f1_thresh`: what the best threshold on `null_odds` would give for predictions that always answer.
+        and `best_f1_thresh`: what these predictions give where answers above the best odds are taken back.
     """
     scores = score_predictions(golds, predictions, version_2_with_negative=version_2_with_negative)
     exact, f1 = scores.exact.tolist(), scores.f1.tolist()
