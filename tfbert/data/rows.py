@@ -108,7 +108,7 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
             name=name, columns=["text"], read=lambda wanted: ((number, [without_end(line)]) for number, line in lines)
         )
     if format == "jsonl":
-        return _open_json_lines(name, lines)
+        return open_json_lines(name, lines)
     delimiter = delimiter or ("\t" if format == "tsv" else ",")
     records = _tsv_records(lines, delimiter, header) if format == "tsv" else _csv_records(name, lines, delimiter)
     return _open_delimited(name, records, header, format)
@@ -270,7 +270,17 @@ def _hint(record: list[str], format: str) -> str:
     return f", or --delimiter={option}{plain} as its only column looks like several{_NO_HEADER_HINT}"
 
 
-def _open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
+def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
+    """JSON lines, as `open_rows` opens them.
+
+    Args:
+        name: What messages call the file.
+        lines: As `lines_of` gives them.
+
+    Raises:
+        UsageError: for a file without an object.
+    """
+
     def objects() -> Iterator[tuple[int, dict | UsageError]]:
         for number, line in lines:
             if not line.strip():

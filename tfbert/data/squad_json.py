@@ -1,0 +1,155 @@
+"""JSON of questions: SQuAD's nested articles, or a question a line; which of the two, the content tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+from tfbert.data.questions import Place
+from tfbert.data.rows import OpenFile, Row, lines_of, open_json_lines
+from tfbert.errors import UsageError
+
+QUESTION_COLUMNS = ("question", "context")
+"""Of tables, unless others are asked for."""
+_NESTED_PLACES = ("article", "paragraph", "question")
+
+
+@dataclasses.dataclass(frozen=True)
+class NestedQuestions:
+    """What was parsed from one JSON text.
+
+    Attributes:
+        name: What messages call it.
+        entries: Articles, or questions as in a table.
+    """
+
+    name: str
+    entries: list[Any]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the entries are questions, as in the files of Hugging Face's run_qa."""
+        first = self.entries[0] if self.entries else None
+        return isinstance(first, dict) and "paragraphs" not in first and set(QUESTION_COLUMNS) <= first.keys()
+
+    @property
+    def place_names(self) -> tuple[str, ...]:
+        """What places count."""
+        return ("question",) if self.is_flat else _NESTED_PLACES
+
+    def rows(self) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
+        """Each question as a row. Entries are let go of one after the other: to be called once."""
+        is_flat = self.is_flat
+        self.entries.reverse()
+        for number in itertools.count(1):
+            if not self.entries:
+                return
+            entry = self.entries.pop()
+            if not is_flat:
+                yield from _article_rows(entry, number, self.name)
+            elif isinstance(entry, dict):
+                yield (number,), entry
+            else:
+                yield (number,), _not_an_object("question", entry, f"{self.name}, question {number}")
+
+    def as_table(self) -> OpenFile:
+        """The same as a file of rows, numbered from 1, without the answers."""
+
+        def read(wanted: Sequence[str]) -> Iterator[Row]:
+            for number, (_, row) in enumerate(self.rows(), start=1):
+                yield number, row if isinstance(row, UsageError) else [row.get(column) for column in wanted]
+
+        return OpenFile(name=self.name, columns=["id", "title", *QUESTION_COLUMNS], read=read, unit="question")
+
+
+def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
+    """Opens JSON of either kind: JSON lines to be read one after the other, or a JSON text that is parsed as a whole.
+
+    Args:
+        source: A path, decompressed where it ends in .gz; or an open binary stream.
+        name: What messages call it.
+
+    Raises:
+        UsageError: for what cannot be read, or is neither.
+    """
+    lines = lines_of(source, name)
+    filled = ((number, line) for number, line in lines if line.strip())
+    head = list(itertools.islice(filled, 1))
+    value = _parsed(head[0][1]) if head else {}
+    is_lines = isinstance(value, dict) and not _has_data(value)
+    if isinstance(value, ValueError) and head[0][1].strip() not in ("{", "["):
+        # One bad line of many, or the first line of a JSON text.
+        head += itertools.islice(filled, 1)
+        is_lines = len(head) == 2 and isinstance(_parsed(head[1][1]), dict)
+    if is_lines:
+        return open_json_lines(name, itertools.chain(head, lines))
+    rest = [line for _, line in filled]
+    if rest or isinstance(value, ValueError):
+        value = _parsed("".join([line for _, line in head] + rest))
+    if isinstance(value, ValueError):
+        raise UsageError(
+            f"Questions come as SQuAD's JSON, or JSON lines. Received: {name}, which is no JSON ({value}). "
+            "Repair it, or copy or download it again."
+        )
+    entries = value["data"] if _has_data(value) else value
+    if not isinstance(entries, list):
+        keys = f", an object of {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else ""
+        raise UsageError(
+            "SQuAD's JSON is an object whose 'data' is a list of articles. "
+            f"Received: {name}{keys}. Repair it, or convert it to JSON lines."
+        )
+    return NestedQuestions(name, entries)
+
+
+def _parsed(text: str) -> Any:
+    """The value of a JSON text; a ValueError where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        return error
+    except RecursionError:
+        return ValueError("nested too deeply")
+
+
+def _has_data(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("data"), list)
+
+
+def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
+    where = f"{name}, article {number}"
+    paragraphs = _list_of(article, "article", "paragraphs", where)
+    if isinstance(paragraphs, UsageError):
+        yield (number, 0, 0), paragraphs
+        return
+    for second, paragraph in enumerate(paragraphs, start=1):
+        where = f"{name}, article {number}, paragraph {second}"
+        questions = _list_of(paragraph, "paragraph", "qas", where)
+        if isinstance(questions, UsageError):
+            yield (number, second, 0), questions
+            continue
+        shared = {"title": article.get("title"), "context": paragraph.get("context")}
+        for third, question in enumerate(questions, start=1):
+            is_object = isinstance(question, dict)
+            row = question | shared if is_object else _not_an_object("question", question, f"{where}, question {third}")
+            yield (number, second, third), row
+
+
+def _list_of(value: Any, what: str, key: str, where: str) -> list[Any] | UsageError:
+    if not isinstance(value, dict):
+        return _not_an_object(what, value, where)
+    if not isinstance(value.get(key), list):
+        received = f"{key}={value[key]!r:.60}" if key in value else f"no {key!r}"
+        return UsageError(
+            f"In SQuAD's JSON, every {what} has a list {key!r}. Received: {received} in {where}. Repair or drop it."
+        )
+    return value[key]
+
+
+def _not_an_object(what: str, value: Any, where: str) -> UsageError:
+    return UsageError(
+        f"In SQuAD's JSON, every {what} is an object. Received: {value!r:.60} in {where}. Repair or drop it."
+    )

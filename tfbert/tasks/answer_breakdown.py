@@ -1,0 +1,68 @@
+"""Where answers are right and where not: by the length of context, question and answer, and with an answer or without.
+
+For reports. Lengths count words between spaces, which need no tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfbert.data.questions import QuestionTable
+from tfbert.tasks.squad_metrics import Scores
+
+NUM_BINS = 5
+
+
+def breakdown(table: QuestionTable, scores: Scores) -> dict[str, Any]:
+    """Scores of parts of an evaluation, 0 to 100, as JSON can hold them.
+
+    Args:
+        table: The questions that were answered.
+        scores: Of each.
+
+    Returns:
+        `context_words`, `question_words` and `answer_words`: as `by_length`, the last of questions with an answer,
+        by the shortest of them; and `answerable`: `yes` and `no` -> `questions`, `exact`, `f1`, where there are any.
+    """
+    context_words = np.array([len(context.split()) for context in table.contexts], np.int64)[table.context_of]
+    question_words = np.array([len(question.split()) for question in table.questions], np.int64)
+    has_answer = np.array([bool(answers) for answers in table.answers])
+    answer_words = [min(len(text.split()) for text, _ in answers) for answers in table.answers if answers]
+    with_answer = Scores(exact=scores.exact[has_answer], f1=scores.f1[has_answer])
+    groups = {"yes": has_answer, "no": ~has_answer}
+    return {
+        "context_words": by_length(context_words, scores),
+        "question_words": by_length(question_words, scores),
+        "answer_words": by_length(np.array(answer_words, np.int64), with_answer),
+        "answerable": {name: _of(scores, rows) for name, rows in groups.items() if rows.any()},
+    }
+
+
+def by_length(lengths: Sequence[int] | np.ndarray, scores: Scores, num_bins: int = NUM_BINS) -> list[dict[str, Any]]:
+    """Scores of questions of similar length, in bins with about as many each.
+
+    Args:
+        lengths: Integers `[questions]`.
+        scores: Of each.
+        num_bins: At most; equal lengths are never apart, so that there may be fewer.
+
+    Returns:
+        For each bin, in order: `least` and `most`, the lengths in it, `questions`, `exact` and `f1`, 0 to 100.
+    """
+    lengths = np.asarray(lengths)
+    if not len(lengths):
+        return []
+    edges = np.unique(np.quantile(lengths, np.arange(1, num_bins) / num_bins, method="inverted_cdf"))
+    which = np.searchsorted(edges, lengths, side="left")
+    return [
+        {"least": int(lengths[rows].min()), "most": int(lengths[rows].max())} | _of(scores, rows)
+        for rows in (which == number for number in np.unique(which))
+    ]
+
+
+def _of(scores: Scores, rows: np.ndarray) -> dict[str, Any]:
+    means = {name: 100.0 * float(np.mean(getattr(scores, name)[rows])) for name in ("exact", "f1")}
+    return {"questions": int(rows.sum())} | means

@@ -1,0 +1,157 @@
+"""Exact match and F1 as SQuAD's own scripts compute them, to every digit: evaluate-v1.1.py and evaluate-v2.0.py.
+
+They differ in more than their names. Where an answer holds nothing but articles and punctuation, version 1.1 gives it
+no F1, while version 2.0 drops a gold one, and takes a predicted one for no answer.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import re
+import string
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Scores:
+    """How each prediction compares with the best of its gold answers.
+
+    Attributes:
+        exact: float64 `[questions]`, 0 or 1: whether it is the same but for case, punctuation, articles and spaces.
+        f1: float64 `[questions]`, 0 to 1: of the words of both.
+    """
+
+    exact: np.ndarray
+    f1: np.ndarray
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without punctuation, articles and superfluous spaces, in this order."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def score_predictions(
+    golds: Sequence[Sequence[str]], predictions: Sequence[str | None], *, version_2_with_negative: bool = False
+) -> Scores:
+    """Compares each prediction with its gold answers.
+
+    Args:
+        golds: The texts of all gold answers of each question; none for one without an answer.
+        predictions: One a question; empty for no answer, None for a question that was left out, which scores 0.
+        version_2_with_negative: Whether version 2.0's rules hold.
+    """
+    normalized = functools.cache(_words)
+    exact, f1 = np.zeros((2, len(golds)))
+    for row, (given, prediction) in enumerate(zip(golds, predictions, strict=True)):
+        if prediction is None:
+            continue
+        answers = [normalized(gold) for gold in given]
+        if version_2_with_negative:
+            answers = [words for words in answers if words] or [()]
+        words = normalized(prediction)
+        exact[row] = words in answers
+        f1[row] = max((_f1(gold, words, empty_agrees=version_2_with_negative) for gold in answers), default=0)
+    return Scores(exact=exact, f1=f1)
+
+
+def squad_metrics(
+    golds: Sequence[Sequence[str]],
+    predictions: Sequence[str | None],
+    *,
+    version_2_with_negative: bool = False,
+    null_odds: Sequence[float] | np.ndarray | None = None,
+    no_answer_threshold: float | None = None,
+) -> dict[str, float]:
+    """The metrics of SQuAD's scripts, on their scale of 0 to 100.
+
+    Args:
+        golds: As for `score_predictions`.
+        predictions: Likewise.
+        version_2_with_negative: Which of the two scripts.
+        null_odds: With version 2.0, `[questions]`: how much more likely no answer is than any, by whatever measure;
+            for `best_*`, which are left out without it.
+        no_answer_threshold: With `null_odds`, count predictions above it as no answer, as evaluate-v2.0.py does with
+            `--na-prob-thresh` (there 1.0 unless given). None: take the predictions as they are.
+
+    Returns:
+        `exact_match` and `f1`; or version 2.0's `exact`, `f1` and `total`, the same as `HasAns_*` and `NoAns_*` of
+        the questions with and without an answer, if there are any, and `best_exact`, `best_exact_thresh`, `best_f1`
+        and `best_f1_thresh`: what these predictions give where answers above the best odds are taken back.
+    """
+    scores = score_predictions(golds, predictions, version_2_with_negative=version_2_with_negative)
+    exact, f1 = scores.exact.tolist(), scores.f1.tolist()
+    if not version_2_with_negative:
+        return {"exact_match": _percent_in_order(exact), "f1": _percent_in_order(f1)}
+    has_answer = [bool(given) for given in golds]
+    odds = None if null_odds is None else [float(value) for value in null_odds]
+    shown = (exact, f1)
+    if odds is not None and no_answer_threshold is not None:
+        shown = tuple(
+            [
+                float(not has) if odd > no_answer_threshold else value
+                for value, odd, has in zip(values, odds, has_answer, strict=True)
+            ]
+            for values in shown
+        )
+    out: dict[str, float] = {}
+    subsets: list[tuple[str, Callable[[bool], bool]]] = [
+        ("", lambda has: True),
+        ("HasAns_", lambda has: has),
+        ("NoAns_", lambda has: not has),
+    ]
+    for prefix, belongs in subsets:
+        rows = [row for row, has in enumerate(has_answer) if belongs(has)]
+        if rows:
+            for name, values in zip(("exact", "f1"), shown, strict=True):
+                out[f"{prefix}{name}"] = 100.0 * sum([values[row] for row in rows]) / len(rows)
+            out[f"{prefix}total"] = len(rows)
+    if odds is not None:
+        gives_answer = [bool(prediction) for prediction in predictions]
+        for name, values in (("exact", exact), ("f1", f1)):
+            best = _best_threshold(values, odds, has_answer, gives_answer)
+            out[f"best_{name}"], out[f"best_{name}_thresh"] = best
+    return out
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(normalize_answer(text).split())
+
+
+def _f1(gold: tuple[str, ...], predicted: tuple[str, ...], *, empty_agrees: bool) -> float:
+    if gold == predicted and gold:
+        return 1.0
+    if not gold or not predicted:
+        return float(empty_agrees and gold == predicted)
+    num_same = sum((collections.Counter(gold) & collections.Counter(predicted)).values())
+    if num_same == 0:
+        return 0.0
+    precision, recall = num_same / len(predicted), num_same / len(gold)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def _percent_in_order(values: Sequence[float]) -> float:
+    """evaluate-v1.1.py adds one value after the other, where `sum` may keep what rounding loses (Python 3.12)."""
+    total = 0.0
+    for value in values:
+        total += value
+    return 100.0 * total / len(values)
+
+
+def _best_threshold(
+    values: Sequence[float], odds: Sequence[float], has_answer: Sequence[bool], gives_answer: Sequence[bool]
+) -> tuple[float, float]:
+    """The best score, in percent, of answering only up to some odds of no answer, and these odds; 0.0 for never."""
+    score = best = float(len(values) - sum(has_answer))
+    threshold = 0.0
+    for row in sorted(range(len(values)), key=odds.__getitem__):
+        score += values[row] if has_answer[row] else -gives_answer[row]
+        if score > best:
+            best, threshold = score, odds[row]
+    return 100.0 * best / len(values), threshold
