@@ -15,68 +15,27 @@ import tensorflow as tf
 from tokenizers import normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizerFast
 
+from tests.texts import (
+    CASINGS,
+    NEW_COMPOSED,
+    NEW_LETTERS,
+    SPECIAL,
+    TEXTS,
+    VOCAB,
+    hugging_face,
+    long_words,
+    random_texts,
+    write_vocab,
+)
 from tfbert.errors import UsageError
-from tfbert.tokens import tokenizer as tokenizer_module
+from tfbert.tokens import parallel
 from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
-
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-CHARS = (
-    [chr(c) for c in range(0x21, 0x7F)]
-    + list("äöüßéçñøłđıİſÆŒ¿¡«»§°½²´`€£…–—‘’“”„†•™→∑√")
-    + list("αβγδεζηθικλμνξοπρσςτυφχψωΣΑΩάйабвгдежзиклмнопрстуфхцчшщъыьэюяЖЯ")
-    + list("אבגדשלום‏אبتثجحسلامकखगनमस्तेกขคงัไทยაბგ가나다한글ᄒ")
-    + list("中文字日本語のテスト漢々〆，。「」・")
-    + list("😀👩👨👧🏽❤️🇹🇷🤖𝔸𝒷𠀀")
-)
-WORDS = (
-    "the quick brown fox jump ##ing ##ed over un ##believ ##able movie . ##ly istanbul strasse [unused1] ## ### # ##."
-)
-VOCAB = list(dict.fromkeys(SPECIAL + WORDS.split() + [""] + CHARS + ["##" + char for char in CHARS]))
-
-# What the docstring of `normalizer` says may differ.
-NEW_LETTERS = {0x1C89, 0x2C2F, 0xA7C0, 0xA7CB, 0xA7CC, 0xA7D0, 0xA7D6, 0xA7D8, 0xA7DA, 0xA7DC}
-NEW_LETTERS |= set(range(0x10570, 0x10596)) - {0x1057B, 0x1058B, 0x10593} | set(range(0x10D50, 0x10D66))
-NEW_COMPOSED = {0x105C9, 0x105E4, 0x11383, 0x11385, 0x1138E, 0x11391, 0x113C5, 0x113C7, 0x113C8, 0x11938}
-NEW_COMPOSED |= set(range(0x16121, 0x16129)) | set(range(0x16D68, 0x16D6B))
-
-TEXTS = [
-    "",
-    " ",
-    "\t\r\n\x0b\x0c\x1c\x85\u2028\u2029",
-    "The quick brown fox jumped over: unbelievably!  The movie.",
-    "THE Quick\tbrown\nfox\rjumping\xa0over\u3000the\u2009fox",
-    "co-operate o'clock #hashtag ##ing ## ### a##ing @user $5 5% a_b ^x `y` ~z~ [unused1] [ unused1 ]",
-    "naïve café Ångström Ünïcödé ÇA façade Ñandú e\u0301e\u0323\u0301 \u0301 a\u0301\u0301",
-    "İstanbul ISTANBUL ıstanbul Diyarbakır İİ I\u0307 J\u0307 Į\u0303 Ì Í Ĩ",
-    "Straße STRASSE ẞ ﬁn ﬀ Ǆ ǅ ſ K Å",
-    "ΑΣ ΑΣ. ΑΣΑ ΟΔΥΣΣΕΥΣ σς Σ ΆΈ ἈΛΦΑ",
-    "привет МИР Ёлка Й и\u0306",
-    "שָׁלוֹם سَلَام नमस्ते ไทย ทั้ง क\u094dष 한글 \u1112\u1161\u11ab 각",
-    "中文字 日本語のテスト。漢字、中a文1字 \uf900\ufa0e \U0002f800 𠀀a𠀀",
-    "\U0002b820\U0002b91f \U0002b920 a\U0002b820b \u9fff\u3400\u4dbf\ua000",
-    "😀 a😀b 👩\u200d👩\u200d👧 ❤\ufe0f 👋🏽 🇹🇷 1\ufe0f\u20e3",
-    "zero\u200bwidth\u200cnon\u200djoin \ufeffbom soft\xadhyphen \u2066isolate\u2069 \u202ertl \u180e \U000e0041",
-    "nul\x00byte bell\x07 del\x7f esc\x1b[0m \ufffd\ufffe\uffff \ue000 \U0010fffd",
-    "\ud7ff\ue001 𝔸𝒷 ½ ² ´ ￼ \u0378 \U000e01ef",
-    "new punctuation a\u2e43b \u061da x\u2e52y; old \u166d \U000111c9 mark\u08ca\u1ac0\u1df6 \u1734",
-    "\u1885\u1886 \u08e2 \U000110cd \U00013430 \u0890",
-    "e\u0301" * 100 + " " + "e\u0301" * 101,
-]
 
 
 @pytest.fixture(scope="module")
 def vocab_file(tmp_path_factory):
     return write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.txt", VOCAB)
-
-
-def write_vocab(path, vocab):
-    path.write_text("".join(token + "\n" for token in vocab), encoding="utf-8", newline="\n")
-    return path
-
-
-def hugging_face(vocab_file, **casing):
-    return BertTokenizerFast(vocab_file=str(vocab_file), **casing)
 
 
 def hf_ids(reference, texts, **kwargs):
@@ -89,44 +48,19 @@ def assert_equal_ids(tokenizer, reference, texts):
         assert got == want, ascii(text)
 
 
-@pytest.mark.parametrize(
-    "casing",
-    [
-        {"do_lower_case": True},
-        {"do_lower_case": False},
-        {"do_lower_case": True, "strip_accents": False},
-        {"do_lower_case": False, "strip_accents": True},
-        {"do_lower_case": True, "tokenize_chinese_chars": False},
-    ],
-    ids=["uncased", "cased", "uncased_accents", "cased_stripped", "chinese_words"],
-)
+@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
 class TestIdsEqualHuggingFace:
     def test_chosen_texts(self, vocab_file, casing):
         tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
         assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), TEXTS)
 
     def test_random_texts(self, vocab_file, casing):
-        blocks = [range(0x20, 0x7F), range(0x80, 0x250), range(0x300, 0x370), range(0x370, 0x530), range(0x590, 0xE80)]
-        blocks += [range(0x1100, 0x1200), range(0x1E00, 0x2070), range(0x2070, 0x2C00), range(0x2E00, 0x3100)]
-        blocks += [range(0x4E00, 0x4F00), range(0xAC00, 0xB000), range(0xE000, 0xE010), range(0xFE00, 0x10000)]
-        blocks += [range(0x1F1E6, 0x1F700), range(0x2B800, 0x2B940), range(0xE0000, 0xE0200), range(0, 0x20)]
-        blocks += [range(0x10000, 0x1F000), [ord(char) for char in CHARS], [ord(" ")], [ord("-")]]
-        rng = random.Random(0)
-        texts = []
-        for _ in range(3000):
-            chosen = rng.choices(blocks, k=rng.randint(1, 4))
-            codes = [rng.choice(rng.choice(chosen)) for _ in range(rng.randint(1, 40))]
-            texts.append("".join(chr(code) for code in codes if code not in NEW_LETTERS | NEW_COMPOSED))
         tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), texts)
+        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), random_texts(3000))
 
     def test_words_of_100_and_101_characters(self, vocab_file, casing):
-        texts = []
-        for char in ["a", "Z", "я", "Ж", "中", "の", "𝔸", "ß", "é", "e\u0301", "İ", "각", "-", "a\u200b", "a\ufffd"]:
-            texts += [char * n for n in (50, 51, 100, 101, 400, 401, 1000)]
-            texts += [f"the {char * n}-{char * 100} {char * (n + 1)}, fox" for n in (99, 100, 101)]
         tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), texts)
+        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), long_words())
 
 
 # The planes that hold letters, marks and signs, and of each other one what a stride finds; and all, which takes longer.
@@ -228,7 +162,7 @@ def test_too_small_max_seq_length(vocab_file):
 
 class TestEncode:
     def test_equals_hugging_face_in_order(self, vocab_file, monkeypatch):
-        monkeypatch.setattr(tokenizer_module, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
+        monkeypatch.setattr(parallel, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
         rng = random.Random(1)
         texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
         tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file), hugging_face(vocab_file)

@@ -82,3 +82,8 @@ def normalize(
             text = replace(text, upper, lower)
         text = tf.strings.lower(text, encoding="utf-8")
     return replace(text, f"{_PUNCTUATION}|{_CHINESE}" if tokenize_chinese_chars else _PUNCTUATION, r" \0 ")
+
+
+def is_accent(text: tf.Tensor) -> tf.Tensor:
+    """bool [n]: whether each text, string [n], is one nonspacing mark: what `strip_accents` drops."""
+    return tf.strings.regex_full_match(text, _ACCENT)

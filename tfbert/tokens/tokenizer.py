@@ -10,7 +10,7 @@ or when the tokenizer is made. (Setting it on the `backend_tokenizer` has no eff
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
 import pathlib
 import re
 import reprlib
@@ -20,9 +20,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from tfbert.devices.autotune import without_autotune
 from tfbert.errors import UsageError
 from tfbert.tokens.normalizer import normalize
+from tfbert.tokens.offsets import FlatPieces, Pieces, find_pieces
+from tfbert.tokens.parallel import map_texts
 from tfbert.tokens.vocabulary import (
     MAX_WORD_CHARS,
     SPECIAL_TOKENS,
@@ -37,7 +38,6 @@ _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 _MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest; compiled in seconds.
 _MAX_TOKEN_BYTES = 256  # What FastWordpieceTokenizer can hold.
 _NOT_A_TOKEN = re.compile("[\r\n\0\ud800-\udfff]")
-_CHUNK_BYTES = 1 << 22  # Text handed to one graph call of `encode`, so that memory does not grow with text length.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -183,10 +183,20 @@ class BertTokenizer:
         Returns:
             int32 [n, None] ids without special tokens.
         """
-        text = normalize(text, **self._casing)
-        # A word of too many characters becomes one of too many bytes, which WordPiece maps to [UNK].
-        text = tf.strings.regex_replace(text, f"[^ ]{{{MAX_WORD_CHARS + 1},}}", "x" * (_MAX_WORD_BYTES + 1))
-        return self._wordpiece.tokenize(tf.strings.split(text)).merge_dims(-2, -1)
+        return self._wordpiece.tokenize(_words(normalize(text, **self._casing))).merge_dims(-2, -1)
+
+    def tokenize_with_offsets(self, text: tf.Tensor) -> Pieces:
+        """Splits texts into wordpieces and finds the characters of each. Works wherever `tokenize` does.
+
+        Args:
+            text: string [n].
+
+        Returns:
+            The ids of `tokenize`, and for each piece and each word its characters in `text`.
+        """
+        with tf.device("CPU:0"):  # In a SavedModel too: there is too little in it for a GPU.
+            normalized = normalize(text, **self._casing)
+            return find_pieces(text, normalized, _words(normalized), self._wordpiece, self.unk_id, self._casing)
 
     def __call__(
         self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, max_seq_length: int
@@ -246,25 +256,36 @@ class BertTokenizer:
                 "Every text needs its second text. "
                 f"Received: {len(texts)} texts, {len(columns[-1])} second texts. Check the data."
             )
-        # A lone surrogate, which JSON can bring in, has no UTF-8 form; as invalid bytes it is dropped.
-        columns = [[text.encode("utf-8", "surrogatepass") for text in column] for column in columns]
-        sizes = [sum(map(len, row)) for row in zip(*columns, strict=True)]
-        with tf.device("CPU:0"):
-            tensors = [tf.constant(column, tf.string, [len(texts)]) for column in columns]
-            dataset = tf.data.Dataset.from_tensor_slices(_chunks(sizes, batch_size))
 
-        @tf.autograph.experimental.do_not_convert  # It has nothing to convert, and would hide a UsageError.
-        def encode_chunk(chunk):
-            ids, second_start = self(
-                *(column[chunk[0] : chunk[1]] for column in tensors), max_seq_length=max_seq_length
-            )
+        @tf.function(autograph=False)  # Autograph has nothing to convert, and would hide a UsageError.
+        def encode_chunk(*texts):
+            ids, second_start = self(*texts, max_seq_length=max_seq_length)
             return ids.values, ids.row_lengths(), second_start
 
-        parts = [(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))]
-        encoded = dataset.map(encode_chunk, num_parallel_calls=os.cpu_count() or 1)
-        parts += without_autotune(encoded).as_numpy_iterator()
-        flat, lengths, second_start = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return TokenIds(flat=flat, row_splits=np.cumsum(lengths), second_start=second_start, pad_id=self.pad_id)
+        flat, lengths, second_start = map_texts(encode_chunk, *columns, batch_size=batch_size)
+        row_splits = np.concatenate([[0], np.cumsum(lengths)])
+        return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
+
+    def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
+        """Does `tokenize_with_offsets` to a whole data set, on all cores, in order.
+
+        Args:
+            texts: n texts.
+            batch_size: As for `encode`.
+        """
+        arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
+        splits = [np.concatenate([[0], np.cumsum(lengths)]) for lengths in arrays[-2:]]
+        return FlatPieces(*arrays[:-2], *splits)
+
+    @functools.cached_property
+    def _flat_pieces(self):
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+        def flat_pieces(text):
+            pieces = self.tokenize_with_offsets(text)
+            lengths = pieces.ids.row_lengths(), pieces.word_starts.row_lengths()
+            return *(ragged.values for ragged in pieces), *lengths
+
+        return flat_pieces
 
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512) -> None:
         """Writes `vocab.txt` and the JSON files from which Hugging Face loads a tokenizer that gives the same ids.
@@ -282,6 +303,13 @@ class BertTokenizer:
         transformers.BertTokenizerFast(
             vocab_file=str(vocab_file), model_max_length=model_max_length, **self._casing
         ).save_pretrained(directory)
+
+
+def _words(normalized: tf.Tensor) -> tf.RaggedTensor:
+    """string [n, words]: what WordPiece is to split; a word of too many characters becomes one of too many bytes, which
+    WordPiece maps to [UNK]."""
+    too_long = f"[^ ]{{{MAX_WORD_CHARS + 1},}}"
+    return tf.strings.split(tf.strings.regex_replace(normalized, too_long, "x" * (_MAX_WORD_BYTES + 1)))
 
 
 def _truncate_longest_first(
@@ -304,14 +332,3 @@ def _truncate_longest_first(
 def _keep(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     starts = tokens.row_starts()
     return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
-
-
-def _chunks(sizes: Sequence[int], batch_size: int) -> np.ndarray:
-    """int64 [chunks, 2]: first and last + 1 of successive rows, at most `batch_size` and about `_CHUNK_BYTES` each."""
-    starts, total = [0] if sizes else [], 0
-    for row, size in enumerate(sizes):
-        if row > starts[-1] and (row - starts[-1] >= batch_size or total + size > _CHUNK_BYTES):
-            starts.append(row)
-            total = 0
-        total += size
-    return np.array(list(zip(starts, starts[1:] + [len(sizes)], strict=False)), np.int64).reshape(-1, 2)
