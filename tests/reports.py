@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 
+from tests.labelled import labelled
 from tfbert.config.run import Config
 from tfbert.report.facts import evaluation_facts
 from tfbert.tasks.classification import Classification
@@ -27,7 +28,9 @@ def make_run(
     (directory / "all_results.json").write_text(json.dumps(results))
     (directory / "run_config.json").write_text(Config().resolved().to_json())
     labels, logits = np.array([0, 1, 0]), np.array([[0.0, 2.0], [0.0, 1.0], [3.0, 1.0]])
-    evaluation = evaluation_facts(Classification((nasty, "good")), nasty, [nasty] * 3, [nasty] * 3, labels, logits)
+    evaluation = evaluation_facts(
+        Classification((nasty, "good")), nasty, labelled(labels, [nasty] * 3, [nasty] * 3), logits
+    )
     facts = {"devices": nasty, "precision": precision, "evaluation": evaluation, "command": nasty, "machine": "one"}
     (directory / "report.json").write_text(json.dumps(facts | {"versions": {}}))
     return directory

@@ -10,8 +10,8 @@ import tf_keras as keras
 from tests.clocks import Clock, Log, a_model, progress_over, schedule, update
 from tfbert.config.run import Config, OutputConfig, TrainingConfig
 from tfbert.errors import Preempted, RunError
+from tfbert.tasks.base import eval_prefix
 from tfbert.tasks.classification import Classification
-from tfbert.tasks.examples import eval_prefix
 from tfbert.train import callbacks
 from tfbert.train.callbacks import Evaluate, Save, StopWhenDiverged
 from tfbert.train.identity import Identity

@@ -16,11 +16,14 @@ from tests.flag_values import defined
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.errors import UsageError
 
 PARTS = {
     "model": ModelConfig,
     "data": DataConfig,
+    "tagging": TaggingConfig,
+    "answering": AnsweringConfig,
     "training": TrainingConfig,
     "runtime": RuntimeConfig,
     "output": OutputConfig,
@@ -54,6 +57,15 @@ GIVEN = {
     "input_format": ("csv", "csv"),
     "delimiter": (";", ";"),
     "skip_bad_rows": ("true", True),
+    "label_all_tokens": ("true", True),
+    "strict_entities": ("true", True),
+    "doc_stride": ("64", 64),
+    "max_query_length": ("32", 32),
+    "version_2_with_negative": ("true", True),
+    "null_score_diff_threshold": ("-1.5", -1.5),
+    "n_best_size": ("10", 10),
+    "max_answer_length": ("12", 12),
+    "keep_misaligned_answers": ("true", True),
     "global_batch_size": ("48", 48),
     "gradient_accumulation_steps": ("3", 3),
     "gradient_checkpointing": ("true", True),

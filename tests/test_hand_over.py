@@ -19,9 +19,10 @@ from tfbert.config.run import Config, DataConfig, ModelConfig, TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import hub
 from tfbert.report.model_card import command_line, model_card
+from tfbert.tasks.base import TaskData
 from tfbert.tasks.classification import Classification
-from tfbert.tasks.examples import Examples, TaskData
 from tfbert.tasks.regression import Regression
+from tfbert.tasks.texts import TextExamples
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -42,7 +43,7 @@ def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
 def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
-    train = Examples(name="demo", text=["x"], text_pair=None, labels=None)
+    train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
     data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
     results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
     assert "\nbase_model: runs/first\n" in model_card(config, data, results, version="1")
@@ -85,7 +86,7 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
     file = "<b>_x_|[y](z)\n---.tsv"
     (tmp_path / file).touch()
     config = Config(model=ModelConfig(model_name_or_path="scratch/tiny"), data=DataConfig(train_file=file))
-    train = Examples(name="<img>|\n| a_b |", text=["x"], text_pair=None, labels=None)
+    train = TextExamples(name="<img>|\n| a_b |", text=["x"], text_pair=None, labels=None)
     data = TaskData(
         task=Classification(tuple(ODD_LABELS)),
         train=train,

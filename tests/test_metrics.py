@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+from tests.labelled import labelled
 from tfbert.config.run import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from tfbert.errors import RunError, UsageError
 from tfbert.tasks import metrics
@@ -33,7 +34,7 @@ def test_two_classes_by_hand():
     predicted = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 0])
     logits = np.stack([-predicted, predicted], axis=1).astype(np.float32)
 
-    values = TWO.metrics(logits, labels)
+    values = TWO.metrics(logits, labelled(labels))
 
     assert list(values) == list(TWO.metric_names)
     assert all(type(value) is float for value in values.values())
@@ -50,7 +51,7 @@ def test_three_classes_against_numpy():
     labels = rng.integers(0, 3, 200)
     predicted = logits.argmax(axis=1)
 
-    values = TWO.metrics(logits, labels)
+    values = TWO.metrics(logits, labelled(labels))
 
     assert list(values) == ["accuracy", "macro_f1", "loss"]
     assert values["accuracy"] == pytest.approx(np.mean(predicted == labels))
@@ -60,20 +61,20 @@ def test_three_classes_against_numpy():
 
 def test_macro_f1_leaves_out_classes_that_do_not_occur():
     logits = np.array([[2, 1, 0], [0, 3, 1], [4, 1, 0]], np.float32)
-    assert TWO.metrics(logits, np.array([0, 1, 0]))["macro_f1"] == 1.0
+    assert TWO.metrics(logits, labelled(np.array([0, 1, 0])))["macro_f1"] == 1.0
 
 
 def test_loss_of_large_logits_is_exact():
     logits = np.array([[0, 30000], [30000, 0]], np.float32)
-    assert TWO.metrics(logits, np.array([1, 1]))["loss"] == 15000.0
+    assert TWO.metrics(logits, labelled(np.array([1, 1])))["loss"] == 15000.0
 
 
 def test_one_class_only_is_zero_without_warnings():
     logits = np.array([[1, 0]] * 4, np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        values = TWO.metrics(logits, np.array([0, 0, 0, 0]))
-        wrong = TWO.metrics(logits, np.array([0, 1, 1, 1]))
+        values = TWO.metrics(logits, labelled(np.array([0, 0, 0, 0])))
+        wrong = TWO.metrics(logits, labelled(np.array([0, 1, 1, 1])))
     assert (values["accuracy"], values["matthews_correlation"], values["f1"]) == (1.0, 0.0, 0.0)
     assert (wrong["accuracy"], wrong["matthews_correlation"], wrong["f1"]) == (0.25, 0.0, 0.0)
 
@@ -83,19 +84,19 @@ def test_regression_against_numpy():
     targets = rng.normal(size=50).astype(np.float32)
     predicted = (0.5 * targets + rng.normal(size=50)).astype(np.float32)
 
-    values = Regression().metrics(predicted[:, None], targets)
+    values = Regression().metrics(predicted[:, None], labelled(targets))
 
     rank = [np.argsort(np.argsort(x)) for x in (predicted, targets)]
     assert list(values) == list(REGRESSION_METRICS)
     assert values["pearson"] == pytest.approx(np.corrcoef(predicted, targets)[0, 1])
     assert values["spearmanr"] == pytest.approx(np.corrcoef(*rank)[0, 1])
     assert values["mse"] == values["loss"] == pytest.approx(np.mean((np.float64(predicted) - targets) ** 2))
-    assert Regression().metrics(predicted, targets) == values
+    assert Regression().metrics(predicted, labelled(targets)) == values
 
 
 @pytest.mark.parametrize("predicted, targets", [([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [2, 2, 2]), ([5], [4])])
 def test_correlation_with_a_constant_is_zero(predicted, targets):
-    values = Regression().metrics(np.float32(predicted), np.float32(targets))
+    values = Regression().metrics(np.float32(predicted), labelled(np.float32(targets)))
     assert values["pearson"] == values["spearmanr"] == 0.0
     assert values["mse"] == pytest.approx(np.mean((np.array(predicted) - targets) ** 2))
 
@@ -106,14 +107,14 @@ def test_diverged_model_is_a_run_error(task, value):
     logits = np.array([[0, 1], [value, 0], [1, 0]], np.float32)
     logits = logits[:, :1] if task == Regression() else logits
     with pytest.raises(RunError, match="Received: 1 of 3 that are not: training has diverged. Pass another model"):
-        task.metrics(logits, np.array([0, 1, 0]))
+        task.metrics(logits, labelled(np.array([0, 1, 0])))
     with pytest.raises(RunError, match="training has diverged. Lower --learning_rate"):
-        task.metrics(logits, np.array([0, 1, 0]), prefix="eval", way_out=TRAINING_WAY_OUT)
+        task.metrics(logits, labelled(np.array([0, 1, 0])), prefix="eval", way_out=TRAINING_WAY_OUT)
 
 
 def test_no_examples_is_a_usage_error():
     with pytest.raises(UsageError, match="need an example"):
-        TWO.metrics(np.zeros([0, 2], np.float32), np.zeros([0], int))
+        TWO.metrics(np.zeros([0, 2], np.float32), labelled(np.zeros([0], int)))
 
 
 def test_confusion_matrix_counts_all_classes():

@@ -14,7 +14,7 @@ import run_finetune
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config, ModelConfig
 from tfbert.errors import ReaderGone, RunError, UsageError
-from tfbert.modes.predict import open_sources
+from tfbert.modes.prediction_texts import open_texts
 from tfbert.tasks import glue
 from tfbert.tasks.classification import Classification
 from tfbert.tasks.prediction_files import GlueFile, open_predictions
@@ -82,7 +82,7 @@ def test_labels_and_ids_keep_to_their_column_and_stay_apart(tmp_path):
 
 
 def sources(**options):
-    return open_sources(
+    return open_texts(
         Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=PredictConfig(**options))
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
+from tests.labelled import labelled
 from tests.reports import make_run
 from tfbert.errors import UsageError
 from tfbert.report import pages, plots
@@ -118,7 +119,7 @@ def test_facts_of_a_classifier_are_scikit_learns():
     logits, labels = rng.normal(size=(200, 4)), rng.integers(0, 3, 200)
     texts = [f"text {i}" for i in range(200)]
     texts[int(np.argmax(-logits[np.arange(200), labels]))] = "long " * MAX_TEXT
-    facts = evaluation_facts(Classification(("a", "b", "c", "d")), "dev", texts, None, labels, logits)
+    facts = evaluation_facts(Classification(("a", "b", "c", "d")), "dev", labelled(labels, texts), logits)
     predicted = logits.argmax(axis=1)
     np.testing.assert_array_equal(facts["confusion"], metrics.confusion_matrix(labels, predicted, labels=range(4)))
     assert facts["num_wrong"] == (predicted != labels).sum()
@@ -134,7 +135,7 @@ def test_facts_of_a_classifier_are_scikit_learns():
 
 def test_facts_of_a_regression_are_the_largest_errors():
     labels, logits = np.array([1.0, 2.0, 3.0]), np.array([[1.5], [2.0], [0.0]])
-    facts = evaluation_facts(Regression(), "dev", ["a", "b", "c"], None, labels, logits)
+    facts = evaluation_facts(Regression(), "dev", labelled(labels, ["a", "b", "c"]), logits)
     assert [(e["text"], e["label"], e["prediction"], e["wrongness"]) for e in facts["worst"]] == [
         ("c", "3", "0", 3.0),
         ("a", "1", "1.5", 0.5),
@@ -233,7 +234,7 @@ def test_precision_and_recall_of_each_class_are_scikit_learns(tmp_path):
     labels, predicted = rng.integers(0, 3, 90), rng.integers(0, 4, 90)  # One class is never a label.
     names = ["a", "b", "c", "<d>"]
     logits = np.eye(4)[predicted]
-    facts = evaluation_facts(Classification(tuple(names)), "dev", [""] * 90, None, labels, logits)
+    facts = evaluation_facts(Classification(tuple(names)), "dev", labelled(labels), logits)
     (run / "report.json").write_text(json.dumps({"evaluation": facts}))
     numbers = metrics.precision_recall_fscore_support(labels, predicted, labels=range(4), zero_division=0)
     rows = Page(pages.run_page(read_run(run))).rows

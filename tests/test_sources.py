@@ -19,7 +19,8 @@ from tfbert.data.sources import read_labelled
 from tfbert.data.tfds_source import open_tests
 from tfbert.errors import UsageError
 from tfbert.tasks.classification import Classification, class_ids
-from tfbert.tasks.examples import Examples, label_examples, load_data
+from tfbert.tasks.examples import load_data
+from tfbert.tasks.texts import TextExamples
 
 
 def tsv(*rows: str) -> str:
@@ -326,7 +327,7 @@ def test_fractions_can_be_classes(write):
 
 def test_unlabelled_examples(write):
     table = read_file(write("a.tsv", "text\nx\n"), require_label=False)
-    assert label_examples(table, Classification(("0", "1"))).labels is None
+    assert Classification(("0", "1")).examples(table).labels is None
 
 
 # --- A whole run's data --------------------------------------------------------------------------------------------
@@ -459,10 +460,12 @@ def test_notes(write):
 
 
 def test_take():
-    examples = Examples(name="x", text=["a", "b", "c"], text_pair=["d", "e", "f"], labels=np.array([0, 1, 2], np.int32))
+    examples = TextExamples(
+        name="x", text=["a", "b", "c"], text_pair=["d", "e", "f"], labels=np.array([0, 1, 2], np.int32)
+    )
     taken = examples.take(np.array([2, 0]))
     assert (len(taken), taken.text, taken.text_pair, taken.labels.tolist()) == (2, ["c", "a"], ["f", "d"], [2, 0])
-    assert Examples(name="x", text=["a"], text_pair=None, labels=None).take([0]).labels is None
+    assert TextExamples(name="x", text=["a"], text_pair=None, labels=None).take([0]).labels is None
 
 
 @pytest.mark.parametrize(

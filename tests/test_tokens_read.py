@@ -7,7 +7,7 @@ import tf_keras as keras
 
 from tests.batches import make_examples, packed_batches, plain_batches, plan_of
 from tests.models import strategy_of, tiny_bert
-from tfbert.batches.pipeline import UNLABELLED, EncodedExamples, make_dataset
+from tfbert.batches.pipeline import EncodedExamples, make_dataset
 from tfbert.batches.plan import FILL, BatchPlan
 from tfbert.model.forward import encode
 from tfbert.step.finetuner import FineTuner
@@ -20,9 +20,12 @@ def labelled(count=37, share=0.6):
     examples = make_examples(count)
     rng = np.random.default_rng(9)
     size = len(examples.tokens.flat)
-    labels = np.where(rng.random(size) < share, rng.integers(0, LABELS, size), UNLABELLED).astype(np.int32)
-    labels[: examples.tokens.lengths[0]] = UNLABELLED  # An example without any.
-    return EncodedExamples(tokens=examples.tokens, labels=labels, weights=examples.weights, labels_tokens=True)
+    labels = rng.integers(0, LABELS, size).astype(np.int32)
+    weights = np.where(rng.random(size) < share, np.repeat(examples.weights, examples.tokens.lengths), 0)
+    weights[: examples.tokens.lengths[0]] = 0  # An example without any.
+    return EncodedExamples(
+        tokens=examples.tokens, labels=labels, weights=weights.astype(np.float32), labels_tokens=True
+    )
 
 
 def last_layer(model, inputs):
@@ -91,9 +94,9 @@ def test_labels_of_tokens_stand_where_the_ids_are(is_packed):
             start = start if is_packed else place * ids.shape[1]
             own = slice(tokens.row_splits[row], tokens.row_splits[row + 1])
             expected, there = examples.labels[own], slice(start, start + tokens.lengths[row])
-            np.testing.assert_array_equal(found[0][there], np.where(expected == UNLABELLED, 0, expected))
-            weighed = np.where(expected == UNLABELLED, 0, examples.weights[row])
-            np.testing.assert_array_equal(found[1][there], weighed.astype(np.float32))
+            np.testing.assert_array_equal(found[0][there], expected)
+            weighed = examples.weights[own]
+            np.testing.assert_array_equal(found[1][there], weighed)
             counted += np.count_nonzero(weighed)
             seen[own] += 1
         assert np.count_nonzero(found[1]) == counted, "nothing else weighs"

@@ -24,9 +24,6 @@ in each example) and `example_ids` (1, 2, ... in each micro-batch; 0 where there
 
 Labels of tokens, and their weights, are `[rows, width]` where the ids are, packed or not; 0 where there is none."""
 
-UNLABELLED = -100
-"""The label of a token that has none, as PyTorch's losses have it."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedExamples:
@@ -34,9 +31,8 @@ class EncodedExamples:
 
     Attributes:
         tokens: Token ids, `[CLS]` and `[SEP]` included.
-        labels: One an example, int32 or float32 `[n]`; or one a token, int32 `[tokens]` as `tokens.flat`, `UNLABELLED`
-            for none.
-        weights: float32 `[n]`, each example's weight in the loss.
+        labels: One an example, int32 or float32 `[n, ...]`; or one a token, int32 `[tokens]` as `tokens.flat`.
+        weights: float32, each label's weight in the loss: `[n]`, or `[tokens]`, 0 for a token that has no label.
         labels_tokens: Whether labels are those of tokens.
     """
 
@@ -117,8 +113,7 @@ def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor], 
     def gather(rows: tf.Tensor, width: tf.Tensor) -> Batch:
         inputs, source, is_token = padded_inputs_in_graph(held.tokens, rows, width)
         if held.labels_tokens:
-            weights = tf.where(is_token, tf.gather(held.weights, tf.maximum(rows, 0))[:, None], 0.0)
-            return inputs, *held.of_tokens(source, weights)
+            return inputs, *(tf.where(is_token, values, 0) for values in held.of_tokens(source))
         return inputs, *held.of_examples(rows)
 
     return gather
@@ -155,7 +150,7 @@ def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[t
             "cls_positions": starts,
         }
         if held.labels_tokens:
-            labels, weights = held.of_tokens(source, tf.gather(tf.gather(held.weights, row), of))
+            labels, weights = held.of_tokens(source)
             return inputs, spread(labels, 0), spread(weights, 0, tf.float32)
         return inputs, *held.of_examples(rows)
 
@@ -182,8 +177,6 @@ class _Held:
         row = tf.maximum(rows, 0)
         return tf.gather(self._labels, row), tf.where(rows != FILL, tf.gather(self.weights, row), 0.0)
 
-    def of_tokens(self, where: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Labels of some tokens, and what is left of weights: those of tokens without a label are 0."""
-        labels = tf.gather(self._labels, where)
-        is_labelled = labels != UNLABELLED
-        return tf.where(is_labelled, labels, 0), tf.where(is_labelled, weights, 0.0)
+    def of_tokens(self, where: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Labels and weights of some tokens."""
+        return tf.gather(self._labels, where), tf.gather(self.weights, where)

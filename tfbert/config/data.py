@@ -10,10 +10,10 @@ import pathlib
 from typing import Literal
 
 from tfbert.config.rules import EVALUATE, TRAIN, at_least, option
+from tfbert.config.tasks import TaskName
 
-TaskName = Literal["auto", "classification", "regression"]
 Batching = Literal["length_grouped", "padded", "packed"]
-InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet"]
+InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]
 
 STANDARD_STREAM = "-"
 """Standard input as `input_file` or `test_file`, standard output as `output_file`."""
@@ -53,11 +53,13 @@ class DataConfig:
     header: bool = option(True, resume="content")
     """Whether .tsv and .csv files start with a line of column names."""
     task: TaskName = option("auto", resume="content", modes=TRAIN)
-    """`auto` takes labels with a fraction (0.5, 3.2) as regression and everything else as classification.
-    `classification` also takes NA, N/A, None and null in files for classes, where `auto` refuses them as missing."""
+    """`auto` takes CoNLL files and lists of tags as token_classification, SQuAD's files as question_answering, labels
+    with a fraction (0.5, 3.2) as regression and everything else as classification. `classification` also takes NA,
+    N/A, None and null in files for classes, where `auto` refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same")
-    """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut. None: 128 in training, and later
-    what the model was trained with."""
+    """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut, sentences whose words are tagged and
+    contexts of questions are split. None: 128 in training (384 for question_answering), and later what the model was
+    trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE)

@@ -16,7 +16,7 @@ from tfbert.config.rules import option
 if TYPE_CHECKING:
     from tfbert.config.run import Config
 
-OutputFormat = Literal["auto", "tsv", "jsonl"]
+OutputFormat = Literal["auto", "tsv", "jsonl", "conll", "squad"]
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
 
@@ -25,12 +25,15 @@ class PredictConfig:
     """What `--mode=predict` labels, and where the predictions go."""
 
     input_file: str = option("", modes=("predict",))
-    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (a text a line), all but .parquet also .gz. `-`: standard
-    input."""
+    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (a text a line), all but .parquet also .gz; a tagger also
+    reads CoNLL, and lists of words; a model that answers questions reads tables of both, and SQuAD's JSON. `-`:
+    standard input."""
     output_file: str = option("-", modes=("predict",))
-    """Predictions, in the order of the input: .tsv or .jsonl, also .gz; must not exist. `-`: standard output."""
+    """Predictions, in the order of the input: .tsv or .jsonl, of tagged words also .conll, of answers also .json in
+    SQuAD's form, all also .gz; must not exist. `-`: standard output."""
     output_format: OutputFormat = option("auto", modes=("predict",))
-    """Of `output_file`, whatever its name. `auto`: by its ending; tsv for standard output."""
+    """Of `output_file`, whatever its name. `auto`: by its ending; for standard output tsv, of tagged words the input's
+    format, of entities and answers jsonl."""
     id_column: str = option("", modes=("predict",))
     """The column that names each row in the output. Empty: a column called id, idx, index or guid, else the row's
     number from 0."""

@@ -26,6 +26,7 @@ from tfbert.config.rules import (
     part_from_dict,
     refuse_unknown,
 )
+from tfbert.config.tasks import DOC_STRIDE, MAX_QUERY_LENGTH, AnsweringConfig, TaggingConfig, TaskOptions
 from tfbert.errors import UsageError
 
 LrSchedule = Literal["linear", "cosine", "constant"]
@@ -39,6 +40,10 @@ SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
 MAX_COMPILED_SHAPES = 6
 CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
+TAGGING_METRICS = ("f1", "precision", "recall", "accuracy", "loss")
+ANSWERING_METRICS = ("f1", "exact_match", "exact", "best_f1", "best_exact")
+_MAX_SEQ_LENGTH, _MAX_SEQ_LENGTH_OF_CONTEXTS = 128, 384
+_OF_CLASSES = ("classification", "token_classification")
 _ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
 UNTIL_STEP = "until_step"
 """What `run_config.json` holds beside the configuration: values that options had up to an update of the run."""
@@ -106,18 +111,18 @@ class TrainingConfig:
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
     max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
     """Stop with an error after this many updates in a row whose gradients were not finite."""
-    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=("classification",))
+    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=_OF_CLASSES)
     """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016)."""
     class_weights: tuple[float, ...] | Literal["", "balanced"] = option(
-        "", resume="same", modes=TRAIN, tasks=("classification",)
+        "", resume="same", modes=TRAIN, tasks=_OF_CLASSES
     )
     """A weight for each class in label order, or `balanced`: n / (num_classes x count). Empty: all 1."""
     early_stopping_patience: int = option(0, resume="same", modes=("train",))
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = option("", resume="same", modes=TRAIN)
     """The evaluation metric that decides which weights are kept, with or without `eval_`; of several validation sets,
-    that of the first. Empty: accuracy, or pearson for regression; GLUE's own for glue/cola (matthews_correlation),
-    glue/mrpc and glue/qqp (f1)."""
+    that of the first. Empty: accuracy, or pearson for regression, f1 for entities and answers; GLUE's own for
+    glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
 
     @property
     def is_auto(self) -> bool:
@@ -155,7 +160,7 @@ class TrainingConfig:
             out.append(one_of("class_weights", weights, ("balanced", "a list of numbers")))
         if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
             out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
-        known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS)
+        known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS + TAGGING_METRICS + ANSWERING_METRICS)
         if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in known:
             out.append(one_of("metric_for_best_model", self.metric_for_best_model, known))
         return out
@@ -270,6 +275,8 @@ class Config:
     `benchmark`: measure a grid of runs."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
+    answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = dataclasses.field(default_factory=RuntimeConfig)
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
@@ -287,6 +294,11 @@ class Config:
         if problems:
             raise UsageError("\n".join(problems))
 
+    @property
+    def task_options(self) -> TaskOptions:
+        """The options of single tasks."""
+        return TaskOptions(tagging=self.tagging, answering=self.answering)
+
     def resolved(self) -> Config:
         """The same training run with every default that depends on another option written out, and one name for each
         metric."""
@@ -296,12 +308,21 @@ class Config:
             num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else 3.0),
             learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
         )
+        is_answering = self.data.task == "question_answering"
+        length = _MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else _MAX_SEQ_LENGTH
         data = dataclasses.replace(
             self.data,
             dataset=self.data.dataset if self.data.uses_files else self.data.dataset or "demo",
-            max_seq_length=self.data.max_seq_length or 128,
+            max_seq_length=self.data.max_seq_length or length,
         )
-        return dataclasses.replace(self, training=training, data=data)
+        answering = self.answering
+        if is_answering:
+            answering = dataclasses.replace(
+                answering,
+                doc_stride=answering.doc_stride or DOC_STRIDE,
+                max_query_length=answering.max_query_length or MAX_QUERY_LENGTH,
+            )
+        return dataclasses.replace(self, training=training, data=data, answering=answering)
 
     def accumulating(self, steps: int | Literal["auto"]) -> Config:
         """The same run with that many micro-batches."""

@@ -95,17 +95,25 @@ def _from_files(config: DataConfig, class_words: Container[str]) -> RawData:
 
 
 def _read_validation(config: DataConfig, read: Callable[[str], RawTable]) -> dict[str, RawTable]:
-    """`validation`, or where there are several files `validation_NAME` for each."""
     paths = config.validation_files
-    if len(paths) == 1:
-        return {"validation": read(paths[0])}
+    return {name: read(path) for name, path in zip(validation_names(paths), paths, strict=True)}
+
+
+def validation_names(paths: Sequence[str]) -> list[str]:
+    """What validation files are called: `validation`, or where there are several `validation_NAME` for each.
+
+    Raises:
+        UsageError: for files of one name.
+    """
+    if len(paths) <= 1:
+        return ["validation"] * len(paths)
     names = [f"validation_{pathlib.Path(path).name.partition('.')[0]}" for path in paths]
     if len(set(names)) != len(names):
         raise UsageError(
             "Validation files need different names, for their metrics to be told apart. "
-            f"Received: validation_file={config.validation_file!r}. Rename one."
+            f"Received: validation_file={','.join(paths)!r}. Rename one."
         )
-    return {name: read(path) for name, path in zip(names, paths, strict=True)}
+    return names
 
 
 def _from_demo(config: DataConfig) -> RawData:

@@ -1,7 +1,7 @@
-"""How much arithmetic a BERT classifier's examples ask for, from its configuration and the real tokens alone.
+"""How much arithmetic BERT's examples ask for, from its configuration and the real tokens alone.
 
 Only matrix products count, and only for real tokens: padding and recomputation are work that nobody asked for. Of the
-last layer a classifier asks for each example's `[CLS]` alone: see `classifier.forward`. This is the "model FLOPs" of
+last layer a classifier asks for each example's `[CLS]` alone: see `model.forward`. This is the "model FLOPs" of
 Chowdhery et al. 2022 (PaLM), appendix B.
 """
 
@@ -44,12 +44,13 @@ class Work:
         )
 
 
-def forward_flops(bert_config: Any, work: Work) -> float:
+def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False) -> float:
     """Floating-point operations of the forward pass, a multiplication and an addition counted as two.
 
     Args:
         bert_config: A `BertConfig`: `num_hidden_layers`, `hidden_size`, `intermediate_size` and `num_labels` are read.
         work: The examples.
+        reads_tokens: Whether the head reads every token of the last layer, and stands on no pooler.
     """
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
     keys_and_values = 2 * hidden * hidden
@@ -57,11 +58,15 @@ def forward_flops(bert_config: Any, work: Work) -> float:
     per_pair = 2 * hidden  # Scores, and the weighted sum of the values.
     layers = bert_config.num_hidden_layers - 1
     whole = layers * ((keys_and_values + rest) * work.tokens + per_pair * work.squared_tokens)
-    last = (keys_and_values + per_pair) * work.tokens + rest * work.examples
-    head = (hidden * hidden + hidden * bert_config.num_labels) * work.examples  # Pooler and classifier.
+    if reads_tokens:
+        last = (keys_and_values + rest) * work.tokens + per_pair * work.squared_tokens
+        head = hidden * bert_config.num_labels * work.tokens
+    else:
+        last = (keys_and_values + per_pair) * work.tokens + rest * work.examples
+        head = (hidden * hidden + hidden * bert_config.num_labels) * work.examples  # Pooler and classifier.
     return 2.0 * (whole + last + head)
 
 
-def training_flops(bert_config: Any, work: Work) -> float:
+def training_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False) -> float:
     """Floating-point operations of forward and backward pass."""
-    return TRAINING_PASSES * forward_flops(bert_config, work)
+    return TRAINING_PASSES * forward_flops(bert_config, work, reads_tokens=reads_tokens)

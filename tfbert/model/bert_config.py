@@ -141,14 +141,20 @@ def _shown(key: str, values: dict[str, Any], path: pathlib.Path) -> str:
     return f"{key}={reprlib.repr(values[key])} in {path}"
 
 
-def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: int) -> None:
+def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: int, **others: Any) -> None:
     """Notes in a model's configuration what it is trained on, for who loads it to find in `config.json`.
+
+    Args:
+        config: The model's.
+        num_texts: 1 for single texts, 2 for pairs; None where it is not known.
+        max_seq_length: Longest input in tokens.
+        **others: What JSON can hold.
 
     Raises:
         UsageError: for pairs on a model that cannot tell the second text from the first.
     """
     check_token_types(config, num_texts or 1)
-    setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length})
+    setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length, **others})
 
 
 def check_token_types(config: BertConfig, num_texts: int) -> None:

@@ -50,6 +50,44 @@ def forward(
     return model.classifier(inputs=model.dropout(inputs=pooled, training=bool(training)))
 
 
+@keras.saving.register_keras_serializable("tfbert")
+@tf.autograph.experimental.do_not_convert
+def forward_tokens(
+    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+) -> tf.Tensor:
+    """A tagger's logits for each token, `[rows, width, num_labels]`; otherwise as `forward`.
+
+    Args:
+        model: A `TFBertForTokenClassification`.
+        inputs: As for `forward`.
+        training: As for `forward`.
+        recompute: As for `forward`.
+    """
+    tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute)
+    return model.classifier(inputs=model.dropout(inputs=tokens, training=bool(training)))
+
+
+@keras.saving.register_keras_serializable("tfbert")
+@tf.autograph.experimental.do_not_convert
+def forward_spans(
+    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+) -> tf.Tensor:
+    """How well a span starts at each token and ends there, `[rows, width, 2]`; otherwise as `forward`.
+
+    What only fills a row gets logits so low that a softmax over the row makes 0 of them: the loss of a row does not
+    depend on how wide it is padded. (transformers lets a span start in the padding.)
+
+    Args:
+        model: A `TFBertForQuestionAnswering`.
+        inputs: As for `forward`, not packed: a row is one window.
+        training: As for `forward`.
+        recompute: As for `forward`.
+    """
+    logits = model.qa_outputs(encode(model.bert, inputs, training, reads="every", recompute=recompute))
+    mask = inputs.get("attention_mask")
+    return logits if mask is None else logits + _masked_unless(mask[:, :, None] > 0, logits.dtype)
+
+
 @tf.autograph.experimental.do_not_convert
 def encode(
     bert: keras.layers.Layer,

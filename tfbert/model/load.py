@@ -1,4 +1,4 @@
-"""A model's files, or a size -> `TFBertForSequenceClassification`; and back to files."""
+"""A model's files, or a size -> transformers' TensorFlow BERT with a task's head; and back to files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfbert.model.files import SCRATCH_LAYOUTS, load_config, load_tokenizer, res
 from tfbert.model.head import Head
 
 if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
-    from transformers import BertConfig, TFBertForSequenceClassification
+    from transformers import BertConfig, TFBertPreTrainedModel
 
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -29,7 +29,6 @@ __all__ = ["build_model", "copy_model", "load_config", "load_tokenizer", "resolv
 log = logging.getLogger("tfbert")
 
 _MIN_POSITIONS = 512
-_HEAD = ("classifier.weight", "classifier.bias")
 _POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
@@ -42,7 +41,7 @@ def build_model(
     max_seq_length: int,
     seed: int,
     require_head: bool = False,
-) -> TFBertForSequenceClassification:
+) -> TFBertPreTrainedModel:
     """Builds the model with all its weights; call it in the strategy's scope.
 
     Logs at most three lines: new weights, weights not used, how the head's labels were matched.
@@ -74,10 +73,10 @@ def build_model(
         _check_fit(config, directory, bert_config, tokenizer, max_seq_length)
         with weights.open_weights(weights.find_weight_file(directory)) as stored:
             # Before anything is read or built: a few bytes can describe more than a machine holds.
-            _check_shapes(directory, stored, bert_config)
+            _check_shapes(directory, stored, bert_config, head)
             tensors, reason = _read(stored, bert_config, head)
     head.describe_in(bert_config)
-    model = _create(bert_config)
+    model = _create(bert_config, head)
 
     shapes = weights.get_weight_shapes(model)
     new = [name for name in shapes if name not in tensors]
@@ -99,14 +98,14 @@ def build_model(
     return model
 
 
-def copy_model(model: TFBertForSequenceClassification) -> TFBertForSequenceClassification:
+def copy_model(model: TFBertPreTrainedModel, head: Head) -> TFBertPreTrainedModel:
     """Another model of the same weights, its variables created under the policy and in the scope that hold now."""
-    other = _create(copy.deepcopy(model.config))
+    other = _create(copy.deepcopy(model.config), head)
     weights.set_weights_dict(other, weights.get_weights_dict(model))
     return other
 
 
-def save_pretrained(model: TFBertForSequenceClassification, tokenizer: BertTokenizer, directory: pathlib.Path) -> None:
+def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, directory: pathlib.Path) -> None:
     """Writes model and tokenizer so that transformers loads them in TensorFlow and in PyTorch.
 
     `config.json` comes last: a directory that has it is complete.
@@ -210,13 +209,16 @@ def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _check_shapes(directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig) -> None:
+def _check_shapes(
+    directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig, head: Head
+) -> None:
     """Refuses weights that are not those of `config`; pooler and head may be missing."""
     shapes = encoder_shapes(config)
     missing = [name for name in shapes if name not in stored and name not in _POOLER]
-    if all(name in stored for name in _HEAD):
-        rows = stored[_HEAD[0]].shape[:1]  # As many as it has labels, whose number config.json need not say.
-        shapes |= {_HEAD[0]: (*rows, config.hidden_size), _HEAD[1]: rows}
+    weight, bias = head.weight_names
+    if weight in stored and bias in stored:
+        rows = stored[weight].shape[:1]  # As many as it has labels, whose number config.json need not say.
+        shapes |= {weight: (*rows, config.hidden_size), bias: rows}
     misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
     if missing or misshapen:
         what = weights.describe_mismatch(missing, misshapen, stored, shapes)
@@ -233,11 +235,12 @@ def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -
     Returns:
         Them, and why the head was left aside; empty where it was not, or there is none.
     """
-    tensors = {name: stored[name].read() for name in encoder_shapes(saved) if name in stored}
-    if not all(name in stored for name in _HEAD):
+    parts = [name for name in encoder_shapes(saved) if head.has_pooler or name not in _POOLER]
+    tensors = {name: stored[name].read() for name in parts if name in stored}
+    if not all(name in stored for name in head.weight_names):
         return tensors, ""
     reason = ""
-    rows = stored[_HEAD[0]].shape[0]
+    rows = stored[head.weight_names[0]].shape[0]
     owners, labels = saved.architectures or [head.architecture], list(head.labels)
     order = list(range(rows)) if rows == len(labels) else []
     names = [saved.id2label.get(i, "") for i in order]
@@ -258,11 +261,11 @@ def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -
     else:
         reason = f"the file's head is for other labels: {weights.list_names(names)}"
     if not reason:
-        tensors |= {name: stored[name].read()[order] for name in _HEAD}
+        tensors |= {name: stored[name].read()[order] for name in head.weight_names}
     return tensors, reason
 
 
-def _create(config: BertConfig) -> TFBertForSequenceClassification:
+def _create(config: BertConfig, head: Head) -> TFBertPreTrainedModel:
     """A model whose variables exist, all 0: their values are yet to be assigned."""
     from transformers.models.bert import modeling_tf_bert
 
@@ -272,7 +275,7 @@ def _create(config: BertConfig) -> TFBertForSequenceClassification:
     modeling_tf_bert.get_initializer = lambda initializer_range: "zeros"  # Random numbers would be drawn for nothing.
     try:
         try:
-            model = modeling_tf_bert.TFBertForSequenceClassification(config)
+            model = getattr(modeling_tf_bert, f"TF{head.architecture}")(config)
         except (ValueError, KeyError) as error:  # Heads that do not divide the hidden size, an unknown activation.
             what = first_line(error)
             raise UsageError(f"config.json must describe a BERT model. Received: {what}. Repair it.") from None

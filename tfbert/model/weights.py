@@ -1,6 +1,6 @@
 """Weight files of every format, as arrays under one naming, and onto the variables of a model.
 
-The one naming is that of PyTorch's `BertForSequenceClassification`, with PyTorch's shapes:
+The one naming is that of PyTorch's `BertForSequenceClassification` and its like, with PyTorch's shapes:
 
 | variable of the TensorFlow model | tensor | |
 | --- | --- | --- |
@@ -163,7 +163,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
     """Assigns every weight of a built model, on all replicas.
 
     Args:
-        model: A `TFBertForSequenceClassification`, under any strategy and precision policy.
+        model: transformers' TensorFlow BERT with any head, under any strategy and precision policy.
         tensors: Arrays as `get_weights_dict` returns them. Others than the model's are left aside.
 
     Raises:

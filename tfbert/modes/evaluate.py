@@ -6,16 +6,14 @@ import logging
 import time
 from typing import Any
 
-import numpy as np
-
 from tfbert.config.run import Config, DataConfig
-from tfbert.data.sources import read_labelled
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor
 from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
-from tfbert.tasks.examples import Examples, eval_prefix, label_examples, subset
+from tfbert.tasks.base import Examples
+from tfbert.tasks.examples import subset
 
 log = logging.getLogger("tfbert")
 
@@ -54,7 +52,11 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with peer_failures_as_run_errors():
         for prefix, examples in sets.items():
-            results |= evaluate_set(model, predictor, examples, prefix)
+            found, predictions = evaluate_set(model, predictor, examples, prefix)
+            results |= found
+            if chief:
+                output_dir.make(directory)
+                model.task.write_evaluation(directory, predictions, examples, prefix)
     if chief:
         output_dir.make(directory)
         output_dir.write_json(directory / output_dir.EVAL_RESULTS, results)
@@ -75,26 +77,26 @@ def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples
     Raises:
         UsageError: for data that cannot be read, or is not of the kind the model was trained on.
     """
-    raw = read_labelled(config, model.task.label_names)
-    notes = list(raw.notes)
-    sets = {}
-    tables = {eval_prefix(name): table for name, table in raw.validation.items()}
-    for prefix, table in (tables | ({"test": raw.test} if raw.test else {})).items():
-        notes += table.notes
-        model.check_texts(table.text_columns, table.name)
-        table = model.task.in_own_words(table, raw.label_names, notes)
-        sets[prefix] = subset(label_examples(table, model.task), config.max_eval_examples, notes)
+    notes: list[str] = []
+    found = model.task.labelled_sets(config, notes, model.check_texts)
+    sets = {prefix: subset(examples, config.max_eval_examples, notes) for prefix, examples in found.items()}
     for note in notes:
         log.info("%s", note)
     return sets
 
 
-def evaluate_set(model: TrainedModel, predictor: Predictor, examples: Examples, prefix: str) -> dict[str, Any]:
-    """Predicts a set of examples and compares with its labels; see `evaluate_model`."""
+def evaluate_set(
+    model: TrainedModel, predictor: Predictor, examples: Examples, prefix: str
+) -> tuple[dict[str, Any], Any]:
+    """Predicts a set of examples and compares with its labels.
+
+    Returns:
+        What `evaluate_model` returns of a set, and the predictions.
+    """
     started = time.perf_counter()
-    logits = predict_examples(model, predictor, examples)
+    predictions = model.predict(predictor, examples)
     seconds = time.perf_counter() - started
-    metrics = model.task.metrics(logits, examples.labels)
+    metrics = model.task.metrics(predictions, examples)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     count = f"{len(examples):,}"
     log.info("%s: %s, %s examples, %.0f a second", prefix, examples.name, count, len(examples) / seconds)
@@ -103,15 +105,8 @@ def evaluate_set(model: TrainedModel, predictor: Predictor, examples: Examples, 
     results[f"{prefix}_samples"] = len(examples)
     results[f"{prefix}_runtime"] = round(seconds, 3)
     results[f"{prefix}_samples_per_second"] = round(len(examples) / seconds, 2)
-    details, lines = model.task.details(logits, examples.labels)
+    details, lines = model.task.details(predictions, examples)
     results |= {f"{prefix}_{name}": value for name, value in details.items()}
     for line in lines if len(model.task.label_names) <= _MAX_SHOWN_CLASSES else ():
         log.info("%s", line)
-    return results
-
-
-def predict_examples(model: TrainedModel, predictor: Predictor, examples: Examples) -> np.ndarray:
-    """float32 `[n, num_labels]`, in the order of the examples."""
-    return predictor.outputs(
-        model.tokenizer.encode(examples.text, examples.text_pair, max_seq_length=model.max_seq_length)
-    )
+    return results, predictions

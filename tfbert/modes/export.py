@@ -21,11 +21,11 @@ from tfbert.devices.start import start_devices
 from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
-from tfbert.modes.evaluate import labelled_sets, predict_examples
+from tfbert.modes.evaluate import labelled_sets
 from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
-from tfbert.tasks.examples import Examples
+from tfbert.tasks.base import Examples
 
 log = logging.getLogger("tfbert")
 
@@ -142,7 +142,7 @@ def export(config: Config) -> dict[str, Any]:
     }
     if config.export.export_float16:
         with strategy.scope(), float16_matrices():
-            halved = dataclasses.replace(model, classifier=copy_model(model.classifier))
+            halved = dataclasses.replace(model, classifier=copy_model(model.classifier, model.task.head()))
         results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
     _write(TextClassifier(model), directory, results)
@@ -165,7 +165,7 @@ def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, E
     if columns:
         return len(columns)
     if sets:
-        return 1 if next(iter(sets.values())).text_pair is None else 2
+        return next(iter(sets.values())).num_texts
     log.info(
         "The model does not say whether it takes single texts or pairs: exported for single texts. "
         "--text_column=FIRST,SECOND exports it for pairs."
@@ -214,16 +214,14 @@ def _loss_of(
         "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
     }
     for prefix, examples in sets.items():
-        logits = []
-        for candidate in (model, halved):
-            predictor = candidate.predictor(strategy, rows_per_replica)
-            logits.append(predict_examples(candidate, predictor, examples))
-        for kind, found in zip(("float32", "float16"), logits, strict=True):
-            metrics = model.task.metrics(found, examples.labels)
+        pair = [each.predict(each.predictor(strategy, rows_per_replica), examples) for each in (model, halved)]
+        for kind, found in zip(("float32", "float16"), pair, strict=True):
+            metrics = model.task.metrics(found, examples)
             results |= {f"{prefix}_{kind}_{metric}": value for metric, value in metrics.items()}
         results[f"{prefix}_samples"] = len(examples)
-        results[f"{prefix}_largest_logit_error"] = float(np.abs(logits[0] - logits[1]).max())
-        changes = model.task.changes(*logits)
+        scores = [model.task.scores(found) for found in pair]
+        results[f"{prefix}_largest_logit_error"] = float(np.abs(scores[0] - scores[1]).max())
+        changes = model.task.changes(*pair)
         results |= {f"{prefix}_{name}": count for name, count in changes.items()}
     return results
 

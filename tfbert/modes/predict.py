@@ -2,63 +2,81 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import dataclasses
 import logging
 import pathlib
 import queue
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
-import tensorflow as tf
 import tqdm
 
-from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
-from tfbert.data.rows import OpenFile, file_format, open_rows
-from tfbert.data.streams import standard_input
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import RunError
 from tfbert.model.predictor import Predictor
-from tfbert.modes.prediction_texts import BadRows, Texts, find_text_columns, read_texts
-from tfbert.modes.trained_model import TrainedModel, load_trained_model
+from tfbert.modes.bad_rows import BadRows
+from tfbert.modes.prediction_questions import open_question_files
+from tfbert.modes.prediction_sentences import open_sentence_files
+from tfbert.modes.prediction_texts import open_texts
+from tfbert.modes.trained_model import TrainedModel, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
-from tfbert.tasks import glue
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT
-from tfbert.tasks.prediction_files import GlueFile, PredictionFile, open_predictions, output_format, standard_output
+from tfbert.tasks.prediction_files import PredictionFile
 from tfbert.tokens.tokenizer import TokenIds
 
 log = logging.getLogger("tfbert")
 
 _SECONDS_BETWEEN_REPORTS = 10.0
-_TOKENIZER_ROWS, _TOKENIZER_THREADS = 1024, 4
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """A file to predict.
+class Job(Protocol):
+    """A file to predict, and where the predictions go; each kind of task has one of its own.
 
     Attributes:
-        file: The file, just opened.
-        texts: Its text column, or the two of pairs.
-        id_column: The column that names its rows; empty: they are numbered.
-        path: Where the predictions go; None: standard output.
-        format: `tsv`, `jsonl` or `glue`.
-        task: GLUE's task, or empty.
+        name: The file's.
+        path: The file of predictions; None: standard output.
     """
 
-    file: OpenFile
-    texts: tuple[str, ...]
-    id_column: str
+    name: str
     path: pathlib.Path | None
-    format: str
-    task: str
+
+    def check(self, model: TrainedModel) -> None:
+        """Refuses a model that does not fit the input."""
+
+    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
+        """Where the predictions go; on a worker that does not write, nowhere."""
+
+    def chunks(self, bad_rows: BadRows) -> Iterator[Chunk]:
+        """Consecutive rows, as many as are sorted by length and predicted together."""
+
+    def encoder(self, model: TrainedModel) -> Callable[[Chunk], Any]:
+        """What makes token ids of chunks, in several threads: has them as `tokens`, and all that the task's
+        `predictions` needs."""
+
+
+class Chunk(Protocol):
+    """Some rows of a file.
+
+    Attributes:
+        ids: What names each, or is written beside its prediction.
+    """
+
+    ids: list[Any]
+
+
+_OPENERS: dict[str, Callable[[Config], list[Job]]] = {
+    "classification": open_texts,
+    "regression": open_texts,
+    "token_classification": open_sentence_files,
+    "question_answering": open_question_files,
+}
+"""What opens the input of a model, by its task."""
 
 
 def predict(config: Config) -> dict[str, float]:
@@ -77,14 +95,14 @@ def predict(config: Config) -> dict[str, float]:
     """
     devices = start_devices(config.runtime)
     strategy, chief = devices.strategy, devices.chief
-    sources = open_sources(config)
-    for path in (source.path for source in sources if source.path and chief):
+    jobs = _OPENERS[saved_task(config).name](config)
+    for path in (job.path for job in jobs if job.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():
         model = load_trained_model(config)
-    for source in sources:
-        model.check_texts(source.texts, source.file.name)
-    writers = [open_writer(source, model, is_writer=chief) for source in sources]
+    for job in jobs:
+        job.check(model)
+    writers = [job.writer(model, is_writer=chief) for job in jobs]
     introduction = [f"predicting with {model.name} on {devices}"]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
@@ -92,13 +110,12 @@ def predict(config: Config) -> dict[str, float]:
     bad_rows = BadRows(config.data.skip_bad_rows)
     try:
         with peer_failures_as_run_errors():
-            for source, writer in zip(sources, writers, strict=True):
+            for job, writer in zip(jobs, writers, strict=True):
                 with writer:
-                    chunks = read_texts(source.file, source.texts, source.id_column, bad_rows)
-                    chunks = _introduced(chunks, introduction)
-                    for chunk, logits in predict_texts(model, predictor, chunks, len(source.texts)):
-                        _check_finite(chunk.ids, logits, source.file.name)
-                        writer.write(chunk.ids, logits)
+                    chunks = _introduced(job.chunks(bad_rows), introduction)
+                    for chunk, predictions in predict_chunks(model, predictor, chunks, job.encoder(model)):
+                        _check_finite(chunk.ids, model.task.scores(predictions), job.name)
+                        writer.write(chunk.ids, predictions)
                         progress.advance(len(chunk.ids))
     finally:
         progress.close()
@@ -113,13 +130,13 @@ def predict(config: Config) -> dict[str, float]:
     log.info("predicted %s examples in %s, %.0f a second%s", count, clock_text(progress.seconds), speed, skipped)
     for line in bad_rows.notes():
         log.info("%s", line)
-    for source in sources:
-        if source.path:
-            log.info("written to %s", source.path)
+    for job in jobs:
+        if job.path:
+            log.info("written to %s", job.path)
     return results
 
 
-def _introduced(chunks: Iterable[Texts], lines: list[str]) -> Iterator[Texts]:
+def _introduced(chunks: Iterable[Chunk], lines: list[str]) -> Iterator[Chunk]:
     """The chunks; the lines are logged as soon as there is one, and not before an error in the first."""
     for chunk in chunks:
         while lines:
@@ -127,85 +144,21 @@ def _introduced(chunks: Iterable[Texts], lines: list[str]) -> Iterator[Texts]:
         yield chunk
 
 
-def open_sources(config: Config) -> list[Source]:
-    """What to predict, and where the predictions go.
-
-    Raises:
-        UsageError: for input that cannot be opened, columns that are not there, output without a known ending, or
-            standard input or output that is closed.
-    """
-    asked, directory = config.predict, pathlib.Path(config.output.output_dir)
-    if config.data.dataset:
-        from tfbert.data.tfds_source import open_tests  # imports TensorFlow Datasets
-
-        files = open_tests(config.data.dataset, config.data.data_dir, config.data.text_column)
-        tasks = [glue.task_of_split(config.data.dataset, split) for split in files]
-    else:
-        source = _input(asked.input_file, config.data.input_format)
-        files = {"": open_rows(*source, header=config.data.header, delimiter=config.data.separator)}
-        tasks = [asked.glue_task]
-    sources = []
-    for file, task in zip(files.values(), tasks, strict=True):
-        texts, id_column = find_text_columns(file, config.data.text_column, asked.id_column)
-        path = directory / glue.TASKS[task].file if task else pathlib.Path(asked.output_file)
-        is_stream = not task and asked.output_file == STANDARD_STREAM
-        if is_stream:
-            standard_output()  # Found to be closed now, not after the model has been loaded.
-        sources.append(
-            Source(
-                file=file,
-                texts=texts,
-                id_column=id_column,
-                path=None if is_stream else path,
-                format="glue" if task else output_format(asked),
-                task=task,
-            )
-        )
-    return sources
-
-
-def open_writer(source: Source, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
-    """Where the predictions for one source go.
-
-    Raises:
-        UsageError: for a model whose labels are not those of the GLUE task.
-    """
-    if source.task:
-        return GlueFile(source.path, glue.TASKS[source.task], model.task, is_writer=is_writer)
-    return open_predictions(source.path, source.format, model.task, is_writer=is_writer)
-
-
-def predict_texts(
-    model: TrainedModel, predictor: Predictor, chunks: Iterable[Texts], num_texts: int
-) -> Iterator[tuple[Texts, np.ndarray]]:
-    """Each chunk with its logits, float32 `[rows, num_labels]`; reading and tokenising run ahead in a thread."""
-    waiting: queue.SimpleQueue[Texts] = queue.SimpleQueue()
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * num_texts)
-    def tokenize(*columns):  # Traced once; BertTokenizer.encode, made for whole data sets, traces at each call.
-        with tf.device("CPU:0"):
-            ids, second_start = model.tokenizer(*columns, max_seq_length=model.max_seq_length)
-        return ids.values, ids.row_lengths(), second_start
+def predict_chunks(
+    model: TrainedModel, predictor: Predictor, chunks: Iterable[Chunk], encode: Callable[[Chunk], Any]
+) -> Iterator[tuple[Chunk, Any]]:
+    """Each chunk with its predictions, as the task makes them; reading and tokenising run ahead in a thread."""
+    waiting: queue.SimpleQueue[tuple[Chunk, Any]] = queue.SimpleQueue()
 
     def tokens() -> Iterator[TokenIds]:
-        with concurrent.futures.ThreadPoolExecutor(_TOKENIZER_THREADS) as pool:
-            for chunk in chunks:
-                waiting.put(chunk)
-                columns = [chunk.text] if chunk.text_pair is None else [chunk.text, chunk.text_pair]
-                # A lone surrogate has no UTF-8 form; as invalid bytes it is dropped, as bytes that were invalid are.
-                columns = [[text.encode("utf-8", "surrogatepass") for text in column] for column in columns]
-                slices = [slice(start, start + _TOKENIZER_ROWS) for start in range(0, len(chunk.ids), _TOKENIZER_ROWS)]
-                parts = list(pool.map(lambda rows: tokenize(*(tf.constant(c[rows]) for c in columns)), slices))  # noqa: B023
-                flat, lengths, second_start = (np.concatenate(column) for column in zip(*parts, strict=True))
-                yield TokenIds(
-                    flat=flat,
-                    row_splits=np.concatenate([[0], np.cumsum(lengths)]),
-                    second_start=second_start,
-                    pad_id=model.tokenizer.pad_id,
-                )
+        for chunk in chunks:
+            encoded = encode(chunk)
+            waiting.put((chunk, encoded))
+            yield encoded.tokens
 
-    for logits in predictor.stream(ahead(tokens())):
-        yield waiting.get(), logits
+    for outputs in predictor.stream(ahead(tokens())):
+        chunk, encoded = waiting.get()
+        yield chunk, model.task.predictions(outputs, encoded)
 
 
 def ahead(items: Iterable[Any]) -> Iterator[Any]:
@@ -275,18 +228,11 @@ class PredictionProgress:
             self._bar.close()
 
 
-def _check_finite(ids: Sequence[Any], logits: np.ndarray, name: str) -> None:
-    bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+def _check_finite(ids: Sequence[Any], scores: np.ndarray, name: str) -> None:
+    bad = np.flatnonzero(~np.isfinite(scores.reshape(len(scores), -1)).all(axis=1))
     if len(bad):  # Their labels would look like any other.
+        which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
         raise RunError(
-            f"Predictions must be finite. Received: {str(logits[bad[0]]):.60} for id {ids[bad[0]]!r} of {name}. "
+            f"Predictions must be finite. Received: {str(scores[bad[0]]):.60} for {which} of {name}. "
             f"{SAVED_MODEL_WAY_OUT}."
         )
-
-
-def _input(name: str, format: str) -> tuple[Any, str]:
-    """The file or stream to read, and its format."""
-    if name == STANDARD_STREAM:
-        return standard_input("input_file"), "text" if format == "auto" else format
-    path = pathlib.Path(name)
-    return path, file_format(path, allow_text=True) if format == "auto" else format

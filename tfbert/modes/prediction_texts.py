@@ -1,29 +1,36 @@
-"""Rows of a file -> chunks of texts with their ids; rows that cannot be read are reported, or skipped and counted."""
+"""Prediction of texts: rows of a file -> chunks of texts with their ids -> token ids; and where predictions go."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
-import datetime
-import decimal
-import logging
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+import tensorflow as tf
+
+from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.run import Config
 from tfbert.data.columns import find_columns
 from tfbert.data.files import check_text
-from tfbert.data.rows import OpenFile, not_utf8
+from tfbert.data.rows import OpenFile, file_format, open_rows
+from tfbert.data.streams import standard_input
 from tfbert.errors import UsageError
-
-log = logging.getLogger("tfbert")
+from tfbert.modes.bad_rows import BadRows, row_id
+from tfbert.modes.trained_model import TrainedModel
+from tfbert.tasks import glue
+from tfbert.tasks.prediction_files import GlueFile, PredictionFile, open_predictions, output_format, standard_output
+from tfbert.tokens.tokenizer import TokenIds
 
 CHUNK_ROWS = 8192
 """Rows read, sorted by length and predicted together, at most."""
 CHUNK_CHARACTERS = 1 << 22
 """Likewise, so that memory does not grow with the length of texts."""
 
+_TOKENIZER_ROWS, _TOKENIZER_THREADS = 1024, 4
 _ID_NAMES = ("id", "idx", "index", "guid")
-_MAX_REPORTED_ROWS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,14 +42,118 @@ class Texts:
     text_pair: list[str] | None
 
 
-def read_texts(file: OpenFile, texts: Sequence[str], id_column: str, bad_rows: BadRows) -> Iterator[Texts]:
-    """Reads rows in chunks of at most `CHUNK_ROWS`, as long as there are any.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextJob:
+    """A file of texts to predict, see `predict.Job`.
+
+    Attributes:
+        file: The file, just opened.
+        texts: Its text column, or the two of pairs.
+        id_column: The column that names its rows; empty: they are numbered.
+        path: Where the predictions go; None: standard output.
+        format: `tsv`, `jsonl` or `glue`.
+        task: GLUE's task, or empty.
+    """
+
+    file: OpenFile
+    texts: tuple[str, ...]
+    id_column: str
+    path: pathlib.Path | None
+    format: str
+    task: str
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    def check(self, model: TrainedModel) -> None:
+        model.check_texts(self.texts, self.file.name)
+
+    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
+        if self.task:
+            return GlueFile(self.path, glue.TASKS[self.task], model.task, is_writer=is_writer)
+        return open_predictions(self.path, self.format, model.task, is_writer=is_writer)
+
+    def chunks(self, bad_rows: BadRows) -> Iterator[Texts]:
+        return read_texts(self.file, self.texts, self.id_column, bad_rows)
+
+    def encoder(self, model: TrainedModel) -> Callable[[Texts], EncodedTexts]:
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * len(self.texts))
+        def tokenize(*columns):  # Traced once; BertTokenizer.encode, made for whole data sets, traces at each call.
+            with tf.device("CPU:0"):
+                ids, second_start = model.tokenizer(*columns, max_seq_length=model.max_seq_length)
+            return ids.values, ids.row_lengths(), second_start
+
+        pool = concurrent.futures.ThreadPoolExecutor(_TOKENIZER_THREADS)
+
+        def encode(chunk: Texts) -> EncodedTexts:
+            columns = [chunk.text] if chunk.text_pair is None else [chunk.text, chunk.text_pair]
+            # A lone surrogate has no UTF-8 form; as invalid bytes it is dropped, as bytes that were invalid are.
+            columns = [[text.encode("utf-8", "surrogatepass") for text in column] for column in columns]
+            slices = [slice(start, start + _TOKENIZER_ROWS) for start in range(0, len(chunk.ids), _TOKENIZER_ROWS)]
+            parts = list(pool.map(lambda rows: tokenize(*(tf.constant(c[rows]) for c in columns)), slices))
+            flat, lengths, second_start = (np.concatenate(column) for column in zip(*parts, strict=True))
+            row_splits = np.concatenate([[0], np.cumsum(lengths)])
+            pad_id = model.tokenizer.pad_id
+            return EncodedTexts(TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=pad_id))
+
+        return encode
+
+
+class EncodedTexts(NamedTuple):
+    """Texts without labels as token ids."""
+
+    tokens: TokenIds
+
+
+def open_texts(config: Config) -> list[TextJob]:
+    """What to predict, and where the predictions go.
+
+    Raises:
+        UsageError: for input that cannot be opened, columns that are not there, output without a known ending, or
+            standard input or output that is closed.
+    """
+    asked, directory = config.predict, pathlib.Path(config.output.output_dir)
+    if config.data.dataset:
+        from tfbert.data.tfds_source import open_tests  # imports TensorFlow Datasets
+
+        files = open_tests(config.data.dataset, config.data.data_dir, config.data.text_column)
+        tasks = [glue.task_of_split(config.data.dataset, split) for split in files]
+    else:
+        source = _input(asked.input_file, config.data.input_format)
+        files = {"": open_rows(*source, header=config.data.header, delimiter=config.data.separator)}
+        tasks = [asked.glue_task]
+    jobs = []
+    for file, task in zip(files.values(), tasks, strict=True):
+        texts, id_column = find_text_columns(file, config.data.text_column, asked.id_column)
+        path = directory / glue.TASKS[task].file if task else pathlib.Path(asked.output_file)
+        is_stream = not task and asked.output_file == STANDARD_STREAM
+        if is_stream:
+            standard_output()  # Found to be closed now, not after the model has been loaded.
+        jobs.append(
+            TextJob(
+                file=file,
+                texts=texts,
+                id_column=id_column,
+                path=None if is_stream else path,
+                format="glue" if task else output_format(asked),
+                task=task,
+            )
+        )
+    return jobs
+
+
+def read_texts(
+    file: OpenFile, texts: Sequence[str], id_column: str, bad_rows: BadRows, *, most_rows: int = CHUNK_ROWS
+) -> Iterator[Texts]:
+    """Reads rows in chunks, as long as there are any.
 
     Args:
         file: Just opened.
         texts: The column of the texts, or the two of pairs.
         id_column: The column of the ids; empty: rows are numbered from 0.
         bad_rows: Decides about rows that cannot be read.
+        most_rows: Rows of a chunk, at most.
 
     Raises:
         UsageError: for a row that cannot be read and may not be skipped.
@@ -58,16 +169,16 @@ def read_texts(file: OpenFile, texts: Sequence[str], id_column: str, bad_rows: B
                 raise row
             # What is not valid Unicode reaches the tokenizer, which drops it, as it does in an exported model.
             values = [check_text(value, name, where, strict=False) for name, value in zip(texts, row, strict=False)]
-            row_id = _row_id(row[-1], id_column, where) if id_column else number
+            name = row_id(row[-1], id_column, where) if id_column else number
         except UsageError as error:
             bad_rows.add(error)
             continue
         bad_rows.note_bytes(values, where)
-        ids.append(row_id)
+        ids.append(name)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
             size += len(value)
-        if len(ids) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
+        if len(ids) == most_rows or size >= CHUNK_CHARACTERS:
             yield Texts(ids=ids, text=columns[0], text_pair=columns[1] if len(texts) == 2 else None)
             ids, columns, size = [], [[] for _ in texts], 0
     if ids:
@@ -102,55 +213,9 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
     return texts, id_column or (usual[0] if len(usual) == 1 else "")
 
 
-class BadRows:
-    """Counts the rows that cannot be read, and logs where they are, up to a limit.
-
-    Args:
-        skip: Whether to go on after one.
-    """
-
-    def __init__(self, skip: bool):
-        self._skip = skip
-        self.count = 0
-        self._with_bytes, self._first_with_bytes = 0, ""
-
-    def add(self, error: UsageError) -> None:
-        """Takes note of a row.
-
-        Raises:
-            UsageError: that very error, where rows may not be skipped.
-        """
-        if not self._skip:
-            raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
-        self.count += 1
-        if self.count <= _MAX_REPORTED_ROWS:
-            log.info("skipped: %s", error)
-        if self.count == _MAX_REPORTED_ROWS:
-            log.info("further rows that are skipped are only counted")
-
-    def note_bytes(self, texts: Iterable[str], where: str) -> None:
-        """Takes note of a row that is answered without some of its bytes."""
-        byte = next(filter(None, map(not_utf8, texts)), None)
-        if byte:
-            self._first_with_bytes = self._first_with_bytes or f"{byte} in {where}"
-            self._with_bytes += 1
-
-    def notes(self) -> list[str]:
-        """What the user should know at the end."""
-        if not self._with_bytes:
-            return []
-        return [
-            f"bytes that are not UTF-8 were left out of {self._with_bytes:,} texts, the first {self._first_with_bytes}"
-        ]
-
-
-def _row_id(value: Any, column: str, where: str) -> str | int | float:
-    """The id as both .tsv and JSON can hold it."""
-    if isinstance(value, (datetime.date, datetime.time, decimal.Decimal)):  # From .parquet.
-        return str(value)
-    if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    raise UsageError(
-        f"An id must be a word, a number or a date. Received: {column}={value!r:.60} in {where}. "
-        "Repair or drop the row, or pass another --id_column."
-    )
+def _input(name: str, format: str) -> tuple[Any, str]:
+    """The file or stream to read, and its format."""
+    if name == STANDARD_STREAM:
+        return standard_input("input_file"), "text" if format == "auto" else format
+    path = pathlib.Path(name)
+    return path, file_format(path, allow_text=True) if format == "auto" else format

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD, check_token_types, record_inputs
-from tfbert.model.forward import forward
 from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
 from tfbert.model.predictor import Predictor
 from tfbert.output.output_dir import RUN_CONFIG
-from tfbert.tasks.base import Task
+from tfbert.tasks.base import Examples, Task
 from tfbert.tasks.choose import task_of_model
 
 if TYPE_CHECKING:
-    from transformers import BertConfig, TFBertForSequenceClassification
+    from transformers import BertConfig, TFBertPreTrainedModel
 
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -48,19 +48,29 @@ class TrainedModel:
     """
 
     name: str
-    classifier: TFBertForSequenceClassification
+    classifier: TFBertPreTrainedModel
     tokenizer: BertTokenizer
     task: Task
     num_texts: int | None
     max_seq_length: int
 
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """float32 `[rows, num_labels]` for a batch's inputs, for a `Predictor`."""
-        return tf.cast(forward(self.classifier, inputs, training), tf.float32)
+        """float32 `[rows, num_labels]`, or `[rows, width, num_labels]`, for a batch's inputs, for a `Predictor`."""
+        return tf.cast(self.task.head().forward(self.classifier, inputs, training), tf.float32)
 
     def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
         """What runs it over data; it must have been loaded in the strategy's scope."""
-        return Predictor(self.logits, strategy, rows_per_replica=rows_per_replica)
+        of_tokens = self.task.reads_tokens
+        return Predictor(self.logits, strategy, rows_per_replica=rows_per_replica, of_tokens=of_tokens)
+
+    def encode(self, examples: Examples) -> EncodedExamples:
+        """Examples as token ids, cut or split as in training."""
+        return self.task.encode(examples, self.tokenizer, self.max_seq_length)
+
+    def predict(self, predictor: Predictor, examples: Examples) -> Any:
+        """Predictions for examples in their order, as the task makes them."""
+        encoded = self.encode(examples)
+        return self.task.predictions(predictor.outputs(encoded), encoded)
 
     def check_texts(self, columns: Sequence[str], source: str) -> None:
         """Checks that data holds as many texts a row as the model was trained on.
@@ -79,6 +89,17 @@ class TrainedModel:
         )
 
 
+def saved_task(config: Config) -> Task:
+    """The task of the model that a configuration names, without its weights.
+
+    Raises:
+        UsageError: for a directory that holds no fine-tuned model.
+    """
+    directory = resolve_model(config.model)
+    assert directory is not None  # Config refuses scratch models in these modes.
+    return task_of_model(load_config(directory), directory, config.task_options)
+
+
 def load_trained_model(config: Config) -> TrainedModel:
     """Loads the model that a configuration names; call it in the strategy's scope.
 
@@ -93,7 +114,8 @@ def load_trained_model(config: Config) -> TrainedModel:
     directory = resolve_model(config.model)
     assert directory is not None  # Config refuses scratch models in these modes.
     saved = load_config(directory)
-    task = task_of_model(saved, directory)
+    task = task_of_model(saved, directory, config.task_options)
+    task.check_options(config)
     trained = _trained_on(saved, directory)
     length = _max_seq_length(config, trained, saved)
     tokenizer = load_tokenizer(config.model, directory, training_texts=())
@@ -107,7 +129,7 @@ def load_trained_model(config: Config) -> TrainedModel:
         require_head=True,
     )
     num_texts = trained.get("num_texts")
-    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length)
+    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length, **task.notes())
     return TrainedModel(
         name=config.model.model_name_or_path,
         classifier=classifier,

@@ -11,9 +11,7 @@ from tfbert.report.facts import FACTS, environment, evaluation_facts
 from tfbert.report.pages import write_report
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from tfbert.tasks.examples import TaskData
+    from tfbert.tasks.base import TaskData
 
 log = logging.getLogger("tfbert")
 
@@ -22,7 +20,7 @@ def report_at_end(
     directory: pathlib.Path,
     facts: dict[str, Any],
     data: TaskData,
-    logits: np.ndarray | None,
+    predictions: Any,
     results: dict[str, Any],
 ) -> pathlib.Path | None:
     """Writes `report.json` and `report.html`; a failure is a warning, since the run does not need them.
@@ -31,7 +29,7 @@ def report_at_end(
         directory: The run's output directory, with its other files.
         facts: What only the run knows: `devices`, `precision`, `parameters`, `profile`, `decisive_metric`.
         data: What it trained and evaluated on.
-        logits: The kept weights' predictions on the first evaluation set; None without one.
+        predictions: The kept weights' for the first evaluation set, as the task makes them; None without one.
         results: What `all_results.json` will hold.
 
     Returns:
@@ -39,11 +37,9 @@ def report_at_end(
     """
     try:
         facts = environment() | facts | {"train_examples": len(data.train)}
-        if logits is not None:
+        if predictions is not None:
             name, examples = next(iter(data.validation.items()))
-            facts["evaluation"] = evaluation_facts(
-                data.task, name, examples.text, examples.text_pair, examples.labels, logits
-            )
+            facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)
         write_json(directory / FACTS, facts)
         return write_report(directory, results)
     except Exception as error:  # Whatever it is: the model is there, and its results must be written.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tfbert.tasks.base import Task
+    from tfbert.tasks.base import Examples, Task
 
 FACTS = "report.json"
 MAX_WORST = 20
@@ -41,41 +41,26 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def evaluation_facts(
-    task: Task,
-    name: str,
-    texts: list[str],
-    text_pairs: list[str] | None,
-    labels: np.ndarray,
-    outputs: np.ndarray,
-) -> dict[str, Any]:
+def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any) -> dict[str, Any]:
     """How the kept weights do on an evaluation set: what the task says of all, and the examples they get most wrong.
 
     Args:
-        task: What labels and outputs are.
+        task: What labels and predictions are.
         name: Of the set.
-        texts: `[n]`.
-        text_pairs: `[n]`; None for single texts.
-        labels: `[n]`.
-        outputs: The model's.
+        examples: Labelled.
+        predictions: For all of them, as the task makes them.
 
     Returns:
         What JSON can hold. `worst` has at most `MAX_WORST` examples, the worst first.
     """
-    judged = task.judged(outputs, labels)
+    judged = task.judged(predictions, examples)
     num_wrong = int((judged.wrongness > 0).sum())
-    facts = {"set": name, "task": task.name, "num_examples": len(labels), "label_names": list(task.label_names)}
-    facts |= judged.facts | {"num_wrong": num_wrong}
+    facts = {"set": name, "task": task.name, "num_examples": len(examples), "label_names": list(task.label_names)}
+    facts |= judged.facts | {"num_wrong": num_wrong, "measure": judged.measure}
     facts["worst"] = [
-        {
-            "row": int(i),
-            "text": _cut(texts[i]),
-            "text_pair": None if text_pairs is None else _cut(text_pairs[i]),
-            "label": judged.labels[i],
-            "prediction": judged.predictions[i],
-            "wrongness": round(float(judged.wrongness[i]), 4),
-        }
-        for i in np.argsort(-judged.wrongness, kind="stable")[: min(MAX_WORST, num_wrong)]
+        {name: _cut(value) if isinstance(value, str) else value for name, value in judged.shown(i).items()}
+        | {"row": i, "wrongness": round(float(judged.wrongness[i]), 4)}
+        for i in np.argsort(-judged.wrongness, kind="stable")[: min(MAX_WORST, num_wrong)].tolist()
     ]
     return facts
 

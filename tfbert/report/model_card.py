@@ -14,7 +14,7 @@ import tensorflow as tf
 from huggingface_hub import ModelCardData
 
 from tfbert.config.run import Config
-from tfbert.tasks.examples import TaskData
+from tfbert.tasks.base import TaskData
 
 _PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
@@ -34,9 +34,8 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         version: Of tfbert.
     """
     metrics = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
-    takes = "pairs of texts" if data.train.text_pair is not None else "single texts"
     classes = ", ".join(map(_code, data.task.label_names))
-    sets = {"training": data.train, **data.validation} | ({"test": data.test} if data.test else {})
+    sets = {"training": data.train, **data.sets}
     metadata = {"library_name": "transformers", "pipeline_tag": data.task.pipeline_tag, "tags": ["bert", "tfbert"]}
     if not config.model.is_scratch and _is_hub_name(config.model.model_name_or_path):
         metadata["base_model"] = config.model.model_name_or_path
@@ -50,7 +49,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         "",
         f"# {_plain(config.model.model_name_or_path)} fine-tuned on {_plain(config.data.source)}",
         "",
-        *data.task.card(takes),
+        *data.task.card(data.train.num_texts),
         *([f"Classes, in the order of the logits: {classes}."] if classes else []),
         "",
         "## Data",
@@ -81,10 +80,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         "## Use",
         "",
         "```python",
-        "from transformers import pipeline",
-        "",
-        'classify = pipeline("text-classification", "THIS_DIRECTORY")',
-        'classify({"text": "...", "text_pair": "..."})' if takes.startswith("pairs") else 'classify("...")',
+        *data.task.usage(data.train.num_texts),
         "```",
     ]
     return "\n".join(lines) + "\n"

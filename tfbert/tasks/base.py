@@ -1,32 +1,60 @@
 """What a task is to the rest of the house: no other room knows labels, classes, metrics or what predictions look like.
 
-Rows as written -> labels -> head -> loss -> predictions -> metrics, files and words: a task says each of them, in the
-order in which a run asks.
+Examples -> token ids -> head -> loss -> predictions -> metrics and words: a task says each of them, in the order in
+which a run asks.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from tfbert.data.files import RawTable
+from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 
 if TYPE_CHECKING:
-    import tensorflow as tf
     import tf_keras as keras
 
-    from tfbert.config.run import TrainingConfig
+    from tfbert.config.run import Config, DataConfig, TrainingConfig
+    from tfbert.tokens.tokenizer import BertTokenizer
 
 SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
 """What to do about a saved model whose predictions are not finite."""
 TRAINING_WAY_OUT = "Lower --learning_rate or raise --warmup_ratio"
 """What to do about those of a model in training."""
+
+
+class Examples(Protocol):
+    """What a task trains and is evaluated on; each task has a class of its own.
+
+    Attributes:
+        name: Where they came from, for messages.
+        labels: As the task has them; None where there are none.
+        num_texts: 1 for single texts, 2 for pairs.
+    """
+
+    name: str
+    labels: np.ndarray | None
+
+    @property
+    def num_texts(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Iterable[int]) -> Examples:
+        """The examples at `indices`, in that order."""
+
+    def texts(self) -> list[str]:
+        """All that is written in them but labels, for a vocabulary to be learned from."""
+
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        """What makes each example the same as another one: its text, or two, without the blanks around."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,33 +63,36 @@ class Judged:
 
     Attributes:
         wrongness: float64 `[n]`, how far off each prediction is; 0 for a right one.
-        labels: Each label as a reader knows it.
-        predictions: Each prediction likewise.
+        measure: What that is, in a word or two.
+        shown: What JSON can hold of an example, its label and its prediction, by its number.
         facts: What JSON can hold of the set as a whole.
     """
 
     wrongness: np.ndarray
-    labels: Sequence[str]
-    predictions: Sequence[str]
+    measure: str
+    shown: Callable[[int], dict[str, Any]]
     facts: dict[str, Any]
 
 
 class Task(abc.ABC):
-    """One task with its classes; equal ones are interchangeable.
+    """One task with its classes and options; equal ones are interchangeable.
 
-    `outputs` below are what the model gives for examples, float32 `[n, num_labels]`, and `labels` what `labels` made of
-    them.
+    `predictions` below are what `predictions` makes of the model's outputs for `examples`.
 
     Attributes:
         name: What `--task` calls it.
         pipeline_tag: What the Hugging Face hub calls it.
         default_metric: Decides which weights are kept where the user names none.
+        default_max_seq_length: Longest input in tokens where the user names none.
+        reads_tokens: Whether the model's outputs are of tokens, an entry each, rather than of rows.
         label_names: Name of each class; empty where there are none.
     """
 
     name: ClassVar[str]
     pipeline_tag: ClassVar[str]
     default_metric: ClassVar[str]
+    default_max_seq_length: ClassVar[int] = 128
+    reads_tokens: ClassVar[bool] = False
     label_names: tuple[str, ...] = ()
 
     @property
@@ -69,32 +100,9 @@ class Task(abc.ABC):
     def kind(self) -> str:
         """The task in a few words, such as `classification into 3 classes`."""
 
-    # Rows as written.
-
-    @abc.abstractmethod
-    def labels(self, table: RawTable) -> np.ndarray:
-        """The labels of a table that has them, `[n]`.
-
-        Raises:
-            UsageError: for one that is none of this task's.
-        """
-
-    @abc.abstractmethod
-    def in_own_words(self, table: RawTable, defined: Sequence[str] | None, notes: list[str]) -> RawTable:
-        """A table that a saved model of this task is evaluated on, its labels written as the model writes them.
-
-        Args:
-            table: As it was written.
-            defined: The classes as the data set itself defines them; None where it does not.
-            notes: Receives a line where labels were matched otherwise than by name.
-
-        Raises:
-            UsageError: for labels that are not the model's.
-        """
-
-    def doubts(self, labels: np.ndarray) -> list[str]:
-        """What looks like an accident in the training labels, a line each."""
-        return []
+    def notes(self) -> dict[str, Any]:
+        """What a saved model must say of the task besides its labels, as JSON can hold it."""
+        return {}
 
     # The model and its training.
 
@@ -103,46 +111,91 @@ class Task(abc.ABC):
         """What the model needs above its encoder."""
 
     @abc.abstractmethod
-    def loss(self, training: TrainingConfig) -> keras.losses.Loss:
-        """Values per example, float32 `[rows]`."""
+    def encode(
+        self,
+        examples: Examples,
+        tokenizer: BertTokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedExamples:
+        """Tokenises examples once, for all epochs.
 
-    def example_weights(self, labels: np.ndarray, training: TrainingConfig) -> np.ndarray:
-        """Each training example's weight in the loss: float32 `[n]`.
+        Args:
+            examples: Of this task.
+            tokenizer: The model's.
+            max_seq_length: Longest row in tokens.
+            training: To train on them: says what each weighs. None: to predict them, where each weighs 1.
 
         Raises:
             UsageError: for weights that do not fit the labels.
         """
-        return np.ones(len(labels), np.float32)
 
-    def check_options(self, training: TrainingConfig) -> None:
+    @abc.abstractmethod
+    def loss(self, training: TrainingConfig) -> keras.losses.Loss:
+        """Values per example, float32 `[rows]`, or per token `[rows, width]`."""
+
+    @abc.abstractmethod
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, Examples]:
+        """Reads what a saved model of this task is evaluated on, its labels those of the model.
+
+        Args:
+            config: Names a data set, or files.
+            notes: Receives what the user should know, a line each.
+            check_texts: Called with the names of a set's columns of text and that of the set; raises where the model
+                takes another number of texts.
+
+        Returns:
+            Examples by what their metrics are called: `eval`, `eval_matched`, `test`, ...
+
+        Raises:
+            UsageError: for data that cannot be read, or is not of the kind the model was trained on.
+        """
+
+    def doubts(self, examples: Examples) -> list[str]:
+        """What looks like an accident in the training examples, a line each."""
+        return []
+
+    def check_options(self, config: Config) -> None:
         """Refuses options that have no effect on this task.
 
         Raises:
             UsageError: naming one.
         """
-        for field in dataclasses.fields(training):
-            value, tasks = getattr(training, field.name), field.metadata["tasks"]
-            if tasks and self.name not in tasks and value != field.default:
-                raise UsageError(
-                    f"{field.name} is for {' and '.join(tasks)}, and this is {self.kind}. "
-                    f"Received: {field.name}={value!r}. Drop --{field.name}."
-                )
+        for part in vars(config).values():
+            for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+                value, tasks = getattr(part, field.name), field.metadata["tasks"]
+                if tasks and self.name not in tasks and value != field.default:
+                    raise UsageError(
+                        f"{field.name} is for {' and '.join(tasks)}, and this is {self.kind}. "
+                        f"Received: {field.name}={value!r}. Drop --{field.name}."
+                    )
 
     # Predictions.
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> Any:
+        """What the model's outputs say of each example.
+
+        Args:
+            outputs: float32 `[rows, ...]`, or `[tokens, ...]` where it reads tokens.
+            encoded: What they are for, as `encode` made it.
+        """
+        return outputs
 
     @property
     @abc.abstractmethod
     def metric_names(self) -> tuple[str, ...]:
-        """What `metrics` returns, in its order."""
+        """What `metrics` returns, in its order, without what only some sets have."""
 
     def metrics(
-        self, outputs: np.ndarray, labels: np.ndarray, *, prefix: str = "", way_out: str = SAVED_MODEL_WAY_OUT
+        self, predictions: Any, examples: Examples, *, prefix: str = "", way_out: str = SAVED_MODEL_WAY_OUT
     ) -> dict[str, float]:
         """Compares all predictions of an evaluation with the labels, on the host.
 
         Args:
-            outputs: One a label.
-            labels: As `labels` made them.
+            predictions: For all the examples.
+            examples: Labelled.
             prefix: Put before each name, with an underscore; empty for none.
             way_out: What to do about predictions that are not finite, for the message.
 
@@ -153,21 +206,25 @@ class Task(abc.ABC):
             RunError: for predictions that are NaN or infinite: the model has diverged.
             UsageError: for no examples.
         """
-        labels, outputs = np.asarray(labels), np.asarray(outputs, np.float64)
-        if not len(labels):
+        if not len(examples):
             raise UsageError("Metrics need an example. Received: no labelled examples. Check the evaluation data.")
-        bad = len(labels) - int(np.isfinite(outputs.reshape(len(labels), -1)).all(axis=1).sum())
+        scores = self.scores(predictions)
+        bad = len(scores) - int(np.isfinite(scores.reshape(len(scores), -1)).all(axis=1).sum())
         if bad:
             raise RunError(
-                f"Predictions must be finite. Received: {bad} of {len(labels)} that are not: training has diverged. "
+                f"Predictions must be finite. Received: {bad} of {len(scores)} that are not: training has diverged. "
                 f"{way_out}."
             )
-        found = self._metrics(outputs, labels)
+        found = self._metrics(predictions, examples)
         return {f"{prefix}_{name}" if prefix else name: float(value) for name, value in found.items()}
 
+    def scores(self, predictions: Any) -> np.ndarray:
+        """The numbers behind predictions, `[n, ...]`: they are finite unless the model has diverged."""
+        return predictions
+
     @abc.abstractmethod
-    def _metrics(self, outputs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """The same, of float64 outputs that are finite, and at least one."""
+    def _metrics(self, predictions: Any, examples: Examples) -> dict[str, float]:
+        """The same, of predictions that are finite, and at least one."""
 
     def check_metric(self, name: str) -> None:
         """Checks that a metric exists for this task.
@@ -181,43 +238,72 @@ class Task(abc.ABC):
                 f"Received: metric_for_best_model={name!r}. Pass one of them."
             )
 
-    def details(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[dict[str, Any], list[str]]:
+    def details(self, predictions: Any, examples: Examples) -> tuple[dict[str, Any], list[str]]:
         """What an evaluation says beyond its metrics: what JSON can hold, by name, and lines for the screen."""
         return {}, []
 
+    def write_evaluation(self, directory: pathlib.Path, predictions: Any, examples: Examples, prefix: str) -> None:
+        """Writes what is usual beside the results of an evaluation, in files whose names begin with the prefix.
+
+        Raises:
+            RunError: where it cannot be written.
+        """
+        return
+
     @abc.abstractmethod
-    def judged(self, outputs: np.ndarray, labels: np.ndarray) -> Judged:
+    def judged(self, predictions: Any, examples: Examples) -> Judged:
         """Each prediction beside its label, for a report."""
 
-    def changes(self, outputs: np.ndarray, others: np.ndarray) -> dict[str, int]:
+    def changes(self, predictions: Any, others: Any) -> dict[str, int]:
         """How many predictions two models make otherwise, by name; nothing where every small difference is one."""
         return {}
-
-    @abc.abstractmethod
-    def columns(self) -> list[str]:
-        """The names of a table's columns of predictions, without that of the ids."""
-
-    @abc.abstractmethod
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        """Each prediction as a row of that table."""
-
-    @abc.abstractmethod
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """Each prediction as an object of JSON, without its id."""
-
-    @abc.abstractmethod
-    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What an exported model answers, by name, in the graph."""
 
     # Words.
 
     @abc.abstractmethod
-    def card(self, takes: str) -> list[str]:
+    def card(self, num_texts: int) -> list[str]:
         """What a model of this task does, lines of Markdown for its card.
 
         Args:
-            takes: `single texts` or `pairs of texts`.
+            num_texts: 1 for single texts, 2 for pairs.
         """
+
+    @abc.abstractmethod
+    def usage(self, num_texts: int) -> list[str]:
+        """Lines of Python that use a model of this task through transformers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """What a run trains and evaluates on.
+
+    Attributes:
+        task: What the labels are, and what is made of them.
+        train: To train on.
+        validation: Name -> to evaluate on during training; usually one, `validation`; may be empty.
+        test: Labelled, to evaluate on once, at the end; None without one.
+        notes: What the user should know, one line each.
+    """
+
+    task: Task
+    train: Examples
+    validation: dict[str, Examples]
+    test: Examples | None
+    notes: tuple[str, ...]
+
+    @property
+    def sets(self) -> dict[str, Examples]:
+        """Those that are evaluated, by name."""
+        return self.validation | ({"test": self.test} if self.test is not None else {})
+
+
+def eval_prefix(name: str) -> str:
+    """What the metrics of a set to evaluate on during training are called: `validation` -> `eval`,
+    `validation_matched` -> `eval_matched`, `test` -> `eval`.
+
+    A data set without a validation split is evaluated on `test` in its place.
+    """
+    return "eval" + ("" if name == "test" else name.removeprefix("validation"))
 
 
 def rounded(value: float) -> float:

@@ -12,11 +12,12 @@ import tensorflow as tf
 
 from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
-from tfbert.model.head import Head
-from tfbert.tasks.base import Judged, Task, rounded
+from tfbert.model.head import Head, sequence_head
+from tfbert.tasks.base import Judged, rounded
 from tfbert.tasks.classes import canonical, is_number, quoted, shortened
-from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, per_class
+from tfbert.tasks.texts import TextExamples, TextTask, judged_texts, takes
 
 if TYPE_CHECKING:
     from tfbert.config.run import TrainingConfig
@@ -31,7 +32,7 @@ _TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(Task):
+class Classification(TextTask):
     """See `Task`. Labels are int32 class ids, outputs logits.
 
     Metrics: `accuracy`; `macro_f1`, the mean F1 of the classes that occur in the labels or the predictions; for two
@@ -112,9 +113,9 @@ class Classification(Task):
             notes.append(f"{table.name}: its labels ({how}) are taken for the model's by position: {', '.join(names)}")
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
 
-    def doubts(self, labels: np.ndarray) -> list[str]:
+    def doubts(self, examples: TextExamples) -> list[str]:
         """Classes that are written almost alike, or hardly occur."""
-        counts = np.bincount(labels, minlength=len(self.label_names)).tolist()
+        counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
         groups: dict[str, list[str]] = {}
         for name, count in zip(self.label_names, counts, strict=True):
             key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
@@ -131,55 +132,48 @@ class Classification(Task):
         return out
 
     def head(self) -> Head:
-        return Head(labels=self.label_names, has_names=True, problem_type="single_label_classification")
+        return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy(training.label_smoothing)
 
     def example_weights(self, labels: np.ndarray, training: TrainingConfig) -> np.ndarray:
-        weights, classes = training.class_weights, len(self.label_names)
-        if not weights:
-            return np.ones(len(labels), np.float32)
-        if weights == "balanced":
-            counts = np.bincount(labels, minlength=classes)
-            weights = len(labels) / (classes * np.maximum(counts, 1))
-        if len(weights) != classes:
-            raise UsageError(
-                f"class_weights takes one weight for each of the {classes} classes. "
-                f"Received: {len(weights)} weights. Pass {classes}, or --class_weights=balanced."
-            )
-        return np.asarray(weights, np.float32)[labels]
+        return class_weights(training, labels, len(self.label_names))[labels]
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         return _TWO_CLASSES if len(self.label_names) == 2 else _ANY_CLASSES
 
-    def _metrics(self, outputs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        assert len(outputs) == len(labels) and labels.min() >= 0 and labels.max() < outputs.shape[1], outputs.shape
-        return classification_metrics(outputs, labels.astype(np.int64))
+    def _metrics(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, float]:
+        labels = examples.labels.astype(np.int64)
+        shape = predictions.shape
+        assert shape[0] == len(labels) and labels.min() >= 0 and labels.max() < shape[1], shape
+        return classification_metrics(predictions.astype(np.float64), labels)
 
-    def details(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[dict[str, Any], list[str]]:
-        confusion = confusion_matrix(outputs, labels, len(self.label_names))
+    def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
+        confusion = confusion_matrix(predictions, examples.labels, len(self.label_names))
         table = per_class(confusion, self.label_names)
         matrix = {"labels": list(self.label_names), "rows": confusion.tolist()}
         return {"per_class": table, "confusion_matrix": matrix}, class_table(table, confusion)
 
-    def judged(self, outputs: np.ndarray, labels: np.ndarray) -> Judged:
+    def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
         """Wrongness is the cross-entropy of wrong predictions."""
         from scipy.special import logsumexp
 
-        logits = np.asarray(outputs, np.float64)
+        logits, labels, names = np.asarray(predictions, np.float64), examples.labels, self.label_names
         predicted = logits.argmax(axis=1)
         entropy = logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
-        return Judged(
-            wrongness=np.where(predicted != labels, entropy, 0.0),
-            labels=[self.label_names[label] for label in labels],
-            predictions=[self.label_names[label] for label in predicted],
-            facts={"confusion": confusion_matrix(logits, labels, len(self.label_names)).tolist()},
+        return judged_texts(
+            examples,
+            np.where(predicted != labels, entropy, 0.0),
+            "loss",
+            [names[label] for label in labels],
+            [names[label] for label in predicted],
+            {"confusion": confusion_matrix(logits, labels, len(names)).tolist()},
         )
 
-    def changes(self, outputs: np.ndarray, others: np.ndarray) -> dict[str, int]:
-        return {"changed_labels": int((outputs.argmax(axis=1) != others.argmax(axis=1)).sum())}
+    def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
+        return {"changed_labels": int((predictions.argmax(axis=1) != others.argmax(axis=1)).sum())}
 
     def columns(self) -> list[str]:
         return ["label", *(f"probability_{name}" for name in self.label_names)]
@@ -200,8 +194,8 @@ class Classification(Task):
         label = tf.gather(tf.constant(self.label_names), tf.argmax(outputs, axis=1))
         return {"logits": outputs, "probabilities": tf.nn.softmax(outputs), "label": label}
 
-    def card(self, takes: str) -> list[str]:
-        return [f"A BERT model that gives {takes} one of {len(self.label_names)} classes."]
+    def card(self, num_texts: int) -> list[str]:
+        return [f"A BERT model that gives {takes(num_texts)} one of {len(self.label_names)} classes."]
 
 
 def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:

@@ -8,68 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
 from tfbert.data.files import RawTable
+from tfbert.data.questions import training_questions
 from tfbert.data.sources import read_all
 from tfbert.errors import UsageError
-from tfbert.tasks.base import Task
+from tfbert.tasks.base import Examples, TaskData
 from tfbert.tasks.choose import choose_task, class_words
+from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
+from tfbert.tasks.questions import read_training_questions
+from tfbert.tasks.sentences import in_iob2, read_training_sentences
+from tfbert.tasks.tags import class_names
+from tfbert.tasks.token_classification import TokenClassification
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Examples:
-    """Texts with their labels.
-
-    Attributes:
-        name: Where they came from, for messages.
-        text: The texts, or the first of each pair.
-        text_pair: The second of each pair; None for single texts.
-        labels: `[n]`, as the task makes them; None when unlabelled.
-    """
-
-    name: str
-    text: list[str]
-    text_pair: list[str] | None
-    labels: np.ndarray | None
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-    def take(self, indices: Iterable[int]) -> Examples:
-        """The examples at `indices`, in that order."""
-        indices = np.asarray(list(indices), np.int64)
-        return dataclasses.replace(
-            self,
-            text=[self.text[i] for i in indices],
-            text_pair=None if self.text_pair is None else [self.text_pair[i] for i in indices],
-            labels=None if self.labels is None else self.labels[indices],
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskData:
-    """What a run trains and evaluates on.
-
-    Attributes:
-        task: What the labels are, and what is made of them.
-        train: To train on.
-        validation: Name -> to evaluate on during training; usually one, `validation`; may be empty.
-        test: Labelled, to evaluate on once, at the end; None without one.
-        notes: What the user should know, one line each.
-    """
-
-    task: Task
-    train: Examples
-    validation: dict[str, Examples]
-    test: Examples | None
-    notes: tuple[str, ...]
-
-
-def load_data(config: DataConfig) -> TaskData:
+def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskData:
     """Reads everything a run trains and evaluates on.
 
     Reading a TensorFlow Datasets name starts TensorFlow's devices: set them up first.
@@ -77,9 +34,30 @@ def load_data(config: DataConfig) -> TaskData:
     `max_train_examples` and `max_eval_examples` keep a random subset, always the same one, so that files sorted by
     class (as IMDB's) still give all classes.
 
+    Args:
+        config: Names a data set, or files.
+        options: Those of single tasks; None for their defaults.
+
     Raises:
         UsageError: for data that is not there, cannot be read, or does not fit together.
     """
+    data, notes = _LOADERS.get(config.task, _texts)(config, options or TaskOptions()), []
+
+    def part(examples: Examples, limit: int) -> Examples:
+        return subset(examples, limit, notes)
+
+    train = part(data.train, config.max_train_examples)
+    others = {name: part(examples, config.max_eval_examples) for name, examples in data.sets.items()}
+    doubts = data.task.doubts(train)
+    for other in others.values():
+        doubts += _rows_in_common(train, other)
+    notes = [*data.notes, *notes, *(f"warning: {line}" for line in doubts)]
+    test = others.pop("test", None) if data.test is not None else None
+    return dataclasses.replace(data, train=train, validation=others, test=test, notes=tuple(notes))
+
+
+def _texts(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Texts with a label each."""
     raw = read_all(config, class_words=class_words(config.task))
     tables = [raw.train, *raw.validation.values(), *([raw.test] if raw.test else [])]
     _check_same_columns(tables)
@@ -90,28 +68,46 @@ def load_data(config: DataConfig) -> TaskData:
         empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
         if empty:
             notes.append(f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}")
-
-    def examples(table: RawTable, limit: int) -> Examples:
-        return subset(label_examples(table, task), limit, notes)
-
-    train = examples(raw.train, config.max_train_examples)
-    validation = {name: examples(table, config.max_eval_examples) for name, table in raw.validation.items()}
-    test = examples(raw.test, config.max_eval_examples) if raw.test else None
-    doubts = task.doubts(train.labels)
-    for other in (*validation.values(), *([test] if test else [])):
-        doubts += _rows_in_common(train, other)
-    notes += [f"warning: {line}" for line in doubts]
-    return TaskData(task=task, train=train, validation=validation, test=test, notes=tuple(notes))
+    return TaskData(
+        task=task,
+        train=task.examples(raw.train),
+        validation={name: task.examples(table) for name, table in raw.validation.items()},
+        test=task.examples(raw.test) if raw.test else None,
+        notes=tuple(notes),
+    )
 
 
-def label_examples(table: RawTable, task: Task) -> Examples:
-    """Turns a table, unlabelled or labelled, into examples.
+def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Sentences with a tag for each word."""
+    tables, notes = read_training_sentences(config)
+    notes = list(notes)
+    for table in tables.values():
+        notes += table.notes
+    task = TokenClassification(
+        class_names(in_iob2(tables["train"], [])),
+        label_all_tokens=options.tagging.label_all_tokens,
+        strict_entities=options.tagging.strict_entities,
+    )
+    sets = {name: task.examples(table, notes) for name, table in tables.items()}
+    return TaskData(
+        task=task, train=sets.pop("train"), test=sets.pop("test", None), validation=sets, notes=tuple(notes)
+    )
 
-    Raises:
-        UsageError: for a label that is none of the task's.
-    """
-    labels = None if table.labels is None else task.labels(table)
-    return Examples(name=table.name, text=table.text, text_pair=table.text_pair, labels=labels)
+
+def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Questions about contexts, with their answers."""
+    task = QuestionAnswering.of_options(options.answering)
+    tables, notes = read_training_questions(config, version_2_with_negative=task.version_2_with_negative)
+    keep = options.answering.keep_misaligned_answers
+    tables["train"] = training_questions(tables["train"], keep_misaligned_answers=keep)
+    sets = {name: QuestionExamples(table=table) for name, table in tables.items()}
+    train, test = sets.pop("train"), sets.pop("test", None)
+    notes = (*notes, *(line for table in tables.values() for line in table.notes))
+    return TaskData(task=task, train=train, validation=sets, test=test, notes=notes)
+
+
+_LOADERS = {TokenClassification.name: _sentences, QuestionAnswering.name: _questions}
+"""What reads a run's data, by its task; texts where it is none of these."""
 
 
 def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
@@ -121,15 +117,6 @@ def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
     notes.append(f"{examples.name}: {limit:,} of {len(examples):,} examples, a random subset that is always the same")
     order = np.random.Generator(np.random.PCG64(0)).permutation(len(examples))
     return examples.take(np.sort(order[:limit]))
-
-
-def eval_prefix(name: str) -> str:
-    """What the metrics of a set to evaluate on during training are called: `validation` -> `eval`,
-    `validation_matched` -> `eval_matched`, `test` -> `eval`.
-
-    A data set without a validation split is evaluated on `test` in its place.
-    """
-    return "eval" + ("" if name == "test" else name.removeprefix("validation"))
 
 
 def _check_same_columns(tables: list[RawTable]) -> None:
@@ -148,13 +135,7 @@ def _rows_in_common(train: Examples, other: Examples) -> list[str]:
     if os.path.realpath(train.name) == os.path.realpath(other.name):
         return [f"{other.name} is trained on and evaluated on: its scores say nothing about other texts"]
     # What is evaluated on is the smaller part, to be kept in memory; an empty text is no sign of anything.
-    evaluated = {key for key in _keys(other) if any(key)}
-    seen = {key for key in _keys(train) if key in evaluated}
-    count = sum(key in seen for key in _keys(other))
+    evaluated = {key for key in other.contents() if any(key)}
+    seen = {key for key in train.contents() if key in evaluated}
+    count = sum(key in seen for key in other.contents())
     return [f"{other.name}: {count:,} of {len(other):,} rows are in the training data too"] if count else []
-
-
-def _keys(examples: Examples) -> Iterator[tuple[str, ...]]:
-    """Each row's text, or two, without the blanks around."""
-    columns = [examples.text] if examples.text_pair is None else [examples.text, examples.text_pair]
-    return zip(*(map(str.strip, column) for column in columns), strict=True)

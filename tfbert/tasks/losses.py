@@ -1,9 +1,42 @@
-"""The losses of the command: per-example values, float32."""
+"""The losses of the command: values per example or per token, float32; and what each class weighs in them."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 import tensorflow as tf
 import tf_keras as keras
+
+from tfbert.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfbert.config.run import TrainingConfig
+
+
+def class_weights(training: TrainingConfig | None, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """What each class weighs: float32 `[num_classes]`.
+
+    Args:
+        training: Its `class_weights`; None: 1 each.
+        labels: int `[n]`, all those of the training data.
+        num_classes: How many there are.
+
+    Raises:
+        UsageError: for another number of weights.
+    """
+    weights = training.class_weights if training is not None else ""
+    if not weights:
+        return np.ones(num_classes, np.float32)
+    if weights == "balanced":
+        counts = np.bincount(labels, minlength=num_classes)
+        weights = len(labels) / (num_classes * np.maximum(counts, 1))
+    if len(weights) != num_classes:
+        raise UsageError(
+            f"class_weights takes one weight for each of the {num_classes} classes. "
+            f"Received: {len(weights)} weights. Pass {num_classes}, or --class_weights=balanced."
+        )
+    return np.asarray(weights, np.float32)
 
 
 class SmoothedCrossEntropy(keras.losses.Loss):
@@ -20,8 +53,11 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """float32 `[rows]` from integers `[rows]` or `[rows, 1]` and logits `[rows, num_classes]`."""
-        labels = tf.reshape(labels, [-1])
+        """float32 `[rows]` from integers `[rows]` or `[rows, 1]` and logits `[rows, num_classes]`; or `[rows, width]`
+        from labels likewise and logits `[rows, width, num_classes]`."""
+        labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
+        if labels.shape.rank == logits.shape.rank:  # Keras gives rows of labels a dimension of their own.
+            labels = tf.squeeze(labels, -1)
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         if self.label_smoothing:
             uniform = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
@@ -31,3 +67,19 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def get_config(self) -> dict:
         """The constructor's arguments."""
         return {"label_smoothing": self.label_smoothing}
+
+
+class SpanCrossEntropy(keras.losses.Loss):
+    """The mean of two cross-entropies: of where a span starts, and of where it ends (Devlin et al. 2018)."""
+
+    def __init__(self, **kwargs):
+        super().__init__(name="span_cross_entropy", **kwargs)
+
+    def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """float32 `[rows]` from integers `[rows, 2]`, the first and last token, and logits `[rows, width, 2]`."""
+        by_place = tf.transpose(logits, [0, 2, 1])
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, by_place), axis=1)
+
+    def get_config(self) -> dict:
+        """The constructor's arguments."""
+        return {}

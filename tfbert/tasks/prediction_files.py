@@ -26,15 +26,34 @@ def output_format(asked: PredictConfig) -> str:
     Raises:
         UsageError: for another ending.
     """
-    if asked.output_format != "auto":
+    return chosen_format(asked, {"tsv": (".tsv",), "jsonl": (".jsonl", ".json")}, default="tsv")
+
+
+def chosen_format(asked: PredictConfig, endings: dict[str, tuple[str, ...]], *, default: str) -> str:
+    """The format of predictions, as asked for or by the file's ending.
+
+    Args:
+        asked: Names the file, and perhaps the format.
+        endings: Those of each format that there is.
+        default: The format on standard output.
+
+    Raises:
+        UsageError: for another ending, or a format that there is not.
+    """
+    if asked.output_format in endings:
         return asked.output_format
     name = pathlib.Path(asked.output_file).name.lower().removesuffix(".gz")
-    if asked.output_file == "-" or name.endswith(".tsv"):
-        return "tsv"
-    if name.endswith((".jsonl", ".json")):
-        return "jsonl"
+    found = [format for format, known in endings.items() if name.endswith(known)]
+    if asked.output_format == "auto" and (found or asked.output_file == "-"):
+        return found[0] if asked.output_file != "-" else default
+    if asked.output_format != "auto":
+        raise UsageError(
+            f"Predictions of this model are written as {' or '.join(endings)}. "
+            f"Received: output_format={asked.output_format!r}. Pass one of them."
+        )
+    first = " or ".join(known[0] for known in endings.values())
     raise UsageError(
-        f"An output file ends in .tsv or .jsonl, also with .gz. Received: output_file={asked.output_file!r}. "
+        f"An output file ends in {first}, also with .gz. Received: output_file={asked.output_file!r}. "
         "Rename it, or pass --output_format."
     )
 
@@ -179,11 +198,11 @@ class _TsvFile(_TaskFile):
     """`id`, and the task's columns."""
 
     def _header(self) -> Iterable[str]:
-        return ["\t".join(["id", *map(_cell, self._task.columns())])]
+        return ["\t".join(["id", *map(cell, self._task.columns())])]
 
     def _lines(self, ids: Sequence[Any], outputs: np.ndarray) -> Iterable[str]:
         rows = zip(ids, self._task.rows(outputs), strict=True)
-        return ("\t".join([_cell(i), *map(_value, row)]) for i, row in rows)
+        return ("\t".join([cell(i), *map(_value, row)]) for i, row in rows)
 
 
 class _JsonFile(_TaskFile):
@@ -257,11 +276,11 @@ def _drop_standard_output() -> None:
     os.close(nowhere)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     """A value as a .tsv can hold it: its tabs and line ends, which only CSV and JSON can bring, are written `\\t`,
     `\\n` and `\\r`, so that what differs goes on to differ."""
     return str(value).replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _value(value: str | float) -> str:
-    return _cell(value) if isinstance(value, str) else f"{value:.7g}"
+    return cell(value) if isinstance(value, str) else f"{value:.7g}"

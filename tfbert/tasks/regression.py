@@ -11,10 +11,11 @@ import tf_keras as keras
 
 from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
-from tfbert.model.head import Head
-from tfbert.tasks.base import Judged, Task, rounded
+from tfbert.model.head import Head, sequence_head
+from tfbert.tasks.base import Judged, rounded
 from tfbert.tasks.classes import is_number, quoted
 from tfbert.tasks.metrics import regression_metrics
+from tfbert.tasks.texts import TextExamples, TextTask, judged_texts, takes
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Regression(Task):
+class Regression(TextTask):
     """See `Task`. Labels are float32 scores, outputs `[n, 1]`.
 
     Metrics: `pearson` and `spearmanr`, which are undefined and here 0 where predictions or labels are constant; `mse`;
@@ -59,7 +60,7 @@ class Regression(Task):
         return table
 
     def head(self) -> Head:
-        return Head(labels=("LABEL_0",), has_names=False, problem_type="regression")
+        return sequence_head(("LABEL_0",), has_names=False, problem_type="regression")
 
     def loss(self, training: TrainingConfig) -> keras.losses.Loss:
         """The squared error."""
@@ -69,18 +70,16 @@ class Regression(Task):
     def metric_names(self) -> tuple[str, ...]:
         return ("pearson", "spearmanr", "mse", "loss")
 
-    def _metrics(self, outputs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        return regression_metrics(outputs.reshape(len(labels)), labels.astype(np.float64))
+    def _metrics(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, float]:
+        scores = predictions.astype(np.float64).reshape(len(examples))
+        return regression_metrics(scores, examples.labels.astype(np.float64))
 
-    def judged(self, outputs: np.ndarray, labels: np.ndarray) -> Judged:
+    def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
         """Wrongness is the absolute error."""
-        scores = np.asarray(outputs, np.float64).reshape(len(labels))
-        return Judged(
-            wrongness=np.abs(scores - labels),
-            labels=[f"{value:.4g}" for value in labels],
-            predictions=[f"{value:.4g}" for value in scores],
-            facts={},
-        )
+        labels = examples.labels
+        scores = np.asarray(predictions, np.float64).reshape(len(labels))
+        written = ([f"{value:.4g}" for value in column] for column in (labels, scores))
+        return judged_texts(examples, np.abs(scores - labels), "error", *written, {})
 
     def columns(self) -> list[str]:
         return ["score"]
@@ -94,5 +93,5 @@ class Regression(Task):
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"logits": outputs, "score": outputs[:, 0]}
 
-    def card(self, takes: str) -> list[str]:
-        return [f"BERT that scores {takes}."]
+    def card(self, num_texts: int) -> list[str]:
+        return [f"BERT that scores {takes(num_texts)}."]

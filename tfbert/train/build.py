@@ -8,7 +8,6 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING
 
-import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
@@ -22,12 +21,12 @@ from tfbert.devices.runtime import reset_peak_memory
 from tfbert.devices.strategy import is_chief
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
-from tfbert.model.forward import forward
 from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.output import hub
 from tfbert.step.finetuner import FineTuner
 from tfbert.step.optimizer import WarmupSchedule, build_optimizer
-from tfbert.tasks.examples import Examples, TaskData, load_data
+from tfbert.tasks.base import Examples, TaskData
+from tfbert.tasks.examples import load_data
 from tfbert.tasks.glue import decisive_metric
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train import resume
@@ -38,7 +37,7 @@ from tfbert.train.resume import Start
 from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
-    from transformers import TFBertForSequenceClassification
+    from transformers import TFBertPreTrainedModel
 
 log = logging.getLogger("tfbert")
 
@@ -80,12 +79,12 @@ class Run:
     train: EncodedExamples
     schedule: Schedule
     batches: TrainingBatches
-    classifier: TFBertForSequenceClassification
+    classifier: TFBertPreTrainedModel
     model: FineTuner
 
     def encode(self, examples: Examples) -> EncodedExamples:
-        """Examples as token ids, each of weight 1."""
-        return encode(self.tokenizer, examples, self.config.data.max_seq_length)
+        """Examples to be predicted, as token ids."""
+        return self.data.task.encode(examples, self.tokenizer, self.config.data.max_seq_length)
 
 
 def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consensus) -> Run:
@@ -111,16 +110,15 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     if chief and config.hub.push_to_hub:
         hub.check_login()
     model_files = resolve_model(config.model)
-    data = load_data(config.data)
+    data = load_data(config.data, config.task_options)
     task = data.task
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
     task.check_metric(metric)
-    task.check_options(training)
+    task.check_options(config)
     _check_evaluation_options(config, data)
 
     # The model and its inputs.
-    texts = data.train.text + (data.train.text_pair or [])
-    tokenizer = load_tokenizer(config.model, model_files, training_texts=texts)
+    tokenizer = load_tokenizer(config.model, model_files, training_texts=data.train.texts())
     with strategy.scope():
         classifier = build_model(
             config.model,
@@ -130,10 +128,9 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             max_seq_length=config.data.max_seq_length,
             seed=config.runtime.seed,
         )
-    is_pairs = data.train.text_pair is not None
-    record_inputs(classifier.config, num_texts=2 if is_pairs else 1, max_seq_length=config.data.max_seq_length)
-    weights = task.example_weights(data.train.labels, training)
-    train = encode(tokenizer, data.train, config.data.max_seq_length, weights)
+    length = config.data.max_seq_length
+    record_inputs(classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **task.notes())
+    train = task.encode(data.train, tokenizer, length, training)
     schedule = plan_run(config, len(train))
     config = resume.keep_warm_up(start, schedule.total_steps)
     facts = facts_of(data, train, tokenizer, classifier.config)
@@ -148,7 +145,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             max_grad_norm=training.max_grad_norm,
             jit_compile=config.runtime.xla,
             seed=config.runtime.seed,
-            forward=functools.partial(forward, recompute=training.gradient_checkpointing),
+            forward=functools.partial(task.head().forward, recompute=training.gradient_checkpointing),
         )
         optimizer = optimizer_of(config.training, schedule.total_steps)
         model.compile(optimizer=optimizer, loss=task.loss(training))
@@ -210,12 +207,3 @@ def _check_evaluation_options(config: Config, data: TaskData) -> None:
             f"{name} needs examples to evaluate on during training. "
             f"Received: {name}={value!r} with {config.data.source}, which has none. Drop --{name}."
         )
-
-
-def encode(
-    tokenizer: BertTokenizer, examples: Examples, max_seq_length: int, weights: np.ndarray | None = None
-) -> EncodedExamples:
-    """Tokenises examples once, for all epochs; each weighs 1 unless told otherwise."""
-    tokens = tokenizer.encode(examples.text, examples.text_pair, max_seq_length=max_seq_length)
-    weights = np.ones(len(examples), np.float32) if weights is None else weights
-    return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)

@@ -11,7 +11,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,8 +28,7 @@ from tfbert.model.weights import get_weights_dict
 from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.finetuner import FineTuner
-from tfbert.tasks.base import TRAINING_WAY_OUT
-from tfbert.tasks.examples import eval_prefix
+from tfbert.tasks.base import TRAINING_WAY_OUT, eval_prefix
 from tfbert.tasks.metrics import is_better
 from tfbert.train.checkpoint import RunState
 from tfbert.train.resume import how_to_go_on
@@ -161,13 +160,14 @@ class Evaluate(StepCallback):
         self._run_log, self._progress, self._predictor = run_log, progress, predictor
         self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
         self._patience = run.config.training.early_stopping_patience
-        self._sets = {name: run.encode(part) for name, part in run.data.validation.items()}
+        self._examples = run.data.validation
+        self._sets = {name: run.encode(part) for name, part in self._examples.items()}
         self.decisive = f"{eval_prefix(next(iter(self._sets)))}_{run.metric}"
         self.without_better = 0
         self.best: dict[str, float] = {}
         self.best_step = 0
         self.best_weights: dict[str, np.ndarray] = {}
-        self._best_logits: np.ndarray | None = None
+        self._best_predictions: Any = None
 
     def restore(self, state: RunState) -> None:
         """Takes up where a checkpoint left evaluation."""
@@ -177,14 +177,17 @@ class Evaluate(StepCallback):
         if state.best:
             self.best_weights = self._checkpoints.read_best(state.best_step)
 
-    def kept_logits(self) -> np.ndarray:
-        """Predictions for the first set by the best weights, which the model must hold: float32 `[n, num_labels]`.
+    def kept_predictions(self) -> Any:
+        """Predictions for the first set by the best weights, which the model must hold, as the task makes them.
 
         They are computed again where an earlier start made the best evaluation, so every worker must ask.
         """
-        if self._best_logits is None:
-            self._best_logits = self._predictor.outputs(next(iter(self._sets.values())))
-        return self._best_logits
+        if self._best_predictions is None:
+            self._best_predictions = self._predict(next(iter(self._sets)))
+        return self._best_predictions
+
+    def _predict(self, name: str) -> Any:
+        return self._task.predictions(self._predictor.outputs(self._sets[name]), self._sets[name])
 
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
@@ -198,10 +201,10 @@ class Evaluate(StepCallback):
         found: dict[str, float] = {}
         self._predictor.reset_clock()
         start, cpu = time.perf_counter(), CpuTime.now()
-        logits = {name: self._predictor.outputs(examples) for name, examples in self._sets.items()}
-        for name, examples in self._sets.items():
+        predictions = {name: self._predict(name) for name in self._sets}
+        for name, examples in self._examples.items():
             prefix = eval_prefix(name)
-            found |= self._task.metrics(logits[name], examples.labels, prefix=prefix, way_out=TRAINING_WAY_OUT)
+            found |= self._task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
         speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
         improved = is_better(self._metric, found[self.decisive], self.best.get(self.decisive))
         numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
@@ -211,7 +214,7 @@ class Evaluate(StepCallback):
         if improved:
             self.best, self.best_step, self.without_better = found, step, 0
             self.best_weights = get_weights_dict(self.model.model)
-            self._best_logits = next(iter(logits.values()))
+            self._best_predictions = next(iter(predictions.values()))
             self._checkpoints.save_best(self.best_weights, step)
             return
         self.without_better += 1
@@ -229,7 +232,7 @@ class Evaluate(StepCallback):
         """How fast an evaluation of all sets was that took `seconds`, metrics included."""
         work = sum((Work.of(examples.tokens.lengths) for examples in self._sets.values()), Work())
         predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
-        flops = forward_flops(self.model.model.config, work)
+        flops = forward_flops(self.model.model.config, work, reads_tokens=self._task.reads_tokens)
         return {
             "eval_runtime": round(seconds, 3),
             "eval_samples_per_second": round(work.examples / predictor.seconds, 2),

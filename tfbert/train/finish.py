@@ -40,11 +40,11 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
         # Before anything else can fail: a worker lost in the evaluation below does not take the model along.
         save_pretrained(run.classifier, run.tokenizer, run.directory)
 
-    kept = evaluation.kept_logits() if evaluation else None
+    kept = evaluation.kept_predictions() if evaluation else None
     if data.test is not None:
         test = run.encode(data.test)
-        outputs = trained.predictor.outputs(test)
-        results |= data.task.metrics(outputs, test.labels, prefix="test", way_out=TRAINING_WAY_OUT)
+        found = data.task.predictions(trained.predictor.outputs(test), test)
+        results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)
     results |= trained.saving.costs()
     lines = summary(results, run.directory)
     if run.chief:

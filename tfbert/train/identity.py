@@ -18,7 +18,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
 from tfbert.output.output_dir import RUN_CONFIG
-from tfbert.tasks.examples import TaskData
+from tfbert.tasks.base import TaskData
 from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _evaluation_crc(data: TaskData) -> int:
     """Tells evaluation sets apart: their names, texts and labels."""
     value = 0
     for name, part in data.validation.items():
-        texts = "\0".join([name, *part.text, *(part.text_pair or [])])
+        texts = "\0".join([name, *part.texts()])
         value = zlib.crc32(texts.encode("utf-8", "surrogatepass"), _crc(part.labels, np.array([value])))
     return value
 

@@ -14,6 +14,7 @@ from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.output import hub, output_dir
 from tfbert.step.finetuner import FineTuner
+from tfbert.tasks.choose import settle_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
@@ -44,7 +45,7 @@ def finetune(config: Config) -> dict[str, float]:
         Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
     """
     with runtime.settings_kept():
-        return _finetune(config.resolved())
+        return _finetune(settle_task(config).resolved())
 
 
 def _finetune(config: Config) -> dict[str, float]:

@@ -14,7 +14,7 @@ from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
 from tfbert.output.logs import clock_text
-from tfbert.tasks.examples import eval_prefix
+from tfbert.tasks.base import eval_prefix
 from tfbert.train.build import Run
 from tfbert.train.callbacks import Progress
 
@@ -33,8 +33,10 @@ def banner(run: Run) -> list[str]:
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
     full = int((lengths == config.data.max_seq_length).sum())
-    cut = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
-    cut = cut if full else ""
+    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
+    about = about if full else ""
+    if data.task.reads_tokens:  # What is longer than a row goes into several.
+        about = f", in {len(run.train):,} rows" * (len(run.train) != len(data.train))
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
     if data.test is not None:
         sets["test"] = len(data.test)
@@ -44,8 +46,8 @@ def banner(run: Run) -> list[str]:
     return [
         *data.notes,
         f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
-        f"data       {config.data.source}: train {len(run.train):,}{others}; {kind}",
-        f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}{cut}",
+        f"data       {config.data.source}: train {len(data.train):,}{others}; {kind}",
+        f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}{about}",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
         f"{steps} micro-batch{'es' * (steps > 1)} x {micro}"
         f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
@@ -79,7 +81,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
     step = int(run.model.optimizer.iterations.numpy())
     finite = int(counters.finite_steps.numpy())
     steady = steps.steady
-    flops = training_flops(run.classifier.config, steady.work)
+    flops = training_flops(run.classifier.config, steady.work, reads_tokens=run.data.task.reads_tokens)
     numbers = {
         "train_loss": float(counters.loss_sum.numpy()) / finite if finite else math.nan,
         "train_runtime": round(seconds, 2),

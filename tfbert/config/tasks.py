@@ -1,0 +1,81 @@
+"""The options of tagging words and of finding answers. Imports nothing but the standard library.
+
+`config` puts the dataclasses into `Config`; `flags/` makes flags of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+from tfbert.config.rules import EVALUATE, TRAIN, at_least, option
+
+TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering"]
+
+_TAGGING = ("token_classification",)
+_ANSWERING = ("question_answering",)
+MAX_QUERY_LENGTH, DOC_STRIDE = 64, 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingConfig:
+    """How words are tagged."""
+
+    label_all_tokens: bool = option(False, resume="same", modes=TRAIN, tasks=_TAGGING)
+    """Train on every piece of a word, rather than on its first alone. A word's tag is that of its first piece either
+    way."""
+    strict_entities: bool = option(False, resume="same", modes=EVALUATE, tasks=_TAGGING)
+    """Count entities as IOB2 defines them: one starts at B- only. Otherwise as conlleval does: an I- without an entity
+    of its type before it starts one too."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnsweringConfig:
+    """How answers are found in contexts longer than a row, and which of them is given."""
+
+    doc_stride: int | None = option(None, resume="same", tasks=_ANSWERING)
+    """Tokens of the context by which one window is behind the next: a step, as in Google's BERT, not an overlap (which
+    is what Hugging Face's run_qa calls so). None: 128 in training, and later what the model was trained with."""
+    max_query_length: int | None = option(None, resume="same", tasks=_ANSWERING)
+    """Longest question in tokens; longer ones are cut. None: 64 in training, and later what the model was trained
+    with."""
+    version_2_with_negative: bool = option(False, resume="same", tasks=_ANSWERING)
+    """Some questions have no answer in their context, as in SQuAD 2.0. A model trained with it knows."""
+    null_score_diff_threshold: float = option(0.0, resume="same", tasks=_ANSWERING)
+    """No answer is given where the score of none exceeds that of the best answer by more than this. For models trained
+    with `version_2_with_negative`."""
+    n_best_size: int = option(20, resume="same", tasks=_ANSWERING)
+    """How many starts and ends of each window are combined, and how many answers are kept of each question."""
+    max_answer_length: int = option(30, resume="same", tasks=_ANSWERING)
+    """Longest answer in tokens."""
+    keep_misaligned_answers: bool = option(False, resume="content", modes=TRAIN, tasks=_ANSWERING)
+    """An answer that is not in its context where the data says is looked for elsewhere in it. Otherwise training leaves
+    it out; evaluation keeps it either way."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        for name in ("n_best_size", "max_answer_length"):
+            out += at_least(name, getattr(self, name), 1)
+        for name in ("doc_stride", "max_query_length"):
+            if getattr(self, name) is not None:
+                out += at_least(name, getattr(self, name), 1)
+        if not math.isfinite(self.null_score_diff_threshold):
+            out.append(
+                "null_score_diff_threshold must be a finite number. "
+                f"Received: null_score_diff_threshold={self.null_score_diff_threshold}. Pass for example 0."
+            )
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """All options of single tasks."""
+
+    tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
+    answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)

@@ -1,0 +1,121 @@
+"""Prediction of answers: rows of questions and contexts, or SQuAD's JSON -> an answer each."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.run import Config
+from tfbert.data.questions import QuestionTable
+from tfbert.data.squad import open_questions, question_columns
+from tfbert.data.streams import standard_input
+from tfbert.errors import UsageError
+from tfbert.modes.bad_rows import BadRows
+from tfbert.modes.prediction_texts import TextJob, read_texts
+from tfbert.modes.trained_model import TrainedModel
+from tfbert.tasks.answer_lists import Asked, open_answers
+from tfbert.tasks.prediction_files import PredictionFile, chosen_format, standard_output
+from tfbert.tasks.question_answering import EncodedQuestions, QuestionExamples
+
+_CHUNK_QUESTIONS = 512
+"""Read and answered together: each has a row for every window over its context."""
+_FORMATS = {"jsonl": (".jsonl",), "tsv": (".tsv",), "squad": (".json",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+    """Consecutive rows."""
+
+    ids: list[Asked]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionJob:
+    """A file of questions and contexts, see `predict.Job`.
+
+    Attributes:
+        texts: The file, and where the answers go.
+    """
+
+    texts: TextJob
+
+    @property
+    def name(self) -> str:
+        return self.texts.name
+
+    @property
+    def path(self) -> pathlib.Path | None:
+        return self.texts.path
+
+    def check(self, model: TrainedModel) -> None:
+        """Any model of the task will do."""
+
+    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
+        return open_answers(self.path, self.texts.format, model.task, is_writer=is_writer)
+
+    def chunks(self, bad_rows: BadRows) -> Iterator[Questions]:
+        own = self.texts
+        for chunk in read_texts(own.file, own.texts, own.id_column, bad_rows, most_rows=_CHUNK_QUESTIONS):
+            rows = zip(chunk.ids, chunk.text, chunk.text_pair, strict=True)
+            yield Questions([Asked(name=name, question=question, context=context) for name, question, context in rows])
+
+    def encoder(self, model: TrainedModel) -> Callable[[Questions], EncodedQuestions]:
+        return lambda chunk: model.encode(QuestionExamples(table=_table(self.name, chunk.ids)))
+
+
+def open_question_files(config: Config) -> list[QuestionJob]:
+    """What to answer, and where the answers go.
+
+    Raises:
+        UsageError: for input that cannot be opened, output without a known ending, or a data set by name.
+    """
+    asked, data = config.predict, config.data
+    if data.dataset or asked.glue_task:
+        raise UsageError(
+            "Questions are answered from files. "
+            f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
+        )
+    is_stream = asked.input_file == STANDARD_STREAM
+    file = open_questions(
+        standard_input("input_file") if is_stream else pathlib.Path(asked.input_file),
+        "jsonl" if data.input_format == "squad" else data.input_format,
+        header=data.header,
+        delimiter=data.separator,
+        text_column=data.text_column,
+    )
+    id_column = asked.id_column or ("id" if "id" in file.columns else "")
+    if id_column and id_column not in file.columns:
+        raise UsageError(
+            f"id_column must be a column of the input. Received: id_column={id_column!r} for {file.name} with columns "
+            f"{', '.join(map(repr, file.columns[:20]))}. Pass one of them, or none."
+        )
+    format = chosen_format(asked, _FORMATS, default="jsonl")
+    path = None if asked.output_file == STANDARD_STREAM else pathlib.Path(asked.output_file)
+    if path is None:
+        standard_output()
+    columns = question_columns(file, data.text_column)
+    job = TextJob(file=file, texts=columns, id_column=id_column, path=path, format=format, task="")
+    return [QuestionJob(texts=job)]
+
+
+def _table(name: str, rows: Sequence[Asked]) -> QuestionTable:
+    """Questions without answers; each context is tokenized once."""
+    index: dict[str, int] = {}
+    context_of = [index.setdefault(row.context, len(index)) for row in rows]
+    none: list[Any] = [()] * len(rows)
+    return QuestionTable(
+        name=name,
+        ids=[str(number) for number in range(len(rows))],
+        questions=[row.question for row in rows],
+        contexts=list(index),
+        context_of=np.array(context_of, np.int32),
+        answers=none,
+        is_impossible=np.zeros(len(rows), bool),
+        places=np.zeros([len(rows), 1], np.int32),
+        place_names=("row",),
+    )

@@ -1,0 +1,175 @@
+"""Prediction of tags: what is read, one sentence or text after the other, and what becomes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+
+from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.run import Config
+from tfbert.data.conll import ConllSentence, looks_like_conll
+from tfbert.data.streams import standard_input
+from tfbert.data.tagged import SentenceFile, open_sentences, sentence_format
+from tfbert.errors import UsageError
+from tfbert.modes.bad_rows import BadRows, row_id
+from tfbert.modes.prediction_texts import CHUNK_ROWS, TextJob, open_texts
+from tfbert.modes.trained_model import TrainedModel
+from tfbert.tasks.prediction_files import PredictionFile, chosen_format, standard_output
+from tfbert.tasks.tag_files import TagFile, TaggedItem, open_tags
+from tfbert.tasks.token_classification import EncodedSentences, SentenceExamples, encode_texts
+
+_CHUNK_WORDS = 1 << 17
+_FORMATS = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": (".jsonl", ".json"), "tsv": (".tsv",)}
+"""Those of predictions, by the endings of their files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """Consecutive sentences, or texts; each has its name and, once it is known, its words."""
+
+    ids: list[TaggedItem]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceJob:
+    """A file of sentences that are split into words, see `predict.Job`.
+
+    Attributes:
+        file: Just opened.
+        id_column: The column that names its rows; empty: they are numbered.
+        path: Where the predictions go; None: standard output.
+        format: `conll`, `jsonl` or `tsv`.
+    """
+
+    file: SentenceFile
+    id_column: str
+    path: pathlib.Path | None
+    format: str
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    def check(self, model: TrainedModel) -> None:
+        """Any tagger will do."""
+
+    def writer(self, model: TrainedModel, *, is_writer: bool) -> TagFile:
+        return open_tags(self.path, self.format, model.task, is_writer=is_writer)
+
+    def chunks(self, bad_rows: BadRows) -> Iterator[Items]:
+        items, size = [], 0
+        for number, sentence in enumerate(self.file.read([self.id_column] if self.id_column else [])):
+            try:
+                if isinstance(sentence, UsageError):
+                    raise sentence
+                where = f"{self.file.name}, {self.file.unit} {sentence.line}"
+                name = row_id(sentence.others[0], self.id_column, where) if self.id_column else number
+            except UsageError as error:
+                bad_rows.add(error)
+                continue
+            written = sentence if isinstance(sentence, ConllSentence) else None
+            items.append(TaggedItem(name=name, words=sentence.words, written=written))
+            size += len(sentence.words)
+            if len(items) == CHUNK_ROWS or size >= _CHUNK_WORDS:
+                yield Items(items)
+                items, size = [], 0
+        if items:
+            yield Items(items)
+
+    def encoder(self, model: TrainedModel) -> Callable[[Items], EncodedSentences]:
+        def encode(chunk: Items) -> EncodedSentences:
+            return model.encode(SentenceExamples(name=self.name, words=[each.words for each in chunk.ids], labels=None))
+
+        return encode
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggedTextJob:
+    """A file of texts in which entities are found, see `predict.Job`.
+
+    Attributes:
+        texts: The file, and where the predictions go.
+    """
+
+    texts: TextJob
+
+    @property
+    def name(self) -> str:
+        return self.texts.name
+
+    @property
+    def path(self) -> pathlib.Path | None:
+        return self.texts.path
+
+    def check(self, model: TrainedModel) -> None:
+        model.check_texts(self.texts.texts, self.name)
+
+    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
+        return open_tags(self.path, self.texts.format, model.task, is_writer=is_writer)
+
+    def chunks(self, bad_rows: BadRows) -> Iterator[Items]:
+        for chunk in self.texts.chunks(bad_rows):
+            pairs = zip(chunk.ids, chunk.text, strict=True)
+            yield Items([TaggedItem(name=name, text=text, words=[]) for name, text in pairs])
+
+    def encoder(self, model: TrainedModel) -> Callable[[Items], EncodedSentences]:
+        def encode(chunk: Items) -> EncodedSentences:
+            texts = [item.text for item in chunk.ids]
+            encoded, places = encode_texts(model.tokenizer, texts, model.max_seq_length)
+            for item, spans in zip(chunk.ids, places, strict=True):
+                item.spans = spans
+                item.words = [item.text[start:end] for start, end in spans]
+            return encoded
+
+        return encode
+
+
+def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
+    """What to tag, and where the tags go.
+
+    Raises:
+        UsageError: for input that cannot be opened, output without a known ending, or a data set by name.
+    """
+    asked, data = config.predict, config.data
+    if data.dataset or asked.glue_task:
+        raise UsageError(
+            "A tagger predicts files. "
+            f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
+        )
+    if not _holds_words(config):
+        format = chosen_format(asked, {name: _FORMATS[name] for name in ("jsonl", "tsv")}, default="jsonl")
+        return [TaggedTextJob(texts=dataclasses.replace(job, format=format)) for job in open_texts(config)]
+    source = standard_input("input_file") if asked.input_file == STANDARD_STREAM else pathlib.Path(asked.input_file)
+    file = open_sentences(source, format=data.input_format, text_column=data.text_column, tags="none")
+    format = chosen_format(asked, _FORMATS, default="conll" if file.format == "conll" else "jsonl")
+    if format == "conll" and file.format != "conll":
+        raise UsageError(
+            "A CoNLL file of predictions is the input with a column more. "
+            f"Received: output_format='conll' with {file.name}, which is {file.format}. Pass jsonl or tsv."
+        )
+    if asked.id_column and asked.id_column not in file.columns:
+        raise UsageError(
+            f"id_column must be a column of the input. Received: id_column={asked.id_column!r} for {file.name} "
+            f"with columns {', '.join(map(repr, file.columns[:20]))}. Pass one of them, or none."
+        )
+    path = None if asked.output_file == STANDARD_STREAM else pathlib.Path(asked.output_file)
+    if path is None:
+        standard_output()
+    return [SentenceJob(file=file, id_column=asked.id_column, path=path, format=format)]
+
+
+def _holds_words(config: Config) -> bool:
+    """Whether the input's texts are split into words: CoNLL, or lists of words a row."""
+    data, name = config.data, config.predict.input_file
+    if data.input_format in ("conll", "text", "csv") or name == STANDARD_STREAM:
+        return data.input_format == "conll"
+    path = pathlib.Path(name)
+    try:
+        format = sentence_format(path) if data.input_format == "auto" else data.input_format
+        if format in ("conll", "tsv", "text"):
+            return looks_like_conll(path)
+        first = next(open_sentences(path, format=format, text_column=data.text_column).read(()), None)
+    except UsageError:
+        return False
+    return first is not None and not isinstance(first, UsageError)

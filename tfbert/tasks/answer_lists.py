@@ -1,0 +1,97 @@
+"""Where predicted answers go, one after the other: JSON lines, a table, or an object as SQuAD's scripts take it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tfbert.tasks.answers import Candidates
+from tfbert.tasks.base import rounded
+from tfbert.tasks.prediction_files import PredictionFile, cell
+from tfbert.tasks.question_answering import QuestionAnswering
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question about a context.
+
+    Attributes:
+        name: What names it in the output.
+        question: The question.
+        context: What may hold the answer.
+    """
+
+    name: Any
+    question: str
+    context: str
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+
+def open_answers(path: pathlib.Path | None, format: str, task: QuestionAnswering, *, is_writer: bool) -> PredictionFile:
+    """A file of answers.
+
+    Args:
+        path: The file to be; None: standard output.
+        format: `jsonl`, `tsv` or `squad`.
+        task: Whose predictions they are.
+        is_writer: Whether to write at all.
+    """
+    return {"jsonl": _JsonFile, "tsv": _TableFile, "squad": _SquadFile}[format](path, task, is_writer=is_writer)
+
+
+class _AnswerFile(PredictionFile):
+    """Writes the answer to each question: its text, its characters in the context and the model's probability of it;
+    of no answer an empty text, and characters 0 to 0."""
+
+    def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
+        super().__init__(path, is_writer=is_writer)
+        self._task = task
+
+    def _answers(self, ids: Sequence[Asked], predictions: Candidates) -> Iterator[dict[str, Any]]:
+        found = self._task.answers(predictions)
+        columns = (found.char_start.tolist(), found.char_end.tolist(), found.probability.tolist())
+        for asked, start, end, score in zip(ids, *columns, strict=True):
+            text = asked.context[start:end]
+            yield {"id": asked.name, "answer": text, "start": start, "end": end, "score": rounded(score)}
+
+
+class _JsonFile(_AnswerFile):
+    """An object a line."""
+
+    def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
+        return (json.dumps(row, ensure_ascii=False) for row in self._answers(ids, outputs))
+
+
+class _TableFile(_AnswerFile):
+    """A row a question."""
+
+    def _header(self) -> Iterable[str]:
+        return ["\t".join(("id", "answer", "start", "end", "score"))]
+
+    def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
+        return ("\t".join(map(cell, row.values())) for row in self._answers(ids, outputs))
+
+
+class _SquadFile(_AnswerFile):
+    """One object: id -> answer, as SQuAD's `predictions.json`; a question a line."""
+
+    def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
+        super().__init__(path, task, is_writer=is_writer)
+        self._is_first = True
+
+    def _header(self) -> Iterable[str]:
+        return ["{"]
+
+    def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
+        # A comma ends what stands before: each line but the first begins with it.
+        for row in self._answers(ids, outputs):
+            comma, self._is_first = "" if self._is_first else ", ", False
+            yield comma + json.dumps({str(row["id"]): row["answer"]}, ensure_ascii=False)[1:-1]
+
+    def _last_lines(self) -> Iterable[str]:
+        return ["}"]

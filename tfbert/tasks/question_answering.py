@@ -1,0 +1,348 @@
+"""Extractive question answering: the part of a context that answers a question, or that none does."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.tasks import DOC_STRIDE, MAX_QUERY_LENGTH, AnsweringConfig
+from tfbert.data.questions import QuestionTable
+from tfbert.errors import UsageError
+from tfbert.model.head import Head, span_head
+from tfbert.tasks.answer_breakdown import breakdown
+from tfbert.tasks.answer_files import Answers, choose, write_answers
+from tfbert.tasks.answers import Candidates, WindowLogits, decode
+from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.losses import SpanCrossEntropy
+from tfbert.tasks.questions import read_labelled_questions
+from tfbert.tasks.squad_metrics import Scores, score_predictions, squad_metrics
+from tfbert.tokens.windows import Windows, make_windows, window_labels
+
+if TYPE_CHECKING:
+    from tfbert.config.run import Config, DataConfig, TrainingConfig
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+_SHOWN_CONTEXT = 400
+"""Characters of a context on each side of what a report marks in it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class QuestionExamples:
+    """Questions about contexts, see `Examples`.
+
+    Attributes:
+        table: As they were written.
+    """
+
+    table: QuestionTable
+
+    num_texts = 2
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def labels(self) -> np.ndarray:
+        """int32 `[n, 2]`: the first character of each question's first answer and one past its last; 0, 0 for none."""
+        spans = [(a[0][1], a[0][1] + len(a[0][0])) if a else (0, 0) for a in self.table.answers]
+        return np.array(spans, np.int32).reshape(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, indices: Iterable[int]) -> QuestionExamples:
+        return QuestionExamples(table=self.table.take(np.asarray(list(indices), np.int64)))
+
+    def texts(self) -> list[str]:
+        return self.table.questions + self.table.contexts
+
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        return ((q.strip(), self.table.context(i).strip()) for i, q in enumerate(self.table.questions))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedQuestions(EncodedExamples):
+    """Questions and windows over their contexts, a row each.
+
+    Attributes:
+        windows: What the rows are.
+        num_questions: How many there are.
+    """
+
+    windows: Windows
+    num_questions: int
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionAnswering(Task):
+    """See `Task`. Outputs are logits of tokens, float32 `[tokens, 2]`: of an answer that starts there, and of one that
+    ends there; predictions the best `Candidates` of each question.
+
+    Metrics, as SQuAD's scripts compute and name them, 0 to 100: `f1` and `exact_match`; with questions that have no
+    answer `f1`, `exact`, `HasAns_*`, `NoAns_*`, `best_*` and their thresholds.
+
+    Args:
+        doc_stride: Tokens from one window to the next.
+        max_query_length: Longest question in tokens.
+        version_2_with_negative: Whether some questions have no answer.
+        null_score_diff_threshold: None is given where no answer scores higher than the best one by more than this.
+        n_best_size: Starts and ends that are combined, and answers kept.
+        max_answer_length: Longest answer in tokens.
+    """
+
+    doc_stride: int = DOC_STRIDE
+    max_query_length: int = MAX_QUERY_LENGTH
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float = 0.0
+    n_best_size: int = 20
+    max_answer_length: int = 30
+
+    name = "question_answering"
+    pipeline_tag = "question-answering"
+    default_metric = "f1"
+    default_max_seq_length = 384
+    reads_tokens = True
+
+    @classmethod
+    def of_options(cls, options: AnsweringConfig, noted: dict[str, Any] | None = None) -> QuestionAnswering:
+        """As the options say, what they leave open as a saved model notes it.
+
+        Args:
+            options: Those of the command.
+            noted: What `notes` gave when the model was saved.
+
+        Raises:
+            UsageError: for a threshold of no answer without questions that have none.
+        """
+        noted = noted or {}
+        version_2 = options.version_2_with_negative or noted.get("version_2_with_negative") is True
+        if options.null_score_diff_threshold and not version_2:
+            raise UsageError(
+                "null_score_diff_threshold is for questions that may have no answer. Received: "
+                f"null_score_diff_threshold={options.null_score_diff_threshold} without version_2_with_negative. "
+                "Add --version_2_with_negative, or drop it."
+            )
+
+        def whole(name: str, default: int) -> int:
+            value = noted.get(name)
+            return getattr(options, name) or (value if type(value) is int and value > 0 else default)
+
+        return cls(
+            doc_stride=whole("doc_stride", DOC_STRIDE),
+            max_query_length=whole("max_query_length", MAX_QUERY_LENGTH),
+            version_2_with_negative=version_2,
+            null_score_diff_threshold=options.null_score_diff_threshold,
+            n_best_size=options.n_best_size,
+            max_answer_length=options.max_answer_length,
+        )
+
+    @property
+    def kind(self) -> str:
+        return f"question answering{', some questions without an answer' * self.version_2_with_negative}"
+
+    def notes(self) -> dict[str, Any]:
+        names = ("doc_stride", "max_query_length", "version_2_with_negative")
+        return {name: getattr(self, name) for name in names}
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, QuestionExamples]:
+        tables = read_labelled_questions(config, version_2_with_negative=self.version_2_with_negative)
+        for table in tables.values():
+            notes += table.notes
+        return {prefix: QuestionExamples(table=table) for prefix, table in tables.items()}
+
+    def check_options(self, config: Config) -> None:
+        super().check_options(config)
+        if config.data.batching == "packed":
+            raise UsageError(
+                "Windows over contexts fill their rows: there is nothing to pack. "
+                "Received: batching='packed' for question answering. Drop --batching."
+            )
+
+    def head(self) -> Head:
+        return span_head()
+
+    def encode(
+        self,
+        examples: QuestionExamples,
+        tokenizer: BertTokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedQuestions:
+        table = examples.table
+        windows = make_windows(
+            tokenizer,
+            table.questions,
+            table.contexts,
+            table.context_of,
+            max_seq_length=max_seq_length,
+            doc_stride=self.doc_stride,
+            max_query_length=self.max_query_length,
+        )
+        count = len(windows.example)
+        labels = np.zeros([count, 2], np.int32) if training is None else window_labels(windows, examples.labels)
+        return EncodedQuestions(
+            tokens=windows.tokens,
+            labels=labels,
+            weights=np.ones(count, np.float32),
+            windows=windows,
+            num_questions=len(table),
+        )
+
+    def loss(self, training: TrainingConfig) -> SpanCrossEntropy:
+        return SpanCrossEntropy()
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedQuestions) -> Candidates:
+        windows = encoded.windows
+        logits = WindowLogits(
+            start_logits=outputs[:, 0],
+            end_logits=outputs[:, 1],
+            row_splits=windows.tokens.row_splits,
+            example=windows.example,
+            context_start=windows.context_start,
+            context_end=windows.context_end,
+            max_context=windows.max_context,
+            char_start=windows.char_start,
+            char_end=windows.char_end,
+        )
+        best = {"n_best_size": self.n_best_size, "max_answer_length": self.max_answer_length}
+        return decode(logits, encoded.num_questions, **best)
+
+    def scores(self, predictions: Candidates) -> np.ndarray:
+        return predictions.null_score
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("f1", "exact", "best_f1", "best_exact") if self.version_2_with_negative else ("f1", "exact_match")
+
+    def answers(self, predictions: Candidates) -> Answers:
+        """The answer given to each question."""
+        return choose(
+            predictions,
+            version_2_with_negative=self.version_2_with_negative,
+            null_score_diff_threshold=self.null_score_diff_threshold,
+        )
+
+    def _metrics(self, predictions: Candidates, examples: QuestionExamples) -> dict[str, float]:
+        table, answers = examples.table, self.answers(predictions)
+        found = squad_metrics(
+            _golds(table),
+            answers.texts(table.contexts, table.context_of),
+            version_2_with_negative=self.version_2_with_negative,
+            null_odds=answers.null_odds,
+        )
+        return {"f1": found.pop("f1")} | found
+
+    def details(self, predictions: Candidates, examples: QuestionExamples) -> tuple[dict[str, Any], list[str]]:
+        scores = self._scores_of(predictions, examples)
+        return {"breakdown": breakdown(examples.table, scores)}, []
+
+    def _scores_of(self, predictions: Candidates, examples: QuestionExamples) -> Scores:
+        table = examples.table
+        texts = self.answers(predictions).texts(table.contexts, table.context_of)
+        return score_predictions(_golds(table), texts, version_2_with_negative=self.version_2_with_negative)
+
+    def write_evaluation(
+        self, directory: pathlib.Path, predictions: Candidates, examples: QuestionExamples, prefix: str
+    ) -> None:
+        """`predictions.json`, `nbest_predictions.json` and `null_odds.json` in SQuAD's form."""
+        table = examples.table
+        write_answers(
+            directory,
+            table.ids,
+            predictions,
+            table.contexts,
+            table.context_of,
+            prefix=f"{prefix}_",
+            version_2_with_negative=self.version_2_with_negative,
+            null_score_diff_threshold=self.null_score_diff_threshold,
+        )
+
+    def judged(self, predictions: Candidates, examples: QuestionExamples) -> Judged:
+        """Wrongness is what is missing from an F1 of 1; of equals, the surer answer is the worse one."""
+        table, answers = examples.table, self.answers(predictions)
+        scores = self._scores_of(predictions, examples)
+        missing = 1 - scores.f1
+
+        def shown(row: int) -> dict[str, Any]:
+            context, gold = table.context(row), table.answers[row]
+            given = int(answers.char_start[row]), int(answers.char_end[row])
+            right = (gold[0][1], gold[0][1] + len(gold[0][0])) if gold else (0, 0)
+            return {
+                "question": table.questions[row],
+                "answers": sorted({text for text, _ in gold}),
+                "prediction": context[given[0] : given[1]],
+                "context": _marked(context, right, given),
+            }
+
+        groups = breakdown(table, scores)
+        return Judged(
+            wrongness=np.where(missing > 0, missing + 1e-3 * answers.probability, 0.0),
+            measure="missing F1",
+            shown=shown,
+            facts={"groups": _as_groups(groups)},
+        )
+
+    def changes(self, predictions: Candidates, others: Candidates) -> dict[str, int]:
+        mine, theirs = self.answers(predictions), self.answers(others)
+        differ = (mine.char_start != theirs.char_start) | (mine.char_end != theirs.char_end)
+        return {"changed_answers": int(differ.sum())}
+
+    def card(self, num_texts: int) -> list[str]:
+        none = " or says that there is none" * self.version_2_with_negative
+        return [f"A BERT model that finds the answer to a question in a text{none}."]
+
+    def usage(self, num_texts: int) -> list[str]:
+        return [
+            "from transformers import pipeline",
+            "",
+            'answer = pipeline("question-answering", "THIS_DIRECTORY")',
+            'answer(question="...", context="...")',
+        ]
+
+
+def _golds(table: QuestionTable) -> list[list[str]]:
+    return [[text for text, _ in answers] for answers in table.answers]
+
+
+def _as_groups(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """What `breakdown` found, as tables for a report: a title -> rows of a name and scores."""
+    titles = {
+        "context_words": "By words of the context",
+        "question_words": "By words of the question",
+        "answer_words": "By words of the shortest right answer",
+    }
+    groups = {
+        title: [_row(f"{row['least']} to {row['most']}", row) for row in found[name]]
+        for name, title in titles.items()
+        if found[name]
+    }
+    answerable = found["answerable"]
+    if len(answerable) > 1:
+        names = {"yes": "has an answer", "no": "has none"}
+        groups["With and without an answer"] = [_row(names[name], row) for name, row in answerable.items()]
+    return groups
+
+
+def _row(name: str, scores: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "exact_match": scores["exact"], "f1": scores["f1"], "questions": scores["questions"]}
+
+
+def _marked(context: str, right: tuple[int, int], given: tuple[int, int]) -> list[dict[str, str]]:
+    """A context in parts, those marked that are the right answer (`answer`), the given one (`wrong`) or both."""
+    spans = [span for span in (right, given) if span[0] < span[1]]
+    first = max(min((start for start, _ in spans), default=0) - _SHOWN_CONTEXT, 0)
+    last = min(max((end for _, end in spans), default=0) + _SHOWN_CONTEXT, len(context))
+    edges = sorted({first, last, *(edge for span in spans for edge in span)})
+    parts = [{"text": "… ", "mark": ""}] if first else []
+    for start, end in zip(edges, edges[1:], strict=False):
+        marks = {"answer": right[0] <= start < right[1], "wrong": given[0] <= start < given[1]}
+        parts.append({"text": context[start:end], "mark": " ".join(name for name, holds in marks.items() if holds)})
+    return parts + ([{"text": " …", "mark": ""}] if last < len(context) else [])

@@ -1,0 +1,123 @@
+"""Where predicted tags go: CoNLL with a column more, JSON lines, or a table of entities."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfbert.data.conll import ConllSentence
+from tfbert.tasks.base import rounded
+from tfbert.tasks.prediction_files import PredictionFile, cell
+from tfbert.tasks.token_classification import TokenClassification
+
+
+@dataclasses.dataclass(kw_only=True)
+class TaggedItem:
+    """A sentence that is split into words, or a text whose words were found.
+
+    Attributes:
+        name: What names it in the output.
+        words: Its words.
+        text: The text as it was given; None for a sentence.
+        spans: Each word's first character in the text, and one past its last.
+        written: The lines of a CoNLL file that it came from.
+    """
+
+    name: Any
+    words: list[str]
+    text: str | None = None
+    spans: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    written: ConllSentence | None = None
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+    def entity(self, kind: str, first: int, last: int, score: float) -> dict[str, Any]:
+        """An entity of the words from `first` to before `last`, as JSON has it: `start` and `end` count the characters
+        of a text, the words of a sentence."""
+        if self.text is None:
+            text, start, end = " ".join(self.words[first:last]), first, last
+        else:
+            start, end = self.spans[first][0], self.spans[last - 1][1]
+            text = self.text[start:end]
+        return {"type": kind, "text": text, "start": start, "end": end, "score": rounded(score)}
+
+
+def open_tags(path: pathlib.Path | None, format: str, task: TokenClassification, *, is_writer: bool) -> TagFile:
+    """A file of predicted tags.
+
+    Args:
+        path: The file to be; None: standard output.
+        format: `conll`, for items that have lines of CoNLL; `jsonl` or `tsv`.
+        task: Whose predictions they are.
+        is_writer: Whether to write at all.
+    """
+    return {"conll": _ConllFile, "jsonl": _JsonFile, "tsv": _TableFile}[format](path, task, is_writer=is_writer)
+
+
+class TagFile(PredictionFile):
+    """Writes what is predicted for items, in their order."""
+
+    def __init__(self, path: pathlib.Path | None, task: TokenClassification, *, is_writer: bool):
+        super().__init__(path, is_writer=is_writer)
+        self._task = task
+
+    def _lines(self, ids: Sequence[TaggedItem], outputs: np.ndarray) -> Iterable[str]:
+        found, scores = self._task.found_entities(outputs, [len(item.words) for item in ids])
+        names = [self._task.meanings.type_names[kind] for kind in found.type]
+        entities = zip(names, found.start.tolist(), found.end.tolist(), scores.tolist(), strict=True)
+        entities = list(entities)
+        tags, ends = self._task.tags(outputs), list(itertools.accumulate(len(item.words) for item in ids))
+        places = np.searchsorted(found.start, [0, *ends]).tolist()
+        for item, end, (first, last) in zip(ids, ends, itertools.pairwise(places), strict=True):
+            start = end - len(item.words)
+            own = [item.entity(kind, a - start, b - start, score) for kind, a, b, score in entities[first:last]]
+            yield from self._of_item(item, tags[start:end], own)
+
+    def _of_item(self, item: TaggedItem, tags: list[str], entities: list[dict[str, Any]]) -> Iterator[str]:
+        raise NotImplementedError
+
+
+class _ConllFile(TagFile):
+    """The lines of the input, each with its predicted tag."""
+
+    def _of_item(self, item: TaggedItem, tags: list[str], entities: list[dict[str, Any]]) -> Iterator[str]:
+        yield item.written.with_column(tags).removesuffix("\n")
+
+
+class _JsonFile(TagFile):
+    """An object a line: `id`; `tags` of a sentence's words, or of a text whose tags are no entities `words` with their
+    characters; `entities`."""
+
+    def _of_item(self, item: TaggedItem, tags: list[str], entities: list[dict[str, Any]]) -> Iterator[str]:
+        found: dict[str, Any] = {"id": item.name}
+        if item.text is None:
+            found["tags"] = tags
+        elif not self._task.has_entities:
+            words = zip(item.words, item.spans, tags, strict=True)
+            found["words"] = [{"word": w, "start": a, "end": b, "tag": tag} for w, (a, b), tag in words]
+        if self._task.has_entities:
+            found["entities"] = entities
+        yield json.dumps(found, ensure_ascii=False)
+
+
+class _TableFile(TagFile):
+    """A row an entity, or a word where tags are no entities."""
+
+    def _header(self) -> Iterable[str]:
+        columns = ("id", "type", "text", "start", "end", "score") if self._task.has_entities else ("id", "word", "tag")
+        return ["\t".join(columns)]
+
+    def _of_item(self, item: TaggedItem, tags: list[str], entities: list[dict[str, Any]]) -> Iterator[str]:
+        if self._task.has_entities:
+            rows = (entity.values() for entity in entities)
+        else:
+            rows = zip(item.words, tags, strict=True)
+        for row in rows:
+            yield "\t".join(map(cell, (item.name, *row)))
