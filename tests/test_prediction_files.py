@@ -116,8 +116,10 @@ def test_standard_output_that_is_full_is_an_error(monkeypatch):
 
 UNREAD = """
 import sys, types, numpy as np
+from tfbert.devices.quiet import stderr_held_back
 from tfbert.errors import ReaderGone
-from tfbert.tasks.prediction_files import open_predictions
+with stderr_held_back():  # As the command does while it imports TensorFlow.
+    from tfbert.tasks.prediction_files import open_predictions
 task = types.SimpleNamespace(columns=lambda: ["label"], rows=lambda outputs: [["b"] for _ in outputs])
 try:
     with open_predictions(None, "tsv", task, is_writer=True) as file:
