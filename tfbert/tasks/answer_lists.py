@@ -82,16 +82,15 @@ class _SquadFile(_AnswerFile):
 
     def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
         super().__init__(path, task, is_writer=is_writer)
-        self._is_first = True
+        self._held: list[str] = []  # The last line, until it is known whether another follows.
 
     def _header(self) -> Iterable[str]:
         return ["{"]
 
     def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
-        # A comma ends what stands before: each line but the first begins with it.
         for row in self._answers(ids, outputs):
-            comma, self._is_first = "" if self._is_first else ", ", False
-            yield comma + json.dumps({str(row["id"]): row["answer"]}, ensure_ascii=False)[1:-1]
+            yield from (f"{line}," for line in self._held)
+            self._held = [json.dumps({str(row["id"]): row["answer"]}, ensure_ascii=False)[1:-1]]
 
     def _last_lines(self) -> Iterable[str]:
-        return ["}"]
+        return [*self._held, "}"]
