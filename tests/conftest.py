@@ -29,6 +29,31 @@ def pytest_configure(config):
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
+LONGEST = (
+    "test_finetune.py",
+    "test_finetuner_user.py",
+    "test_checkpoint.py",
+    "test_finetuner.py",
+    "test_export.py",
+    "test_predict.py",
+    "test_packed.py",
+    "test_micro_batches.py",
+    "test_terms.py",
+    "test_invariance_command.py",
+    "test_finetuner_saving.py",
+    "test_classifier.py",
+    "test_tokenizer.py",
+    "test_examples.py",
+    "test_cluster.py",
+)
+"""Files of 15 s of CPU and more, to be begun first: no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
 def pytest_collection_finish(session):
     """What is imported by now stays: the collector, which tracing calls all the time, need not look at it again."""
     gc.collect()
