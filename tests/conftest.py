@@ -1,6 +1,7 @@
 """Two logical CPUs before TensorFlow starts, switches for tests that need a GPU, and fixtures of several files."""
 
 import fcntl
+import gc
 import gzip
 import os
 import shutil
@@ -9,7 +10,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
-import tensorflow as tf
 
 
 def pytest_addoption(parser):
@@ -17,11 +17,71 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if is_controller and not config.getoption("--require-gpu"):
+        return  # It runs no test, and its workers start only after this.
+    import tensorflow as tf
+
     gpus = tf.config.list_physical_devices("GPU")
     if config.getoption("--require-gpu") and not gpus:
         raise pytest.UsageError("--require-gpu needs a GPU. Received: none visible.")
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+LONGEST = (
+    "test_finetune.py",
+    "test_finetuner_user.py",
+    "test_checkpoint.py",
+    "test_finetuner.py",
+    "test_export.py",
+    "test_predict.py",
+    "test_packed.py",
+    "test_micro_batches.py",
+    "test_terms.py",
+    "test_invariance_command.py",
+    "test_finetuner_saving.py",
+    "test_classifier.py",
+    "test_tokenizer.py",
+    "test_examples.py",
+    "test_cluster.py",
+)
+"""Files of 15 s of CPU and more, to be begun first: no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+def pytest_collection_finish(session):
+    """What is imported by now stays: the collector, which tracing calls all the time, need not look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def graphs_as_they_are_written(request):
+    """Quick tests run their graphs without TensorFlow's graph optimiser, which takes longer than it saves there.
+
+    Slow tests run with it, as do `optimised_graphs` and all processes that tests start.
+    """
+    if "not slow" in request.config.getoption("markexpr"):
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+@pytest.fixture
+def optimised_graphs():
+    """Graphs run as they do for users."""
+    import tensorflow as tf
+
+    before = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before})
 
 
 @pytest.fixture(autouse=True)

@@ -36,12 +36,15 @@ def logits_loss():
 
 
 def train(make_model, x, y, *, wrap=True, replicas=1, options=None, compiled=None, **fit):
-    """Weights, history and trained model, after `fit` through FineTuner or of the plain model itself."""
+    """Weights, history and trained model, after `fit` through FineTuner or of the plain model itself.
+
+    The plain model runs eagerly unless told otherwise: what it computes is the same, and nothing is traced.
+    """
     strategy = strategy_of(replicas if wrap else 1)
     with strategy.scope():
         model = make_model()
         trained = FineTuner(model, **(options or {})) if wrap else model
-        settings = {"optimizer": sgd(), "loss": logits_loss()}
+        settings = {"optimizer": sgd(), "loss": logits_loss(), "run_eagerly": not wrap}
         settings |= {key: value() if callable(value) else value for key, value in (compiled or {}).items()}
         trained.compile(**settings)
     fit = {"batch_size": 10, "epochs": 2, "shuffle": False, "verbose": 0} | fit

@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import signal
+import tempfile
 import types
 
 import numpy as np
@@ -13,10 +15,13 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from tests.models import VOCAB, tiny_bert
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import Preempted
+from tfbert.model.load import save_pretrained
 from tfbert.model.weights import write_weights
 from tfbert.step.finetuner import FineTuner
+from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.callbacks import Progress
 from tfbert.train.checkpoint import Checkpoints
 from tfbert.train.run import finetune
@@ -25,25 +30,44 @@ from tfbert.train.saved_state import MODEL, RunState
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 
 
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+
+
+@functools.cache
+def _encoder_files():
+    """The files of a pretrained BERT for WORDS, name -> content: 1 layer, for what no depth changes; no head yet."""
+    tokenizer = BertTokenizer(TOKENS + [f"[unused{i}]" for i in range(VOCAB - len(TOKENS))])
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        save_pretrained(tiny_bert(dropout=0.1, num_hidden_layers=1), tokenizer, directory)
+        encoder = {name: value for name, value in weights(directory).items() if name.startswith("bert.")}
+        write_weights(encoder, directory / MODEL)
+        return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
 def write_corpus(directory):
-    """Files of 44 training and 12 validation rows, and a vocabulary."""
+    """Files of 44 training and 12 validation rows, a vocabulary, and a small `model` to begin with."""
     rng = np.random.default_rng(0)
     for name, rows in (("train.tsv", 44), ("dev.tsv", 12)):
         lines = ["label\tsentence"]
         lines += [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}" for i in range(rows)]
         (directory / name).write_text("\n".join(lines) + "\n")
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (directory / "vocab.txt").write_text("\n".join([*special, *WORDS]) + "\n")
+    (directory / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
+    (directory / "model").mkdir()
+    for name, content in _encoder_files().items():
+        (directory / "model" / name).write_bytes(content)
 
 
 def make_config(corpus, name, **runtime):
     """Two epochs of 6 updates: mid-epoch at every odd place, dropout on, the last batch of an epoch short."""
     return Config(
-        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(corpus / "vocab.txt")),
+        model=ModelConfig(model_name_or_path=str(corpus / "model")),
         data=DataConfig(
             train_file=str(corpus / "train.tsv"), validation_file=str(corpus / "dev.tsv"), max_seq_length=16
         ),
-        training=TrainingConfig(global_batch_size=8, num_train_epochs=2, gradient_accumulation_steps=2),
+        training=TrainingConfig(
+            global_batch_size=8, num_train_epochs=2, gradient_accumulation_steps=2, learning_rate=5e-4
+        ),
         runtime=RuntimeConfig(**runtime),
         output=OutputConfig(output_dir=str(corpus / name), save_steps=3, eval_steps=2, logging_steps=1),
     )

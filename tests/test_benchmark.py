@@ -273,9 +273,11 @@ def test_a_grid_without_a_row_that_is_done_fails(tmp_path, monkeypatch):
     assert "The rule" in (tmp_path / "benchmark.md").read_text() and (tmp_path / "benchmark.html").exists()
 
 
-# What runs a grid, but for the grid: a row that says who it is and never ends.
+# What runs a grid, but for the grid: a row that says who it is and never ends. What started the tests may have been
+# nohup, whose ignored SIGHUP is inherited.
 GRID = """
-import pathlib, sys
+import pathlib, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from tfbert.modes.benchmark.runner import _run
 row = "import os, time; print(os.getpid(), flush=True); time.sleep(100)"
 _run([sys.executable, "-c", row], pathlib.Path("row.log"))

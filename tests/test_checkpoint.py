@@ -395,8 +395,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(stopped, monk
         finetune(config)
     names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
     assert [n for n in names if not n.startswith("best")] == ["step-00000006", "step-00000007"]
-    monkeypatch.setattr(checkpoint, "write_weights", original)
-    assert finetune(config)["global_step"] == 12
+    assert newest_sound(corpus / "run" / "checkpoints").step == 7
 
 
 @pytest.mark.slow

@@ -257,7 +257,10 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
 
 def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     config = changed(
-        make_config(corpus, "out"), training={"max_steps": 1}, hub={"push_to_hub": True, "hub_model_id": "me/mine"}
+        make_config(corpus, "out"),
+        data={"validation_file": ""},
+        training={"max_steps": 1},
+        hub={"push_to_hub": True, "hub_model_id": "me/mine"},
     )
     pushed = []
 
@@ -293,7 +296,7 @@ def test_the_command_reports_and_exits(corpus):
     wrong = run("--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
     assert wrong.returncode == 2
     assert [line.split(": ")[1] for line in wrong.stderr.splitlines()] == ["error"] * 3
-    files = ("--train_file=train.tsv", "--validation_file=dev.tsv", "--vocab_file=vocab.txt", "--output_dir=out")
+    files = ("--model=model", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out")
     split = ("--strategy=mirrored", "--num_replicas=2", "--gradient_accumulation_steps=2", "--max_steps=2")
     done = run(*files, *split)
     assert done.returncode == 0, done.stderr

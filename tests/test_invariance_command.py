@@ -1,7 +1,6 @@
 """The command gives one device's weights however a batch is split, dropout on: {one device, two replicas, two workers
 through TF_CONFIG} x {1, 2, 4 micro-batches} x {float32, bfloat16, float16} x {XLA off, on}, the last batch ragged."""
 
-import dataclasses
 import functools
 import itertools
 import pathlib
@@ -14,8 +13,7 @@ from absl import flags
 
 import flags as command_flags
 from tests.models import tiny_bert
-from tests.runs import make_config, undrawn, weights, write_corpus
-from tfbert.config.run import ModelConfig, RuntimeConfig, TrainingConfig
+from tests.runs import changed, make_config, undrawn, weights, write_corpus
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
@@ -47,11 +45,11 @@ def reference(tmp_path_factory):
     tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(60 - len(words))])
     save_pretrained(tiny_bert(num_labels=2, dropout=0.1, num_hidden_layers=1), tokenizer, directory / "model")
     # One epoch of 44 rows in batches of 8: the last batch holds 4, so a second replica's share of it is empty.
-    config = dataclasses.replace(
+    config = changed(
         make_config(directory, "unused"),
-        model=ModelConfig(model_name_or_path=str(directory / "model")),
-        training=TrainingConfig(global_batch_size=8, num_train_epochs=1, learning_rate=1e-3),
-        runtime=RuntimeConfig(),
+        data={"validation_file": ""},
+        training={"num_train_epochs": 1, "learning_rate": 1e-3, "gradient_accumulation_steps": 1},
+        output={"save_steps": 0, "eval_steps": 0},
     )
     (directory / "config.json").write_text(config.to_json())
 

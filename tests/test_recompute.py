@@ -37,7 +37,7 @@ def count_ops(function, name):
 
 
 @pytest.fixture
-def sums_in_written_order():
+def sums_in_written_order(optimised_graphs):
     """Without the pass of TensorFlow's graph optimiser that merges sums across layers, which changes their rounding."""
     tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
     yield

@@ -134,7 +134,10 @@ def trained(batches, replicas, accumulation):
         model = FineTuner(tagger, gradient_accumulation_steps=accumulation, max_grad_norm=1.0)
         loss = {"tags": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "scores": "mse"}
         model.compile(optimizer=keras.optimizers.SGD(0.1), loss=loss)
-    strategy, step = strategy_of(replicas), tf.function(model.train_step)
+    # One big batch is computed eagerly: nothing of it is compiled, split or traced.
+    is_split = (replicas, accumulation) != (1, 1)
+    strategy, step = strategy_of(replicas), model.train_step
+    step = tf.function(step, autograph=False) if is_split else step
     losses = []
     for batch in batches:
         shares = [tf.nest.map_structure(lambda x, i=i: tf.split(x, replicas)[i], batch) for i in range(replicas)]
