@@ -111,6 +111,15 @@ def runs(tmp_path_factory, worker_id):
     return shutil.copytree(shared, tmp_path_factory.mktemp("runs"), dirs_exist_ok=True)
 
 
+@pytest.fixture(scope="session")
+def ask(tmp_path_factory):
+    """A function: exported models' answers, from a process that knows TensorFlow and tensorflow_text alone."""
+    from tests.served import clean_process
+
+    with clean_process(tmp_path_factory.mktemp("clean")) as ask:
+        yield ask
+
+
 @pytest.fixture(autouse=True)
 def collectives_of_its_own():
     """TensorFlow numbers the all-reduces of all MirroredStrategies of a process alike; one mix-up fails the rest."""

@@ -3,9 +3,6 @@
 import json
 import pathlib
 import shutil
-import subprocess
-import sys
-import threading
 
 import numpy as np
 import pytest
@@ -20,72 +17,13 @@ from tests.saved_models import (
     reference_logits,
     reference_logits_of,
 )
-from tfbert.config.modes import ExportConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
+from tests.served import export_of
+from tfbert.config.run import DataConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.modes.export import TextClassifier, _replace_contents, export
+from tfbert.modes.export import _replace_contents
+from tfbert.modes.serving.served_model import ServedModel
 
 EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variables")
-CLEAN = """
-import functools, json, sys
-import numpy as np, tensorflow as tf, tensorflow_text
-load = functools.cache(tf.saved_model.load)
-for line in sys.stdin:
-    job = json.loads(line)
-    loaded = load(job["directory"])
-    signature = loaded.signatures[job["signature"]]
-    kind = tf.int32 if job["signature"] == "token_ids" else tf.string
-    revive = (lambda v: v) if kind == tf.int32 else (lambda v: [text.encode("latin-1") for text in v])
-    inputs = {name: tf.constant(revive(value), kind, job["shape"]) for name, value in job["inputs"].items()}
-    outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
-    for heavy in ("tfbert", "transformers", "keras_nlp", "torch"):
-        assert heavy not in sys.modules, heavy
-    decode = np.vectorize(bytes.decode, otypes=[object])
-    outputs = {k: decode(v) if v.dtype == object else v for k, v in outputs.items()}
-    names = sorted(spec for spec in loaded.signatures)
-    print(json.dumps({"signatures": names} | {k: v.tolist() for k, v in outputs.items()}), flush=True)
-"""
-
-
-def export_of(runs, model, directory, *, data=None, overwrite=False, **options):
-    return export(
-        Config(
-            mode="export",
-            model=ModelConfig(model_name_or_path=str(runs / model)),
-            data=data or DataConfig(),
-            output=OutputConfig(output_dir=str(directory), overwrite_output_dir=overwrite),
-            export=ExportConfig(**options),
-        )
-    )
-
-
-@pytest.fixture(scope="module")
-def ask(tmp_path_factory):
-    """Exported models' answers, from a process that knows TensorFlow and tensorflow_text alone."""
-    directory = tmp_path_factory.mktemp("clean")
-
-    def ask(model, signature="serving_default", **inputs):
-        if signature == "token_ids":
-            shape = np.shape(next(iter(inputs.values())))
-        else:
-            shape = [len(next(iter(inputs.values())))]
-            inputs = {name: [text.decode("latin-1") for text in texts] for name, texts in inputs.items()}
-        job = {"directory": str(model), "signature": signature, "inputs": inputs, "shape": list(shape)}
-        process.stdin.write(json.dumps(job) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        assert answer, (directory / "errors").read_text()
-        return json.loads(answer)
-
-    with (directory / "errors").open("w") as errors:
-        command, pipe = [sys.executable, "-I", "-c", CLEAN], subprocess.PIPE
-        process = subprocess.Popen(command, cwd=directory, stdin=pipe, stdout=pipe, stderr=errors, text=True)
-    guard = threading.Timer(300, process.kill)  # For reads, which have no limit.
-    guard.start()
-    yield ask
-    guard.cancel()
-    process.kill()
-    process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +130,7 @@ def test_pairs_without_rows_and_without_second_texts(untrained):
     none = tf.constant([], tf.string)
     assert untrained["text"](text=none, text_pair=none)["logits"].shape == (0, 2)
     for texts in ([], ["good", "bad"]):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="Every text needs its second text"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must be of one length"):
             untrained["text"](text=tf.constant(texts, tf.string), text_pair=tf.constant(["film"]))
 
 
@@ -229,7 +167,7 @@ def test_scores(runs, ask, tmp_path):
 def answering_nothing(monkeypatch):
     """Exports that hold the model's weights and no signature of it, whose tracing takes seconds."""
     nothing = tf.function(lambda: tf.constant(0), input_signature=[]).get_concrete_function()
-    monkeypatch.setattr(TextClassifier, "signature_functions", lambda module: {"text": nothing})
+    monkeypatch.setattr(ServedModel, "signature_functions", lambda module: {"text": nothing})
 
 
 @pytest.mark.usefixtures("answering_nothing")

@@ -34,6 +34,13 @@ class TokenTensors(NamedTuple):
     second_start: tf.Tensor
     pad_id: int
 
+    @classmethod
+    def of_rows(cls, ids: tf.RaggedTensor, second_start: tf.Tensor | None, pad_id: int) -> TokenTensors:
+        """Ids, int32 `[n, None]`, as they are kept here; with None for `second_start`, of single texts."""
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        second_start = lengths if second_start is None else tf.cast(second_start, tf.int32)
+        return cls(ids.values, ids.row_starts(), lengths, second_start, pad_id)
+
 
 class PaddedRows(NamedTuple):
     """Rows of a batch.

@@ -15,13 +15,16 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.batches.inputs import INPUTS, TokenTensors, padded_inputs_in_graph
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
+from tfbert.modes.serving.question_answerer import QuestionAnswerer
+from tfbert.modes.serving.served_model import ServedModel
+from tfbert.modes.serving.tagger import Tagger
+from tfbert.modes.serving.text_classifier import TextClassifier
 from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
@@ -35,79 +38,13 @@ _OWN = (_SAVED_MODEL, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS)
 _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
-class TextClassifier(tf.Module):
-    """Tokenizer and model as one, to be saved.
-
-    Args:
-        model: Text is cut and given its special tokens as in its training.
-    """
-
-    def __init__(self, model: TrainedModel):
-        super().__init__()
-        self._model = model
-        # The variables alone: of a Keras model, tf.saved_model.save would trace and store every layer besides.
-        self._weights = model.classifier.weights
-
-    def signature_functions(self) -> dict[str, Any]:
-        """What the SavedModel answers.
-
-        Returns:
-            `serving_default`, also called `text`: takes `text` and, for pairs, `text_pair`, string `[n]`. `token_ids`:
-            takes `input_ids`, `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the
-            model's positions. Both return `logits`, float32 `[n, num_labels]`; for classification also `probabilities`
-            likewise and `label`, string `[n]`; for regression `score`, float32 `[n]`. No rows give no rows; inputs that
-            do not fit end in an InvalidArgumentError that says the rule.
-        """
-        text = {"text": tf.TensorSpec([None], tf.string, name="text")}
-        if self._model.num_texts == 2:
-            text["text_pair"] = tf.TensorSpec([None], tf.string, name="text_pair")
-        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
-        from_text = tf.function(self._from_text).get_concrete_function(**text)
-        from_ids = tf.function(self._from_ids).get_concrete_function(**ids)
-        return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
-
-    def _from_text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        count = tf.shape(text)[0]
-        texts = [text] if text_pair is None else [text, text_pair]
-        rule = "Every text needs its second text: text and text_pair must be of one length. Received: "
-        fits = [_assert_all_equal([tf.shape(part) for part in texts], rule)]
-        with tf.control_dependencies(fits):
-            # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again.
-            texts = [tf.pad(part, [[0, tf.maximum(1 - count, 0)]], constant_values="") for part in texts]
-        tokenizer = self._model.tokenizer
-        ids, second_start = tokenizer(*texts, max_seq_length=self._model.max_seq_length)
-        tokens = TokenTensors(
-            flat=ids.values,
-            starts=ids.row_starts(),
-            lengths=tf.cast(ids.row_lengths(), tf.int32),
-            second_start=second_start,
-            pad_id=tokenizer.pad_id,
-        )
-        rows = padded_inputs_in_graph(tokens, tf.range(ids.nrows()), tf.reduce_max(tokens.lengths))
-        return self._model.task.answers(self._model.logits(rows.inputs)[:count])
-
-    def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        config, shape = self._model.classifier.config, tf.shape(inputs["input_ids"])
-        count, width, positions = shape[0], shape[1], config.max_position_embeddings
-        rule = f"{', '.join(inputs)} must be of one shape. Received: "
-        fits = [_assert_all_equal([tf.shape(value) for value in inputs.values()], rule)]
-        rule = f"Rows must have 1 to {positions} columns, as many as the model has positions. Received: "
-        fits += [tf.debugging.Assert((count == 0) | ((width > 0) & (width <= positions)), [rule, shape])]
-        for name, size in (("input_ids", config.vocab_size), ("token_type_ids", config.type_vocab_size)):
-            # A GPU gives zeros for what is outside a table, in silence.
-            rule = f"{name} must be from 0 to {size - 1}. Received: "
-            inside = tf.reduce_all((inputs[name] >= 0) & (inputs[name] < size))
-            fits += [tf.debugging.Assert(inside, [rule, inputs[name]])]
-        with tf.control_dependencies(fits):  # As above; no rows may have any number of columns, none included.
-            stand_in = [[0, tf.maximum(1 - count, 0)], [0, tf.maximum(1 - width, 0)]]
-            inputs = {name: tf.pad(value, stand_in)[:, :positions] for name, value in inputs.items()}
-        return self._model.task.answers(self._model.logits(inputs)[:count])
-
-
-def _assert_all_equal(shapes: Sequence[tf.Tensor], rule: str) -> tf.Operation:
-    """In the graph: refuses inputs of different shapes."""
-    equal = tf.reduce_all([tf.reduce_all(shape == shapes[0]) for shape in shapes])
-    return tf.debugging.Assert(equal, [rule, *shapes])
+_SERVED: dict[str, type[ServedModel]] = {
+    "classification": TextClassifier,
+    "regression": TextClassifier,
+    "token_classification": Tagger,
+    "question_answering": QuestionAnswerer,
+}
+"""What is saved of a model, by its task."""
 
 
 def export(config: Config) -> dict[str, Any]:
@@ -117,9 +54,10 @@ def export(config: Config) -> dict[str, Any]:
         config: With `mode="export"`.
 
     Returns:
-        What `export_results.json` beside it holds: `num_texts`, `max_seq_length`, `label_names`, `weights`; and for
-        float16 weights what they change: `largest_weight_error` and, with evaluation data, the metrics with the float32
-        and the float16 weights, `changed_labels` and `largest_logit_error`.
+        What `export_results.json` beside it holds: `num_texts`, `max_seq_length`, `label_names`, `weights`, the task's
+        options that are part of it; and for float16 weights what they change: `largest_weight_error` and, with
+        evaluation data, the metrics with the float32 and the float16 weights, `changed_labels`, `changed_tags` or
+        `changed_answers`, and `largest_logit_error`, of questions that of the score of no answer.
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
@@ -132,6 +70,9 @@ def export(config: Config) -> dict[str, Any]:
         model = load_trained_model(config)
     has_data = bool(config.data.dataset or config.data.uses_files)
     sets = labelled_sets(config.data, model) if has_data else {}
+    served = _SERVED[model.task.name]
+    if served.num_texts is not None:
+        model = dataclasses.replace(model, num_texts=served.num_texts)
     num_texts = _num_texts(model, config.data.text_column, sets)
     model = dataclasses.replace(model, num_texts=num_texts)
     results = {
@@ -139,13 +80,14 @@ def export(config: Config) -> dict[str, Any]:
         "max_seq_length": model.max_seq_length,
         "label_names": list(model.task.label_names),
         "weights": "float16" if config.export.export_float16 else "float32",
+        **served.settings(model.task),
     }
     if config.export.export_float16:
         with strategy.scope(), float16_matrices():
             halved = dataclasses.replace(model, classifier=copy_model(model.classifier, model.task.head()))
         results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
-    _write(TextClassifier(model), directory, results)
+    _write(served(model), directory, results)
     for name, value in results.items():
         log.info("%s: %s", name, value)
     log.info("exported to %s", directory)
@@ -246,7 +188,7 @@ def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
         )
 
 
-def _write(module: TextClassifier, directory: pathlib.Path, results: dict[str, Any]) -> None:
+def _write(module: ServedModel, directory: pathlib.Path, results: dict[str, Any]) -> None:
     """Saves under another name first: what has the name is whole.
 
     A new directory appears with all its files. One that exists may be a mount point, or in a directory that cannot be

@@ -1,0 +1,145 @@
+"""Tokenizer, model and decoding as one, to be saved: what all tasks share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tfbert.batches.inputs import INPUTS, TokenTensors, padded_inputs_in_graph
+from tfbert.modes.trained_model import TrainedModel
+from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Task
+
+_ROWS_AT_ONCE = 32
+"""Rows that the model computes at a time where one text may become many: memory does not grow with its length."""
+
+
+class ServedModel(tf.Module):
+    """A model that takes raw text.
+
+    Args:
+        model: Text is cut or split and given its special tokens as in its training.
+
+    Attributes:
+        num_texts: How many texts an input has; None where models of the task differ.
+    """
+
+    num_texts: ClassVar[int | None] = None
+
+    def __init__(self, model: TrainedModel):
+        super().__init__()
+        self._model = model
+        # The variables alone: of a Keras model, tf.saved_model.save would trace and store every layer besides.
+        self._weights = model.classifier.weights
+
+    @staticmethod
+    def settings(task: Task) -> dict[str, Any]:
+        """The task's options that are part of the graph, as JSON can hold them."""
+        return {}
+
+    @property
+    def text_inputs(self) -> tuple[str, ...]:
+        """What the texts are called."""
+        raise NotImplementedError
+
+    def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The answers to texts, string `[n]` each, by name."""
+        raise NotImplementedError
+
+    def answer_ids(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The answers to rows of token ids, by name, from the model's logits for them."""
+        return {"logits": logits}
+
+    def signature_functions(self) -> dict[str, Any]:
+        """What the SavedModel answers.
+
+        Returns:
+            `serving_default`, also called `text`: takes the texts, string `[n]` each. `token_ids`: takes `input_ids`,
+            `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the model's positions.
+            No rows give no rows; inputs that do not fit end in an InvalidArgumentError that says the rule.
+        """
+        text = {name: tf.TensorSpec([None], tf.string, name=name) for name in self.text_inputs}
+        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
+        # AutoGraph has nothing to convert, and takes seconds to find out.
+        from_text = tf.function(self._from_text, autograph=False).get_concrete_function(**text)
+        from_ids = tf.function(self._from_ids, autograph=False).get_concrete_function(**ids)
+        return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
+
+    def _from_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        rule = f"Every row needs each of its texts: {' and '.join(self.text_inputs)} must be of one length. Received: "
+        fits = [_assert_all_equal([tf.shape(texts[name]) for name in self.text_inputs], rule)] if len(texts) > 1 else []
+        with tf.control_dependencies(fits):
+            return self.answer(**{name: tf.identity(part) for name, part in texts.items()})
+
+    def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        config, shape = self._model.classifier.config, tf.shape(inputs["input_ids"])
+        count, width, positions = shape[0], shape[1], config.max_position_embeddings
+        rule = f"{', '.join(inputs)} must be of one shape. Received: "
+        fits = [_assert_all_equal([tf.shape(value) for value in inputs.values()], rule)]
+        rule = f"Rows must have 1 to {positions} columns, as many as the model has positions. Received: "
+        fits += [tf.debugging.Assert((count == 0) | ((width > 0) & (width <= positions)), [rule, shape])]
+        for name, size in (("input_ids", config.vocab_size), ("token_type_ids", config.type_vocab_size)):
+            # A GPU gives zeros for what is outside a table, in silence.
+            rule = f"{name} must be from 0 to {size - 1}. Received: "
+            inside = tf.reduce_all((inputs[name] >= 0) & (inputs[name] < size))
+            fits += [tf.debugging.Assert(inside, [rule, inputs[name]])]
+        with tf.control_dependencies(fits):
+            # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again. No rows
+            # may have any number of columns, none included.
+            stand_in = [[0, tf.maximum(1 - count, 0)], [0, tf.maximum(1 - width, 0)]]
+            inputs = {name: tf.pad(value, stand_in)[:, :positions] for name, value in inputs.items()}
+        return self.answer_ids(self._model.logits(inputs)[:count])
+
+    def token_logits(self, tokens: TokenTensors) -> tf.Tensor:
+        """The logits of all tokens of some rows, as a `Predictor` gives them.
+
+        Args:
+            tokens: The rows, any number.
+
+        Returns:
+            float32 `[tokens, labels]`, in the order of `tokens.flat`. What is not finite ends in an
+            InvalidArgumentError.
+        """
+        count, labels = tf.size(tokens.lengths), len(self._model.task.head().labels)
+
+        def compute(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            first = number * _ROWS_AT_ONCE
+            rows = tf.range(first, tf.minimum(first + _ROWS_AT_ONCE, count))
+            padded = padded_inputs_in_graph(tokens, rows, tf.reduce_max(tf.gather(tokens.lengths, rows)))
+            logits = self._model.logits(padded.inputs)
+            return number + 1, found.write(number, tf.boolean_mask(logits, padded.is_token))
+
+        none = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, labels])
+        _, found = tf.while_loop(
+            lambda number, _: number * _ROWS_AT_ONCE < count,
+            compute,
+            (0, none),
+            parallel_iterations=1,  # Else several are in memory at a time.
+        )
+        return tf.debugging.check_numerics(found.concat(), f"Predictions must be finite. {SAVED_MODEL_WAY_OUT}.")
+
+
+def substrings(text: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+    """Parts of texts, by characters as Python counts them.
+
+    Args:
+        text: string `[n]`; bytes that are no UTF-8 count as `bytes.decode(errors="replace")` counts them, and become
+            what it makes of them.
+        rows: int64 `[m]`, the text that each part is of.
+        starts: int32 `[m]`, its first character.
+        ends: int32 `[m]`, the one after its last.
+
+    Returns:
+        string `[m]`.
+    """
+    codes = tf.strings.unicode_decode(text, "UTF-8")
+    origin = tf.gather(codes.row_starts(), rows)
+    places = tf.ragged.range(origin + tf.cast(starts, tf.int64), origin + tf.cast(ends, tf.int64))
+    return tf.strings.unicode_encode(tf.gather(codes.values, places), "UTF-8")
+
+
+def _assert_all_equal(shapes: Sequence[tf.Tensor], rule: str) -> tf.Operation:
+    """In the graph: refuses inputs of different shapes."""
+    equal = tf.reduce_all([tf.reduce_all(shape == shapes[0]) for shape in shapes])
+    return tf.debugging.Assert(equal, [rule, *shapes])
