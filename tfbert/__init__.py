@@ -10,6 +10,7 @@ model.fit(train_ds, epochs=3)
 import importlib
 
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError
 
@@ -19,11 +20,13 @@ __version__ = "0.1.0"
 _LAZY = {
     "FineTuner": "tfbert.step.finetuner",
     "finetune": "tfbert.train.run",
+    "load": "tfbert.modes.load",
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
 }
 
 __all__ = [
+    "AnsweringConfig",
     "BertTokenizer",
     "Config",
     "DataConfig",
@@ -33,11 +36,13 @@ __all__ = [
     "Preempted",
     "RunError",
     "RuntimeConfig",
+    "TaggingConfig",
     "TrainingConfig",
     "UsageError",
     "build_strategy",
     "finetune",
     "keep_freed_memory",
+    "load",
 ]
 
 

@@ -8,16 +8,14 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-import numpy as np
 import tqdm
 
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
-from tfbert.errors import RunError
 from tfbert.model.predictor import Predictor
 from tfbert.modes.bad_rows import BadRows
 from tfbert.modes.prediction_questions import open_question_files
@@ -26,7 +24,6 @@ from tfbert.modes.prediction_texts import open_texts
 from tfbert.modes.trained_model import TrainedModel, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
-from tfbert.tasks.base import SAVED_MODEL_WAY_OUT
 from tfbert.tasks.prediction_files import PredictionFile
 from tfbert.tokens.tokenizer import TokenIds
 
@@ -114,7 +111,7 @@ def predict(config: Config) -> dict[str, float]:
                 with writer:
                     chunks = _introduced(job.chunks(bad_rows), introduction)
                     for chunk, predictions in predict_chunks(model, predictor, chunks, job.encoder(model)):
-                        _check_finite(chunk.ids, model.task.scores(predictions), job.name)
+                        model.check_finite(predictions, chunk.ids, job.name)
                         writer.write(chunk.ids, predictions)
                         progress.advance(len(chunk.ids))
     finally:
@@ -226,13 +223,3 @@ class PredictionProgress:
         """Ends the bar."""
         if self._bar is not None:
             self._bar.close()
-
-
-def _check_finite(ids: Sequence[Any], scores: np.ndarray, name: str) -> None:
-    bad = np.flatnonzero(~np.isfinite(scores.reshape(len(scores), -1)).all(axis=1))
-    if len(bad):  # Their labels would look like any other.
-        which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
-        raise RunError(
-            f"Predictions must be finite. Received: {str(scores[bad[0]]):.60} for {which} of {name}. "
-            f"{SAVED_MODEL_WAY_OUT}."
-        )

@@ -22,7 +22,7 @@ from tfbert.tasks.answer_lists import Asked, open_answers
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format, standard_output
 from tfbert.tasks.question_answering import EncodedQuestions, QuestionExamples
 
-_CHUNK_QUESTIONS = 512
+CHUNK_QUESTIONS = 512
 """Read and answered together: each has a row for every window over its context."""
 _FORMATS = {"jsonl": (".jsonl",), "tsv": (".tsv",), "squad": (".json",)}
 
@@ -60,12 +60,12 @@ class QuestionJob:
 
     def chunks(self, bad_rows: BadRows) -> Iterator[Questions]:
         own = self.texts
-        for chunk in read_texts(own.file, own.texts, own.id_column, bad_rows, most_rows=_CHUNK_QUESTIONS):
+        for chunk in read_texts(own.file, own.texts, own.id_column, bad_rows, most_rows=CHUNK_QUESTIONS):
             rows = zip(chunk.ids, chunk.text, chunk.text_pair, strict=True)
             yield Questions([Asked(name=name, question=question, context=context) for name, question, context in rows])
 
     def encoder(self, model: TrainedModel) -> Callable[[Questions], EncodedQuestions]:
-        return lambda chunk: model.encode(QuestionExamples(table=_table(self.name, chunk.ids)))
+        return lambda chunk: model.encode(QuestionExamples(table=unanswered(self.name, chunk.ids)))
 
 
 def open_question_files(config: Config) -> list[QuestionJob]:
@@ -103,8 +103,8 @@ def open_question_files(config: Config) -> list[QuestionJob]:
     return [QuestionJob(texts=job)]
 
 
-def _table(name: str, rows: Sequence[Asked]) -> QuestionTable:
-    """Questions without answers; each context is tokenized once."""
+def unanswered(name: str, rows: Sequence[Asked]) -> QuestionTable:
+    """Questions without answers as a table, whose contexts are distinct: each is tokenized once."""
     index: dict[str, int] = {}
     context_of = [index.setdefault(row.context, len(index)) for row in rows]
     none: list[Any] = [()] * len(rows)

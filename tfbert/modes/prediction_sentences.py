@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
@@ -114,15 +114,16 @@ class TaggedTextJob:
             yield Items([TaggedItem(name=name, text=text, words=[]) for name, text in pairs])
 
     def encoder(self, model: TrainedModel) -> Callable[[Items], EncodedSentences]:
-        def encode(chunk: Items) -> EncodedSentences:
-            texts = [item.text for item in chunk.ids]
-            encoded, places = encode_texts(model.tokenizer, texts, model.max_seq_length)
-            for item, spans in zip(chunk.ids, places, strict=True):
-                item.spans = spans
-                item.words = [item.text[start:end] for start, end in spans]
-            return encoded
+        return lambda chunk: encode_tagged_texts(model, chunk.ids)
 
-        return encode
+
+def encode_tagged_texts(model: TrainedModel, items: Sequence[TaggedItem]) -> EncodedSentences:
+    """Finds the words of texts, notes them in the items, and makes rows of them."""
+    encoded, places = encode_texts(model.tokenizer, [item.text for item in items], model.max_seq_length)
+    for item, spans in zip(items, places, strict=True):
+        item.spans = spans
+        item.words = [item.text[start:end] for start, end in spans]
+    return encoded
 
 
 def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
-import tensorflow as tf
 
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
@@ -29,7 +25,6 @@ CHUNK_ROWS = 8192
 CHUNK_CHARACTERS = 1 << 22
 """Likewise, so that memory does not grow with the length of texts."""
 
-_TOKENIZER_ROWS, _TOKENIZER_THREADS = 1024, 4
 _ID_NAMES = ("id", "idx", "index", "guid")
 
 
@@ -78,24 +73,9 @@ class TextJob:
         return read_texts(self.file, self.texts, self.id_column, bad_rows)
 
     def encoder(self, model: TrainedModel) -> Callable[[Texts], EncodedTexts]:
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * len(self.texts))
-        def tokenize(*columns):  # Traced once; BertTokenizer.encode, made for whole data sets, traces at each call.
-            with tf.device("CPU:0"):
-                ids, second_start = model.tokenizer(*columns, max_seq_length=model.max_seq_length)
-            return ids.values, ids.row_lengths(), second_start
-
-        pool = concurrent.futures.ThreadPoolExecutor(_TOKENIZER_THREADS)
-
         def encode(chunk: Texts) -> EncodedTexts:
-            columns = [chunk.text] if chunk.text_pair is None else [chunk.text, chunk.text_pair]
-            # A lone surrogate has no UTF-8 form; as invalid bytes it is dropped, as bytes that were invalid are.
-            columns = [[text.encode("utf-8", "surrogatepass") for text in column] for column in columns]
-            slices = [slice(start, start + _TOKENIZER_ROWS) for start in range(0, len(chunk.ids), _TOKENIZER_ROWS)]
-            parts = list(pool.map(lambda rows: tokenize(*(tf.constant(c[rows]) for c in columns)), slices))
-            flat, lengths, second_start = (np.concatenate(column) for column in zip(*parts, strict=True))
-            row_splits = np.concatenate([[0], np.cumsum(lengths)])
-            pad_id = model.tokenizer.pad_id
-            return EncodedTexts(TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=pad_id))
+            tokens = model.tokenizer.encode(chunk.text, chunk.text_pair, max_seq_length=model.max_seq_length)
+            return EncodedTexts(tokens)
 
         return encode
 

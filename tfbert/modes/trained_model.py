@@ -11,17 +11,18 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import OWN_FIELD, check_token_types, record_inputs
 from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
 from tfbert.model.predictor import Predictor
 from tfbert.output.output_dir import RUN_CONFIG
-from tfbert.tasks.base import Examples, Task
+from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Examples, Task
 from tfbert.tasks.choose import task_of_model
 
 if TYPE_CHECKING:
@@ -71,6 +72,26 @@ class TrainedModel:
         """Predictions for examples in their order, as the task makes them."""
         encoded = self.encode(examples)
         return self.task.predictions(predictor.outputs(encoded), encoded)
+
+    def check_finite(self, predictions: Any, ids: Sequence[Any], name: str) -> None:
+        """Refuses predictions that are not finite: their labels would look like any other.
+
+        Args:
+            predictions: As the task makes them.
+            ids: What names each example.
+            name: What messages call all of them.
+
+        Raises:
+            RunError: for the first.
+        """
+        scores = self.task.scores(predictions)
+        bad = np.flatnonzero(~np.isfinite(scores).all(axis=tuple(range(1, scores.ndim))))
+        if len(bad):
+            which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
+            raise RunError(
+                f"Predictions must be finite. Received: {str(scores[bad[0]]):.60} for {which} of {name}. "
+                f"{SAVED_MODEL_WAY_OUT}."
+            )
 
     def check_texts(self, columns: Sequence[str], source: str) -> None:
         """Checks that data holds as many texts a row as the model was trained on.

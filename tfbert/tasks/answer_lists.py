@@ -32,6 +32,15 @@ class Asked:
         return repr(self.name)
 
 
+def answered(task: QuestionAnswering, questions: Sequence[Asked], predictions: Candidates) -> Iterator[dict[str, Any]]:
+    """The answer to each question as `answer`, its first character in the context as `start`, one past its last as
+    `end`, and its probability as `score`; of no answer an empty text, and characters 0 to 0."""
+    found = task.answers(predictions)
+    columns = (found.char_start.tolist(), found.char_end.tolist(), found.probability.tolist())
+    for asked, start, end, score in zip(questions, *columns, strict=True):
+        yield {"answer": asked.context[start:end], "start": start, "end": end, "score": rounded(score)}
+
+
 def open_answers(path: pathlib.Path | None, format: str, task: QuestionAnswering, *, is_writer: bool) -> PredictionFile:
     """A file of answers.
 
@@ -53,11 +62,8 @@ class _AnswerFile(PredictionFile):
         self._task = task
 
     def _answers(self, ids: Sequence[Asked], predictions: Candidates) -> Iterator[dict[str, Any]]:
-        found = self._task.answers(predictions)
-        columns = (found.char_start.tolist(), found.char_end.tolist(), found.probability.tolist())
-        for asked, start, end, score in zip(ids, *columns, strict=True):
-            text = asked.context[start:end]
-            yield {"id": asked.name, "answer": text, "start": start, "end": end, "score": rounded(score)}
+        found = answered(self._task, ids, predictions)
+        return ({"id": asked.name} | answer for asked, answer in zip(ids, found, strict=True))
 
 
 class _JsonFile(_AnswerFile):

@@ -190,6 +190,13 @@ class Classification(TextTask):
                 "logits": list(map(rounded, logits)),
             }
 
+    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
+        order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]
+        shares = np.take_along_axis(_softmax(outputs), order, axis=1)
+        for labels, scores in zip(order.tolist(), shares.tolist(), strict=True):
+            names = (self.label_names[label] for label in labels)
+            yield [{"label": name, "score": rounded(score)} for name, score in zip(names, scores, strict=True)]
+
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         label = tf.gather(tf.constant(self.label_names), tf.argmax(outputs, axis=1))
         return {"logits": outputs, "probabilities": tf.nn.softmax(outputs), "label": label}

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tfbert.config.run import TrainingConfig
 
+_LABEL = "LABEL_0"
+
 
 @dataclasses.dataclass(frozen=True)
 class Regression(TextTask):
@@ -60,7 +62,7 @@ class Regression(TextTask):
         return table
 
     def head(self) -> Head:
-        return sequence_head(("LABEL_0",), has_names=False, problem_type="regression")
+        return sequence_head((_LABEL,), has_names=False, problem_type="regression")
 
     def loss(self, training: TrainingConfig) -> keras.losses.Loss:
         """The squared error."""
@@ -89,6 +91,10 @@ class Regression(TextTask):
 
     def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         return ({"score": rounded(score)} for score in outputs[:, 0])
+
+    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
+        """The score under the name of the only output, as transformers has it."""
+        return ([{"label": _LABEL, "score": rounded(score)}] for score in outputs[:, 0])
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"logits": outputs, "score": outputs[:, 0]}

@@ -49,6 +49,27 @@ class TaggedItem:
         return {"type": kind, "text": text, "start": start, "end": end, "score": rounded(score)}
 
 
+def tagged(
+    task: TokenClassification, items: Sequence[TaggedItem], predictions: np.ndarray
+) -> Iterator[tuple[TaggedItem, list[str], list[dict[str, Any]]]]:
+    """Each item with the tags of its words, and its entities as `TaggedItem.entity` has them.
+
+    Args:
+        task: Whose predictions they are.
+        items: With their words.
+        predictions: Of all their words.
+    """
+    found, scores = task.found_entities(predictions, [len(item.words) for item in items])
+    names = [task.meanings.type_names[kind] for kind in found.type]
+    entities = list(zip(names, found.start.tolist(), found.end.tolist(), scores.tolist(), strict=True))
+    tags, ends = task.tags(predictions), list(itertools.accumulate(len(item.words) for item in items))
+    places = np.searchsorted(found.start, [0, *ends]).tolist()
+    for item, end, (first, last) in zip(items, ends, itertools.pairwise(places), strict=True):
+        start = end - len(item.words)
+        own = [item.entity(kind, a - start, b - start, score) for kind, a, b, score in entities[first:last]]
+        yield item, tags[start:end], own
+
+
 def open_tags(path: pathlib.Path | None, format: str, task: TokenClassification, *, is_writer: bool) -> TagFile:
     """A file of predicted tags.
 
@@ -69,16 +90,8 @@ class TagFile(PredictionFile):
         self._task = task
 
     def _lines(self, ids: Sequence[TaggedItem], outputs: np.ndarray) -> Iterable[str]:
-        found, scores = self._task.found_entities(outputs, [len(item.words) for item in ids])
-        names = [self._task.meanings.type_names[kind] for kind in found.type]
-        entities = zip(names, found.start.tolist(), found.end.tolist(), scores.tolist(), strict=True)
-        entities = list(entities)
-        tags, ends = self._task.tags(outputs), list(itertools.accumulate(len(item.words) for item in ids))
-        places = np.searchsorted(found.start, [0, *ends]).tolist()
-        for item, end, (first, last) in zip(ids, ends, itertools.pairwise(places), strict=True):
-            start = end - len(item.words)
-            own = [item.entity(kind, a - start, b - start, score) for kind, a, b, score in entities[first:last]]
-            yield from self._of_item(item, tags[start:end], own)
+        for item, tags, entities in tagged(self._task, ids, outputs):
+            yield from self._of_item(item, tags, entities)
 
     def _of_item(self, item: TaggedItem, tags: list[str], entities: list[dict[str, Any]]) -> Iterator[str]:
         raise NotImplementedError

@@ -146,6 +146,15 @@ class TextTask(Task):
         """Each prediction as an object of JSON, without its id."""
 
     @abc.abstractmethod
+    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
+        """Each prediction as transformers' pipelines give it: `label` and `score` of its classes, best first.
+
+        Args:
+            outputs: The model's.
+            most: How many classes at most; None: all.
+        """
+
+    @abc.abstractmethod
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """What an exported model answers, by name, in the graph."""
 

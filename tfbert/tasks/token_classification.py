@@ -259,19 +259,23 @@ class TokenClassification(Task):
             predictions: Of all words.
             counts: How many words each sentence has.
         """
-        from scipy.special import softmax
-
         sentences = np.repeat(np.arange(len(counts)), counts)
         found = find_entities(predictions.argmax(axis=1), sentences, self.meanings, strict=self.strict_entities)
         if not self.has_entities:
             none = np.zeros(0, np.int64)
             found = Entities(start=none, end=none, type=none)
-        sums = np.cumsum([0.0, *softmax(predictions.astype(np.float64), axis=1).max(axis=1)])
+        sums = np.cumsum([0.0, *self.tag_scores(predictions)])
         return found, (sums[found.end] - sums[found.start]) / (found.end - found.start)
 
     def tags(self, predictions: np.ndarray) -> list[str]:
         """The tag of each word."""
         return [self.label_names[tag] for tag in predictions.argmax(axis=1)]
+
+    def tag_scores(self, predictions: np.ndarray) -> np.ndarray:
+        """The probability of each word's tag: float64 `[words]`."""
+        from scipy.special import softmax
+
+        return softmax(predictions.astype(np.float64), axis=1).max(axis=1)
 
     def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
         return {"changed_tags": int((predictions.argmax(axis=1) != others.argmax(axis=1)).sum())}

@@ -89,6 +89,7 @@ class BertTokenizer:
         tokenize_chinese_chars: bool = True,
     ):
         self._vocab = tuple(vocab)
+        self._chunk_encoders: dict[tuple[int, int], tf.types.experimental.PolymorphicFunction] = {}
         self._casing = {
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
@@ -257,11 +258,7 @@ class BertTokenizer:
                 f"Received: {len(texts)} texts, {len(columns[-1])} second texts. Check the data."
             )
 
-        @tf.function(autograph=False)  # Autograph has nothing to convert, and would hide a UsageError.
-        def encode_chunk(*texts):
-            ids, second_start = self(*texts, max_seq_length=max_seq_length)
-            return ids.values, ids.row_lengths(), second_start
-
+        encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
         flat, lengths, second_start = map_texts(encode_chunk, *columns, batch_size=batch_size)
         row_splits = np.concatenate([[0], np.cumsum(lengths)])
         return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
@@ -276,6 +273,20 @@ class BertTokenizer:
         arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
         splits = [np.concatenate([[0], np.cumsum(lengths)]) for lengths in arrays[-2:]]
         return FlatPieces(*arrays[:-2], *splits)
+
+    def _chunk_encoder(self, num_columns: int, max_seq_length: int) -> tf.types.experimental.PolymorphicFunction:
+        """`__call__` for flat arrays. One for each kind of row, kept: tracing takes far longer than a text."""
+        kind = num_columns, max_seq_length
+        if kind not in self._chunk_encoders:
+            signature = [tf.TensorSpec([None], tf.string)] * num_columns
+
+            @tf.function(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
+            def encode_chunk(*texts):
+                ids, second_start = self(*texts, max_seq_length=max_seq_length)
+                return ids.values, ids.row_lengths(), second_start
+
+            self._chunk_encoders[kind] = encode_chunk
+        return self._chunk_encoders[kind]
 
     @functools.cached_property
     def _flat_pieces(self):

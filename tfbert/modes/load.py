@@ -1,0 +1,191 @@
+"""A saved model as a function in Python: texts, sentences or questions -> answers, for a program or a notebook."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig
+from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.devices.runtime import settings_kept
+from tfbert.errors import UsageError
+from tfbert.model.predictor import DirectPredictor
+from tfbert.modes.given import BEST, NAME, Given, GivenQuestions, GivenSentences, GivenTexts
+from tfbert.modes.prediction_texts import CHUNK_CHARACTERS
+from tfbert.modes.trained_model import TrainedModel, load_trained_model
+
+
+def load(
+    directory: str | os.PathLike[str],
+    *,
+    max_seq_length: int | None = None,
+    tagging: TaggingConfig | None = None,
+    answering: AnsweringConfig | None = None,
+) -> LoadedModel:
+    """Loads a fine-tuned model of any task, to be called on texts.
+
+    It computes in float32 on one device, a GPU where there is one. Nothing of the process is changed: not the
+    precision policy, the seeds, or the devices. A process may load several models, and train others.
+
+    Args:
+        directory: What a run wrote, or another BERT of transformers with a task's head; or its name on the hub.
+        max_seq_length: Longest input in tokens; longer texts are cut, long sentences and contexts split. None: as in
+            training.
+        tagging: Options of a tagger, such as `TaggingConfig(strict_entities=True)`.
+        answering: Options of a model that answers questions, such as `AnsweringConfig(max_answer_length=10)`.
+
+    Returns:
+        The model; see `LoadedModel.__call__` for what it takes and gives.
+
+    Raises:
+        UsageError: for a directory without such a model, an option that its task does not have, or a call in the scope
+            of a distribution strategy.
+
+    Example:
+        >>> classify = tfbert.load("runs/sst2")
+        >>> classify("a bright film")
+        {'label': '1', 'score': 0.998}
+        >>> classify(table["review"], batch_size=64)  # A column of pandas: a list, in its order.
+        [{'label': '1', 'score': 0.998}, {'label': '0', 'score': 0.971}, ...]
+        >>> tfbert.load("runs/squad")({"question": "Who sang?", "context": "Ella sang."})
+        {'score': 0.93, 'start': 0, 'end': 4, 'answer': 'Ella'}
+    """
+    if tf.distribute.has_strategy():
+        raise UsageError(
+            "A loaded model computes on one device. "
+            f"Received: a call in the scope of {type(tf.distribute.get_strategy()).__name__}. Call it outside."
+        )
+    config = Config(
+        mode="predict",
+        model=ModelConfig(model_name_or_path=os.fspath(directory)),
+        data=DataConfig(max_seq_length=max_seq_length),
+        tagging=tagging or TaggingConfig(),
+        answering=answering or AnsweringConfig(),
+        predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode wants one; nothing is read from it.
+    )
+    with settings_kept():
+        keras.mixed_precision.set_global_policy("float32")
+        return LoadedModel(load_trained_model(config))
+
+
+class LoadedModel:
+    """A fine-tuned model to be called on texts; `load` makes one. It may be called from several threads.
+
+    Args:
+        model: The model, created under no strategy.
+
+    Attributes:
+        task: `classification`, `regression`, `token_classification` or `question_answering`.
+        label_names: Name of each class or tag; empty where there are none.
+        max_seq_length: Longest input in tokens.
+    """
+
+    def __init__(self, model: TrainedModel):
+        self._model = model
+        self._predictor = DirectPredictor(model.logits, of_tokens=model.task.reads_tokens)
+        self.task = model.task.name
+        self.label_names = model.task.label_names
+        self.max_seq_length = model.max_seq_length
+
+    def __repr__(self) -> str:
+        return f"LoadedModel({self._model.name!r}, {self._model.task.kind})"
+
+    def __call__(self, inputs: Any, *, top_k: int | None | Literal["best"] = BEST, batch_size: int = 32) -> Any:
+        """Answers one input, or many. Keys are those of transformers' pipelines.
+
+        Of classification and regression, an input is a text; or a pair as `{"text": ..., "text_pair": ...}` or a tuple
+        of two. The answer has `label` and `score`: a class and its probability, or `LABEL_0` and the predicted number.
+
+        Of token classification, it is a text or a list of words. The answer is a list of the entities, each with
+        `entity_group` (the type), `score` (the mean probability of its words' tags), `word`, `start` and `end`. Of a
+        text, `start` and `end` count characters, and `word` is what stands between them; of a list of words they count
+        words, and `word` has those joined by blanks. Where tags are no entities, such as parts of speech, the answer
+        is a list of all words, with the tag as `entity` for `entity_group`.
+
+        Of question answering, it is `{"question": ..., "context": ...}`, other keys ignored. The answer has `score`
+        (its probability among the best ones), `start` and `end`, characters of the context, and `answer`, what stands
+        between them; of no answer `answer` is empty, and `start` and `end` are 0.
+
+        Args:
+            inputs: One input gives one answer. Any iterable of them, such as a list, a generator, a column of pandas or
+                an array of NumPy, gives a list of answers in its order. So the words of a single sentence go into a
+                list of their own: `model([["Ella", "sang"]])`.
+            top_k: Of classification and regression, give a list of the `top_k` best classes, best first; None: of all.
+                `"best"`: the best one, not in a list.
+            batch_size: Rows that are computed at a time; of some thousand inputs at once, those alike in length.
+
+        Raises:
+            UsageError: for an input that the model does not take, naming it, before any is computed; of an iterable
+                without a length, when it is reached.
+            RunError: for predictions that are not finite.
+        """
+        _check_whole("batch_size", batch_size)
+        given = self._given(top_k)
+        if given.is_one(inputs):
+            return self._answers(given, [given.entry(inputs, "the input")], batch_size)[0]
+        entries = (given.entry(value, f"{NAME}[{i}]") for i, value in enumerate(_many(inputs)))
+        return self._answers(given, list(entries) if isinstance(inputs, Sized) else entries, batch_size)
+
+    def _given(self, top_k: int | None | Literal["best"]) -> Given:
+        is_of_texts = self.task in ("classification", "regression")
+        if top_k != BEST and not is_of_texts:
+            raise UsageError(
+                f"top_k chooses among classes, and this is {self._model.task.kind}. Received: top_k={top_k!r}. Drop it."
+            )
+        if top_k is not None and top_k != BEST:
+            _check_whole("top_k", top_k)
+        if is_of_texts:
+            return GivenTexts(self._model, top_k)
+        return {"token_classification": GivenSentences, "question_answering": GivenQuestions}[self.task](self._model)
+
+    def _answers(self, given: Given, entries: Iterable[Any], batch_size: int) -> list[Any]:
+        found: list[Any] = []
+        for chunk in _chunks(given, entries):
+            encoded = given.encode(chunk)
+            predictions = self._model.task.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
+            self._model.check_finite(predictions, range(len(found), len(found) + len(chunk)), NAME)
+            found += given.answers(chunk, predictions)
+        return found
+
+
+def _chunks(given: Given, entries: Iterable[Any]) -> Iterator[list[Any]]:
+    """Consecutive entries that are predicted together: what is made of them takes bounded memory."""
+    chunk, size = [], 0
+    for entry in entries:
+        chunk.append(entry)
+        size += given.size(entry)
+        if len(chunk) == given.most or size >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _many(inputs: Any) -> Iterator[Any]:
+    """The inputs one after the other."""
+    columns = getattr(inputs, "columns", None)
+    if columns is not None and getattr(inputs, "ndim", 0) == 2:  # A table of pandas, which gives its columns' names.
+        names = ", ".join(repr(str(name)) for name in itertools.islice(columns, 10))
+        raise UsageError(
+            f"Inputs are a column, or rows as dictionaries. Received: a table with the columns {names}. "
+            'Pass table["NAME"], or table[["NAME", "OTHER"]].to_dict("records").'
+        )
+    try:
+        return iter(inputs)
+    except TypeError:
+        raise UsageError(
+            f"A model is called on an input, or an iterable of them. Received: {inputs!r:.60}. Pass for example a text."
+        ) from None
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise UsageError(f"{name} must be a whole number of at least 1. Received: {name}={value!r:.60}. Pass another.")
