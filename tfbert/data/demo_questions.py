@@ -1,9 +1,10 @@
 """The built-in questions: short paragraphs about people, written by a grammar, and questions whose answer is a span.
 
 They are synthetic. Nobody wrote them and the people do not exist; a score on them says that training works, not how
-well a model reads. A third of the words for people and places in the validation set do not occur in the training set,
-so that learning answers by heart does not help. Half of the questions can be answered by their kind alone, as there is
-one fact of that kind (where somebody lives); for the others two people have one each: the right one has to be found.
+well a model reads. Nobody in the validation set occurs in the training set: the names are put together otherwise, of
+the same first and last names, as a model that starts from nothing knows no others. Most questions can be
+answered by their kind alone, as there is one fact of that kind (where somebody lives): a tiny BERT learns them in a few
+epochs. For three in ten, two people have one each, and the right name has to be found: it hardly learns these.
 """
 
 from __future__ import annotations
@@ -16,23 +17,17 @@ from tfbert.data.questions import QuestionTable
 NUM_TRAIN = 2000
 NUM_VALIDATION = 200
 
-_UNSEEN_SHARE = 1 / 3
 _PEOPLE = (2, 2, 3)
 _FACTS = (2, 3, 4)
-_SAME_KIND_SHARE = 0.5
-_SEEN = {
-    "first": (
-        "Anna Ben Clara David Emma Felix Grace Henry Ida Jacob Karen Leo Maria Nina Oscar Paula Robert Sara Tom Vera"
-    ),
-    "last": "Adams Berg Carter Dahl Evans Fischer Green Hansen Keller Lopez Moreau Novak Olsen Peters Rossi Weber",
+_SAME_KIND_SHARE = 0.3
+_PERSON_SHARE = 0.3
+_FIRST_NAMES = (
+    "Anna Ben Clara David Emma Felix Grace Henry Ida Jacob Karen Leo Maria Nina Oscar Paula Robert Sara Tom Vera"
+)
+_LAST_NAMES = "Adams Berg Carter Dahl Evans Fischer Green Hansen Keller Lopez Moreau Novak Olsen Peters Rossi Weber"
+_NEW_PEOPLE = 4  # One in so many pairs of a first and a last name is kept for the validation set.
+_WORDS = {
     "city": "Athens Berlin Boston Cairo Dublin Geneva Lima London Madrid Milan Oslo Paris Prague Rome Tokyo Vienna",
-}
-_UNSEEN = {
-    "first": "Alma Boris Dora Erik Frida Hugo Julia Martin Olga Simon",
-    "last": "Bauer Costa Duran Falk Jensen Marino Nilsen Santos Vogel",
-    "city": "Bergen Delhi Havana Lisbon Naples Seoul Turin Zurich",
-}
-_ALWAYS = {
     "job": "baker butcher doctor driver farmer gardener judge lawyer nurse painter pilot singer tailor teacher waiter",
     "year": " ".join(map(str, range(1950, 1990))),
     "instrument": "cello drums flute guitar harp organ piano trumpet violin",
@@ -52,7 +47,6 @@ _KINDS = {
         "Who has a {colour} {animal}?",
     ),
 }
-_PERSON_SHARE = 0.4
 
 
 def demo_questions() -> tuple[QuestionTable, QuestionTable]:
@@ -63,16 +57,21 @@ def demo_questions() -> tuple[QuestionTable, QuestionTable]:
         print(train.context(0), train.questions[0], train.answers[0])
     """
     rng = random.Random(0)
+    people: tuple[list[str], list[str]] = ([], [])
+    for i, first in enumerate(_FIRST_NAMES.split()):
+        for j, last in enumerate(_LAST_NAMES.split()):
+            people[(i + j) % _NEW_PEOPLE == 0].append(f"{first} {last}")
     seen: set[str] = set()
-    return _table("demo train", rng, NUM_TRAIN, 0.0, seen), _table(
-        "demo validation", rng, NUM_VALIDATION, _UNSEEN_SHARE, seen
+    return (
+        _table("demo train", rng, NUM_TRAIN, people[0], seen),
+        _table("demo validation", rng, NUM_VALIDATION, people[1], seen),
     )
 
 
-def _table(name: str, rng: random.Random, count: int, unseen_share: float, seen: set[str]) -> QuestionTable:
+def _table(name: str, rng: random.Random, count: int, people: list[str], seen: set[str]) -> QuestionTable:
     rows = []
     while len(rows) < count:
-        context, question, answer, start = _example(rng, unseen_share)
+        context, question, answer, start = _example(rng, people)
         if context not in seen:
             seen.add(context)
             answers = [{"text": answer, "answer_start": start}]
@@ -81,33 +80,20 @@ def _table(name: str, rng: random.Random, count: int, unseen_share: float, seen:
     return question_table(name, rows, place_names=("example",))
 
 
-def _example(rng: random.Random, unseen_share: float) -> tuple[str, str, str, int]:
+def _example(rng: random.Random, people: list[str]) -> tuple[str, str, str, int]:
     """A paragraph, a question about it, the answer and the character at which that starts."""
-    used: set[str] = set()
-
-    def word(kind: str) -> str:
-        """A word that is not yet in the paragraph."""
-        while True:
-            words = _UNSEEN if kind in _UNSEEN and rng.random() < unseen_share else _SEEN | _ALWAYS
-            found = rng.choice(words[kind].split())
-            if found not in used:
-                used.add(found)
-                return found
-
-    names = [f"{word('first')} {word('last')}" for _ in range(rng.choice(_PEOPLE))]
+    names = rng.sample(people, rng.choice(_PEOPLE))
     kinds = rng.sample(list(_KINDS), rng.choice(_FACTS))  # The first is the one that is asked for.
     if rng.random() < _SAME_KIND_SHARE:
         kinds[-1] = kinds[0]
     first, last = rng.sample(names, 2)
     owners = [first, *(rng.choice(names) for _ in kinds[2:]), last]
-    facts = []
-    for kind, name in zip(kinds, owners, strict=True):
-        values = {
-            part: word(part)
-            for part in ("city", "job", "year", "instrument", "colour", "animal")
-            if part in _KINDS[kind][0]
-        }
-        facts.append((name, kind, values))
+    # No word twice: else there might be two answers.
+    left = {part: rng.sample(words.split(), len(kinds)) for part, words in _WORDS.items()}
+    facts = [
+        (name, kind, {part: left[part].pop() for part in left if f"{{{part}}}" in _KINDS[kind][0]})
+        for kind, name in zip(kinds, owners, strict=True)
+    ]
     name, kind, values = facts[0]
     said, value, of_value, of_person = (pattern.format(name=name, **values) for pattern in _KINDS[kind])
     rng.shuffle(facts)
