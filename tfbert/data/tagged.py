@@ -147,7 +147,7 @@ def open_sentences(
         columns=rows.columns,
         has_tags=bool(label),
         unit=rows.unit,
-        read=lambda others: _from_rows(rows, words, label, names, others),
+        read=lambda others: sentences_of_rows(rows, words, label, names, others),
     )
 
 
@@ -234,9 +234,18 @@ def looks_tagged(
         return False
 
 
-def _from_rows(
+def sentences_of_rows(
     rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
 ) -> Iterator[Sentence | UsageError]:
+    """Sentences of a table that has a list of words in each row, or why one cannot be read.
+
+    Args:
+        rows: Just opened.
+        words: The column of the words.
+        label: That of the tags, names or ids; empty for none.
+        names: Those of the ids; None where ids stand for themselves.
+        others: Further columns, whose values become `others`.
+    """
     for line, row in rows.read([words, *([label] if label else []), *others]):
         where = f"{rows.name}, {rows.unit} {line}"
         try:
