@@ -1,4 +1,4 @@
-"""Small data of tagged words and of questions, models trained on it for a few steps, and the command in this process."""
+"""Small data of tagged words and of questions, what trains on it, and the command in this process."""
 
 import importlib
 import json
@@ -22,7 +22,9 @@ def write_tasks(directory):
         rows = [_paragraph(rng, f"{name}{i}") for i in range(count)]
         data = {"version": "v2.0", "data": [{"title": "t", "paragraphs": rows}]}
         (directory / f"{name}.json").write_text(json.dumps(data))
-    (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n")
+    (directory / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n"
+    )
 
 
 def _sentence(rng):
@@ -65,11 +67,16 @@ def arguments_of(directory, task, name):
     return [*common, *files, *own]
 
 
-def command(*arguments):
-    """What run_finetune.py does, in this process, without a report; what its verb returns."""
+def config_of(*arguments):
+    """The configuration that a command line describes."""
     values = defined()
     values(["run_finetune.py", *map(str, arguments)])
-    config = flags.config_from_flags(values)
+    return flags.config_from_flags(values)
+
+
+def command(*arguments):
+    """What run_finetune.py does, in this process, without a report; what its verb returns."""
+    config = config_of(*arguments)
     module, verb = run_finetune.VERBS[config.mode]
     with undrawn():
         return getattr(importlib.import_module(module), verb)(config)

@@ -27,6 +27,7 @@ from tfbert.modes.trained_model import TrainedModel, load_trained_model, saved_t
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT
+from tfbert.tasks.choose import check_files
 from tfbert.tasks.prediction_files import PredictionFile
 from tfbert.tokens.tokenizer import TokenIds
 
@@ -95,7 +96,9 @@ def predict(config: Config) -> dict[str, float]:
     """
     devices = start_devices(config.runtime)
     strategy, chief = devices.strategy, devices.chief
-    jobs = _OPENERS[saved_task(config).name](config)
+    task = saved_task(config)
+    check_files(task, config.data, filter(None, (config.predict.input_file,)))
+    jobs = _OPENERS[task.name](config)
     for path in (job.path for job in jobs if job.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():
@@ -229,7 +232,7 @@ class PredictionProgress:
 
 
 def _check_finite(ids: Sequence[Any], scores: np.ndarray, name: str) -> None:
-    bad = np.flatnonzero(~np.isfinite(scores.reshape(len(scores), -1)).all(axis=1))
+    bad = np.flatnonzero(~np.isfinite(scores).all(axis=tuple(range(1, scores.ndim))))
     if len(bad):  # Their labels would look like any other.
         which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
         raise RunError(

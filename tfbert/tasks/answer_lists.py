@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tfbert.errors import UsageError
 from tfbert.tasks.answers import Candidates
 from tfbert.tasks.base import rounded
 from tfbert.tasks.prediction_files import PredictionFile, cell
@@ -82,7 +83,7 @@ class _SquadFile(_AnswerFile):
 
     def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
         super().__init__(path, task, is_writer=is_writer)
-        self._is_first = True
+        self._seen: set[str] = set()
 
     def _header(self) -> Iterable[str]:
         return ["{"]
@@ -90,8 +91,14 @@ class _SquadFile(_AnswerFile):
     def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
         # A comma ends what stands before: each line but the first begins with it.
         for row in self._answers(ids, outputs):
-            comma, self._is_first = "" if self._is_first else ", ", False
-            yield comma + json.dumps({str(row["id"]): row["answer"]}, ensure_ascii=False)[1:-1]
+            name, comma = str(row["id"]), ", " if self._seen else ""
+            if name in self._seen:
+                raise UsageError(
+                    "In SQuAD's form every question needs an id of its own. "
+                    f"Received: {name!r:.60} a second time. Rename one, or pass --output_format=jsonl."
+                )
+            self._seen.add(name)
+            yield comma + json.dumps({name: row["answer"]}, ensure_ascii=False)[1:-1]
 
     def _last_lines(self) -> Iterable[str]:
         return ["}"]
