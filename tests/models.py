@@ -37,7 +37,7 @@ def strategy_of(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
 
 
-def tiny_bert(num_labels=3, dropout=0.0, seed=1, num_hidden_layers=2, **options):
+def tiny_bert(num_labels=3, dropout=0.0, seed=1, num_hidden_layers=2, kind=TFBertForSequenceClassification, **options):
     """A 2-layer, hidden-32 BERT with random weights."""
     keras.utils.set_random_seed(seed)
     config = BertConfig(
@@ -53,7 +53,7 @@ def tiny_bert(num_labels=3, dropout=0.0, seed=1, num_hidden_layers=2, **options)
         initializer_range=0.2,
         **options,
     )
-    model = TFBertForSequenceClassification(config)
+    model = kind(config)
     model.build_in_name_scope()
     return model
 
@@ -87,18 +87,18 @@ class NumpyAdamW:
         return value - self.decay * self.rate * decays * value - rate * m / (np.sqrt(v) + self.epsilon)
 
 
-def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=0):
+def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=0, values=None):
     """One big batch after the other, nothing split: the weights that every way of splitting must reach.
 
-    Dropout, where the model has it, is that of a run with this seed.
+    Dropout, where the model has it, is that of a run with this seed. `values` gives the losses that the weights are
+    for, of (model, inputs, labels); without it, those of a classifier.
     """
+    values = values or _cross_entropy
     dropout = KeyedDropout(model)
     for step, (inputs, labels, weights) in enumerate(batches):
         noise = dropout.keyed(noise_key(seed, tf.constant(step, tf.int64)), Rows(0, len(labels)))
         with noise, tf.GradientTape() as tape:
-            logits = tf.cast(model(inputs, training=True).logits, tf.float32)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-            loss = tf.reduce_sum(losses * weights) / max(1, (weights > 0).sum())
+            loss = tf.reduce_sum(values(model, inputs, labels) * weights) / max(1, (weights > 0).sum())
         grads = [
             tf.convert_to_tensor(g).numpy().astype(np.float64) for g in tape.gradient(loss, model.trainable_variables)
         ]
@@ -110,3 +110,8 @@ def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=
             variable.assign(new.astype(np.float32))
         optimizer.step += 1
     return [v.numpy() for v in model.trainable_variables]
+
+
+def _cross_entropy(model, inputs, labels):
+    logits = tf.cast(model(inputs, training=True).logits, tf.float32)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)

@@ -81,14 +81,17 @@ def test_batches_equal_numpy(pad_id):
 
 def test_rows_that_fill_a_batch_weigh_nothing_and_attend_to_something():
     plan = plan_of()
-    inputs, labels, weights = read(make_examples(), lambda: iter([plan]), pad_id=7)[-1]
+    ends = np.stack([LENGTHS - 1, LENGTHS], axis=1).astype(np.int32)  # Places in a row, as of answers.
+    inputs, labels, weights = read(make_examples(ends), lambda: iter([plan]), pad_id=7)[-1]
     is_fill = plan.rows[-1] == FILL
     assert is_fill.sum() == 1
     np.testing.assert_array_equal(weights[is_fill], 0.0)
     assert (inputs["input_ids"][is_fill] == 7).all()
     # A softmax over nothing but masked positions would be undefined.
     np.testing.assert_array_equal(inputs["attention_mask"][is_fill].sum(axis=1), 1)
-    assert labels[is_fill] in make_examples().labels
+    # TensorFlow refuses a label that is no place in the row, and the batch may be narrower than any one example.
+    np.testing.assert_array_equal(labels[is_fill], 0)
+    assert (labels[~is_fill] > 0).all()
 
 
 @pytest.mark.parametrize("labels", [np.arange(11, dtype=np.int32) % 3, np.linspace(0, 5, 11).astype(np.float32)])

@@ -192,7 +192,9 @@ LIKE = {
     "a text": ("a.jsonl", json_lines({"text": "a b", "label": 1}), {}, False),
     "several labels of a text": ("a.jsonl", json_lines({"text": "a b", "labels": [1, 2]}), {}, False),
     "one label of words": ("a.jsonl", json_lines({"tokens": ["a"], "label": 1}), {}, False),
-    "other lengths": ("a.jsonl", json_lines({"tokens": ["a"], "label": [1, 2]}), {}, False),
+    "other lengths": ("a.jsonl", json_lines({"tokens": ["a"], "label": [1, 2]}), {}, True),  # Reading it says so.
+    "no words": ("a.jsonl", json_lines({"tokens": [], "label": []}), {}, True),
+    "no list of words": ("a.jsonl", json_lines({"tokens": [1], "label": [1]}), {}, False),
     "other columns": ("a.jsonl", json_lines({"x": ["a"], "y": ["b"]}), {}, False),
     "columns that are named": (
         "a.jsonl",
@@ -202,6 +204,7 @@ LIKE = {
     ),
     "conll": ("a.txt", "Ann B-PER\n\nleft O\n", {}, True),
     "conll by index": ("a.txt", "Ann B-PER\n\nleft O\n", {"text_column": ["0"]}, True),
+    "conll by its ending and by name": ("a.conll", "Ann\tO\n", {"label_column": "ner"}, True),
     "no conll by name": ("a.tsv", "Ann\tB-PER\n\nleft\tO\n", {"text_column": ["text"]}, False),
     "conll by format": ("a.csv", "Ann\n", {"format": "conll"}, True),
     "csv": ("a.csv", "text,label\na,1\n", {}, False),

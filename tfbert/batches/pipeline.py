@@ -173,9 +173,14 @@ class _Held:
         self._labels = tf.constant(examples.labels)
 
     def of_examples(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Labels and weights of some examples; `FILL` weighs 0."""
-        row = tf.maximum(rows, 0)
-        return tf.gather(self._labels, row), tf.where(rows != FILL, tf.gather(self.weights, row), 0.0)
+        """Labels and weights of some examples; `FILL` has label 0, which is a place in a row of any width, and weighs
+        0."""
+        row, is_real = tf.maximum(rows, 0), rows != FILL
+        labels = tf.gather(self._labels, row)
+        is_labelled = tf.reshape(is_real, [-1, *[1] * (labels.shape.rank - 1)])
+        return tf.where(is_labelled, labels, tf.zeros([], labels.dtype)), tf.where(
+            is_real, tf.gather(self.weights, row), 0.0
+        )
 
     def of_tokens(self, where: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Labels and weights of some tokens."""

@@ -174,11 +174,9 @@ def looks_like_conll(path: pathlib.Path) -> bool:
     Raises:
         UsageError: for a file that cannot be read.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    suffix = "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
-    if suffix in CONLL_SUFFIXES:
+    if has_conll_suffix(path):
         return True
-    if suffix not in (".tsv", ".txt"):
+    if _suffix(path) not in (".tsv", ".txt"):
         return False
     head = [without_end(line) for _, line in itertools.islice(lines_of(path, str(path)), _HEAD_LINES)]
     words = [line for line in head if not _separates(line)]
@@ -191,6 +189,16 @@ def looks_like_conll(path: pathlib.Path) -> bool:
         and all(tag == "O" or (tag.startswith(_TAG_PREFIXES) and len(tag) > 2) for tag in found)
         and found != {"O"}
     )
+
+
+def has_conll_suffix(path: pathlib.Path) -> bool:
+    """Whether a file's name ends in one of `CONLL_SUFFIXES`, or such a one and .gz."""
+    return _suffix(path) in CONLL_SUFFIXES
+
+
+def _suffix(path: pathlib.Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
 def _is_blank(line: str) -> bool:

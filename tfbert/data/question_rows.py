@@ -27,7 +27,7 @@ def question_table(
     place_names: tuple[str, ...],
     require_answers: bool = True,
     version_2_with_negative: bool = False,
-    skip_bad_rows: bool = False,
+    skip_bad_rows: bool | None = False,
 ) -> QuestionTable:
     """Checks questions one after the other and makes a table of them.
 
@@ -40,7 +40,8 @@ def question_table(
         require_answers: Whether a question must say what its answers are, if only that it has none. Those that need
             not, and do not, have no answers and are not impossible.
         version_2_with_negative: Whether a question may be one without an answer.
-        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them.
+        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them. None:
+            stop at the first, where the user cannot have them left out.
 
     Raises:
         UsageError: for a bad question, one without an answer where there may be none, or no question at all.
@@ -64,7 +65,7 @@ def question_table(
             given = _answers(row, require_answers, at)
         except UsageError as error:
             if not skip_bad_rows:
-                raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
+                raise UsageError(f"{error}" + " Or pass --skip_bad_rows." * (skip_bad_rows is not None)) from None
             num_bad += 1
             first_bad = first_bad or str(error)
             continue

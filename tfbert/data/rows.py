@@ -94,6 +94,11 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
         UsageError: for a file that cannot be read or holds nothing.
     """
     name = str(source) if isinstance(source, pathlib.Path) else "standard input"
+    if format not in ("tsv", "csv", "jsonl", "parquet", "text"):
+        raise UsageError(
+            "A table is read from tsv, csv, jsonl or parquet. "
+            f"Received: input_format={format!r} for {name!r}. Pass one of them, or --task with the one that reads it."
+        )
     if not header and format not in ("tsv", "csv"):
         raise UsageError(f"Only .tsv and .csv files can lack a header. Received: {name!r}. Drop --noheader.")
     if delimiter and format not in ("tsv", "csv"):

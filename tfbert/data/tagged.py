@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.columns import find_tag_columns
-from tfbert.data.conll import CONLL_SUFFIXES, Sentence, Tags, looks_like_conll, open_conll
+from tfbert.data.conll import CONLL_SUFFIXES, Sentence, Tags, has_conll_suffix, looks_like_conll, open_conll
 from tfbert.data.files import check_text
 from tfbert.data.rows import OpenFile, file_format, open_rows
 from tfbert.errors import UsageError
@@ -147,7 +147,7 @@ def open_sentences(
         columns=rows.columns,
         has_tags=bool(label),
         unit=rows.unit,
-        read=lambda others: _from_rows(rows, words, label, names, others),
+        read=lambda others: sentences_of_rows(rows, words, label, names, others),
     )
 
 
@@ -210,7 +210,7 @@ def looks_tagged(
     path: pathlib.Path, *, format: str = "auto", text_column: Sequence[str] = (), label_column: str = ""
 ) -> bool:
     """Whether a file holds words with tags, beyond doubt: as `looks_like_conll` says, or in JSON lines and Parquet by
-    lists of the same length in the columns of words and tags of the first row.
+    a list of strings and another list in the columns of words and tags of the first row.
 
     Args:
         path: The file.
@@ -227,16 +227,30 @@ def looks_tagged(
         format = sentence_format(path) if format == "auto" else format
         if format in ("conll", "tsv", "text"):
             is_by_name = not all(column.isdigit() for column in (*text_column, label_column) if column)
-            return not is_by_name and looks_like_conll(path)
-        file = open_sentences(path, format=format, text_column=text_column, label_column=label_column, tags="required")
-        return isinstance(next(file.read(()), None), Sentence)
+            return looks_like_conll(path) and not (is_by_name and not has_conll_suffix(path))
+        rows = open_rows(path, format)
+        columns = find_tag_columns(rows.name, rows.columns, text_column=text_column, label_column=label_column)
+        _, first = next(rows.read(columns), (0, None))
+        if not isinstance(first, Sequence):
+            return False
+        words, tags = first
+        return isinstance(tags, list) and isinstance(words, list) and all(isinstance(word, str) for word in words)
     except UsageError:
         return False
 
 
-def _from_rows(
+def sentences_of_rows(
     rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
 ) -> Iterator[Sentence | UsageError]:
+    """Sentences of a table that has a list of words in each row, or why one cannot be read.
+
+    Args:
+        rows: Just opened.
+        words: The column of the words.
+        label: That of the tags, names or ids; empty for none.
+        names: Those of the ids; None where ids stand for themselves.
+        others: Further columns, whose values become `others`.
+    """
     for line, row in rows.read([words, *([label] if label else []), *others]):
         where = f"{rows.name}, {rows.unit} {line}"
         try:

@@ -5,11 +5,6 @@ Data prepared on disk is read without a network; anything else is downloaded and
 
 from __future__ import annotations
 
-import difflib
-import pathlib
-import socket
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,9 +15,8 @@ from tfbert.data.columns import find_columns
 from tfbert.data.files import RawData, RawTable
 from tfbert.data.labels import NAMES_OR_MISSING, is_missing
 from tfbert.data.rows import OpenFile, Row
-from tfbert.errors import UsageError, first_line
-
-_READ_BATCH = 4096
+from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
+from tfbert.errors import UsageError
 
 
 def read_tfds(
@@ -48,14 +42,7 @@ def read_tfds(
     Raises:
         UsageError: for an unknown name, data that cannot be had, or features or splits that do not serve.
     """
-    builder = _builder(dataset, data_dir)
-    _prepare(builder, dataset, data_dir)
-    splits = list(builder.info.splits)
-    if with_train and "train" not in splits:
-        raise UsageError(
-            "A data set needs a train split. "
-            f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
-        )
+    builder = open_builder(dataset, data_dir)
     texts, label = _columns(builder, dataset, text_column, label_column)
     notes = []
 
@@ -65,22 +52,7 @@ def read_tfds(
             notes.append(f"{table.name}: {num_unlabelled:,} unlabelled examples left out")
         return table if len(table) else None
 
-    train = read("train") if with_train else None
-    if with_train and train is None:
-        raise UsageError(
-            f"Training needs labels. Received: dataset={dataset!r}, whose train split has none. Pass another --dataset."
-        )
-    candidates = [split for split in splits if split.startswith("validation")]
-    validation = {split: table for split in candidates if (table := read(split)) is not None}
-    if not validation and "test" in splits and (table := read("test")) is not None:
-        validation = {"test": table}
-        notes.append(f"{dataset} has no validation split: evaluating on 'test'")
-    if not validation:
-        notes.append(f"{dataset} has no labelled split besides 'train': nothing is evaluated during training")
-    if not validation and not with_train:
-        raise UsageError(
-            f"Evaluation needs labels. Received: dataset={dataset!r}, {notes[-1]}. Pass another --dataset."
-        )
+    train, validation, more = read_splits(builder, dataset, read, with_train=with_train)
     feature = builder.info.features[label]
     names = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
     return RawData(
@@ -88,7 +60,7 @@ def read_tfds(
         validation=validation,
         label_names=names,
         is_regression=names is None and _kind(feature) == "f",
-        notes=(f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes),
+        notes=(f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes, *more),
     )
 
 
@@ -106,8 +78,7 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
     Raises:
         UsageError: for an unknown name, data that cannot be had, or features or splits that do not serve.
     """
-    builder = _builder(dataset, data_dir)
-    _prepare(builder, dataset, data_dir)
+    builder = open_builder(dataset, data_dir)
     splits = [split for split in builder.info.splits if split.startswith("test")]
     if not splits or "idx" not in builder.info.features:
         raise UsageError(
@@ -118,64 +89,12 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
 
     def opened(split: str) -> OpenFile:
         def read(wanted: Sequence[str]) -> Iterator[Row]:
-            for number, row in enumerate(_rows(builder, split, list(wanted)), start=1):
+            for number, row in enumerate(rows_of(builder, split, list(wanted)), start=1):
                 yield number, [value.decode() if isinstance(value, bytes) else int(value) for value in row]
 
         return OpenFile(name=f"{dataset} {split!r}", columns=[*texts, "idx"], read=read, unit="example")
 
     return {split: opened(split) for split in splits}
-
-
-def _builder(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:
-    try:
-        return tfds.builder(dataset, data_dir=data_dir or None)
-    except Exception as error:  # of many classes, AssertionError and RuntimeError among them
-        raise UsageError(
-            "A data set is demo or a TensorFlow Datasets name. "
-            f"Received: dataset={dataset!r} ({_first_line(error)}). {_suggestion(dataset, data_dir)}"
-        ) from None
-
-
-def _suggestion(dataset: str, data_dir: str) -> str:
-    name, _, config = dataset.partition(":")[0].partition("/")
-    known = tfds.list_builders(with_community_datasets=False)
-    if name in known:
-        configs = list(tfds.builder_cls(name).builder_configs)
-        near = [f"{name}/{other}" for other in difflib.get_close_matches(config, configs) or configs[:10]]
-    else:
-        if data_dir:
-            known += [path.name for path in pathlib.Path(data_dir).iterdir() if path.is_dir()]
-        near = difflib.get_close_matches(name, known)
-    names = f"Pass for example {', '.join(near)}" if near else "Check the name"
-    return f"{names}, or your own files with --train_file."
-
-
-def _prepare(builder: tfds.core.DatasetBuilder, dataset: str, data_dir: str) -> None:
-    if builder.is_prepared():
-        return
-    try:
-        _refuse_offline(builder)
-        builder.download_and_prepare()
-    except Exception as error:  # whatever this data set's own code raises
-        raise UsageError(
-            "A data set must be on disk or to be downloaded. "
-            f"Received: dataset={dataset!r}, data_dir={data_dir!r} ({_first_line(error)}). "
-            "Prepare it on a connected machine and pass its directory with --data_dir, or pass --train_file."
-        ) from error
-
-
-def _refuse_offline(builder: tfds.core.DatasetBuilder) -> None:
-    """Asks for the hosts' addresses first: the downloader tries each file for three minutes before it gives up."""
-    hosts = sorted({host for url in builder.url_infos if (host := urllib.parse.urlsplit(url).hostname)})[:3]
-    if not hosts or urllib.request.getproxies():
-        return
-    for host in hosts:
-        try:
-            socket.getaddrinfo(host, 443)
-            return
-        except OSError as error:
-            reason = error
-    raise OSError(f"no network: {hosts[0]} has no address: {reason.strerror}")
 
 
 def _columns(
@@ -214,13 +133,13 @@ def _read_split(
     labels: list[str] = []
     lines: list[int] = []
     num_rows = 0
-    for row in _rows(builder, split, [*texts, label]):
+    for row in rows_of(builder, split, [*texts, label]):
         num_rows += 1
         raw_label = _label_text(feature, row[-1], f"{name}, example {num_rows}")
         if raw_label is None:
             continue
         for column, value, out in zip(texts, row, columns, strict=False):
-            out.append(_decode(value, f"{column!r} of {name}, example {num_rows}"))
+            out.append(decoded(value, f"{column!r} of {name}, example {num_rows}"))
         labels.append(raw_label)
         lines.append(num_rows)
     if set(labels) in ({"-1"}, {"-1.0"}):  # numbers without class names: -1 is a value unless there is no other
@@ -237,40 +156,16 @@ def _read_split(
     return table, num_rows - len(lines)
 
 
-def _rows(builder: tfds.core.DatasetBuilder, split: str, wanted: Sequence[str]) -> Iterator[tuple]:
-    try:
-        data = builder.as_dataset(split=split, read_config=tfds.ReadConfig(try_autocache=False))
-    except NotImplementedError:  # prepared as ArrayRecord or Parquet files
-        for row in builder.as_data_source(split=split):
-            yield tuple(row[column] for column in wanted)
-        return
-    data = data.map(lambda row: {column: row[column] for column in wanted}).batch(_READ_BATCH)
-    for batch in tfds.as_numpy(data):
-        yield from zip(*(batch[column] for column in wanted), strict=True)
-
-
 def _label_text(feature: tfds.features.FeatureConnector, value: Any, where: str) -> str | None:
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if value >= 0 else None
     kind = _kind(feature)
     if kind == "O":
-        text = _decode(value, where).strip()
+        text = decoded(value, where).strip()
         return None if is_missing(text, NAMES_OR_MISSING) else text
     return str(bool(value)).lower() if kind == "b" else str(value)
-
-
-def _decode(value: bytes, where: str) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"Text must be UTF-8. Received: other bytes in {where}. Pass another --text_column.") from None
 
 
 def _kind(feature: tfds.features.FeatureConnector) -> str:
     """NumPy's letter: O string, b boolean, i and u integer, f float."""
     return np.dtype(feature.np_dtype).kind
-
-
-def _first_line(error: Exception) -> str:
-    # Without what TensorFlow Datasets puts before it: Failed to construct dataset "glue", builder_kwargs ...
-    return first_line(str(error).split('}": ')[-1].strip().rstrip(":") or type(error).__name__).rstrip(":")

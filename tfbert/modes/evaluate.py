@@ -13,6 +13,7 @@ from tfbert.model.predictor import Predictor
 from tfbert.modes.trained_model import TrainedModel, load_trained_model
 from tfbert.output import output_dir
 from tfbert.tasks.base import Examples
+from tfbert.tasks.choose import check_files
 from tfbert.tasks.examples import subset
 
 log = logging.getLogger("tfbert")
@@ -78,6 +79,7 @@ def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples
         UsageError: for data that cannot be read, or is not of the kind the model was trained on.
     """
     notes: list[str] = []
+    check_files(model.task, config, filter(None, (*config.validation_files, config.test_file)))
     found = model.task.labelled_sets(config, notes, model.check_texts)
     sets = {prefix: subset(examples, config.max_eval_examples, notes) for prefix, examples in found.items()}
     for note in notes:

@@ -24,6 +24,7 @@ from tfbert.modes.prediction_texts import open_texts
 from tfbert.modes.trained_model import TrainedModel, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
+from tfbert.tasks.choose import check_files
 from tfbert.tasks.prediction_files import PredictionFile
 from tfbert.tokens.tokenizer import TokenIds
 
@@ -92,7 +93,9 @@ def predict(config: Config) -> dict[str, float]:
     """
     devices = start_devices(config.runtime)
     strategy, chief = devices.strategy, devices.chief
-    jobs = _OPENERS[saved_task(config).name](config)
+    task = saved_task(config)
+    check_files(task, config.data, filter(None, (config.predict.input_file,)))
+    jobs = _OPENERS[task.name](config)
     for path in (job.path for job in jobs if job.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():

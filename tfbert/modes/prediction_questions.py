@@ -16,7 +16,7 @@ from tfbert.data.squad import open_questions, question_columns
 from tfbert.data.streams import standard_input
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows
-from tfbert.modes.prediction_texts import TextJob, read_texts
+from tfbert.modes.prediction_texts import TextJob, read_texts, usual_id_column
 from tfbert.modes.trained_model import TrainedModel
 from tfbert.tasks.answer_lists import Asked, open_answers
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format, standard_output
@@ -88,7 +88,8 @@ def open_question_files(config: Config) -> list[QuestionJob]:
         delimiter=data.separator,
         text_column=data.text_column,
     )
-    id_column = asked.id_column or ("id" if "id" in file.columns else "")
+    columns = question_columns(file, data.text_column)
+    id_column = asked.id_column or usual_id_column([column for column in file.columns if column not in columns])
     if id_column and id_column not in file.columns:
         raise UsageError(
             f"id_column must be a column of the input. Received: id_column={id_column!r} for {file.name} with columns "
@@ -98,7 +99,6 @@ def open_question_files(config: Config) -> list[QuestionJob]:
     path = None if asked.output_file == STANDARD_STREAM else pathlib.Path(asked.output_file)
     if path is None:
         standard_output()
-    columns = question_columns(file, data.text_column)
     job = TextJob(file=file, texts=columns, id_column=id_column, path=path, format=format, task="")
     return [QuestionJob(texts=job)]
 

@@ -13,7 +13,7 @@ from tfbert.data.streams import standard_input
 from tfbert.data.tagged import SentenceFile, open_sentences, sentence_format
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows, row_id
-from tfbert.modes.prediction_texts import CHUNK_ROWS, TextJob, open_texts
+from tfbert.modes.prediction_texts import CHUNK_ROWS, TextJob, open_texts, usual_id_column
 from tfbert.modes.trained_model import TrainedModel
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format, standard_output
 from tfbert.tasks.tag_files import TagFile, TaggedItem, open_tags
@@ -149,15 +149,22 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
             "A CoNLL file of predictions is the input with a column more. "
             f"Received: output_format='conll' with {file.name}, which is {file.format}. Pass jsonl or tsv."
         )
-    if asked.id_column and asked.id_column not in file.columns:
+    id_column = asked.id_column
+    if file.format == "conll" and id_column:
         raise UsageError(
-            f"id_column must be a column of the input. Received: id_column={asked.id_column!r} for {file.name} "
+            "The sentences of a CoNLL file have no ids: they are numbered. "
+            f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
+        )
+    if id_column and id_column not in file.columns:
+        raise UsageError(
+            f"id_column must be a column of the input. Received: id_column={id_column!r} for {file.name} "
             f"with columns {', '.join(map(repr, file.columns[:20]))}. Pass one of them, or none."
         )
+    id_column = id_column or usual_id_column(file.columns if file.format != "conll" else ())
     path = None if asked.output_file == STANDARD_STREAM else pathlib.Path(asked.output_file)
     if path is None:
         standard_output()
-    return [SentenceJob(file=file, id_column=asked.id_column, path=path, format=format)]
+    return [SentenceJob(file=file, id_column=id_column, path=path, format=format)]
 
 
 def _holds_words(config: Config) -> bool:

@@ -189,8 +189,13 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
         find_label=False,  # Nor is it an error that several look like one: predict has no --label_column.
         hint=file.hint,
     )
-    usual = [column for column in others if column.strip().lower() in _ID_NAMES and column not in texts]
-    return texts, id_column or (usual[0] if len(usual) == 1 else "")
+    return texts, id_column or usual_id_column([column for column in others if column not in texts])
+
+
+def usual_id_column(columns: Sequence[str]) -> str:
+    """The one column that is called as ids often are; empty where there is none, or several."""
+    usual = [column for column in columns if column.strip().lower() in _ID_NAMES]
+    return usual[0] if len(usual) == 1 else ""
 
 
 def _input(name: str, format: str) -> tuple[Any, str]:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfbert")
 
-_DEFAULT_MAX_SEQ_LENGTH = 128
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
@@ -124,7 +122,7 @@ def saved_task(config: Config) -> Task:
 def load_trained_model(config: Config) -> TrainedModel:
     """Loads the model that a configuration names; call it in the strategy's scope.
 
-    The longest input is the one asked for, else the one the model was trained with, else 128.
+    The longest input is the one asked for, else the one the model was trained with, else the task's default.
 
     Args:
         config: In a mode that uses a saved model.
@@ -138,7 +136,7 @@ def load_trained_model(config: Config) -> TrainedModel:
     task = task_of_model(saved, directory, config.task_options)
     task.check_options(config)
     trained = _trained_on(saved, directory)
-    length = _max_seq_length(config, trained, saved)
+    length = _max_seq_length(config, trained, saved, task)
     tokenizer = load_tokenizer(config.model, directory, training_texts=())
     classifier = build_model(
         config.model,
@@ -178,7 +176,7 @@ def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
     return found
 
 
-def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig) -> int:
+def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, task: Task) -> int:
     asked, own = config.data.max_seq_length, trained.get("max_seq_length")
     if asked is not None:
         beside = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
@@ -187,6 +185,6 @@ def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig) 
     if own is not None:
         log.info("Inputs are at most %d tokens long, as in training.", own)
         return own
-    length = min(_DEFAULT_MAX_SEQ_LENGTH, saved.max_position_embeddings)
+    length = min(task.default_max_seq_length, saved.max_position_embeddings)
     log.info("Inputs are at most %d tokens long; the model does not say what it was trained with.", length)
     return length

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tfbert.errors import UsageError
 from tfbert.tasks.answers import Candidates
 from tfbert.tasks.base import rounded
 from tfbert.tasks.prediction_files import PredictionFile, cell
@@ -89,14 +90,22 @@ class _SquadFile(_AnswerFile):
     def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
         super().__init__(path, task, is_writer=is_writer)
         self._held: list[str] = []  # The last line, until it is known whether another follows.
+        self._seen: set[str] = set()
 
     def _header(self) -> Iterable[str]:
         return ["{"]
 
     def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
         for row in self._answers(ids, outputs):
+            name = str(row["id"])
+            if name in self._seen:
+                raise UsageError(
+                    "In SQuAD's form every question needs an id of its own. "
+                    f"Received: {name!r:.60} a second time. Rename one, or pass --output_format=jsonl."
+                )
+            self._seen.add(name)
             yield from (f"{line}," for line in self._held)
-            self._held = [json.dumps({str(row["id"]): row["answer"]}, ensure_ascii=False)[1:-1]]
+            self._held = [json.dumps({name: row["answer"]}, ensure_ascii=False)[1:-1]]
 
     def _last_lines(self) -> Iterable[str]:
         return [*self._held, "}"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
+from tfbert.config.data import STANDARD_STREAM, DataConfig
 from tfbert.data.files import RawData
 from tfbert.data.labels import NAMES_OR_MISSING
 from tfbert.data.squad import looks_like_squad
@@ -38,14 +39,41 @@ def settle_task(config: Config) -> Config:
     if data.task != "auto" or not data.train_file:
         return config
     path = pathlib.Path(data.train_file)
-    columns = {"text_column": data.text_column, "label_column": data.label_column}
-    if data.input_format == "squad" or (data.input_format == "auto" and looks_like_squad(path)):
+    if _holds_questions(path, data):
         task = QuestionAnswering.name
-    elif looks_tagged(path, format=data.input_format, **columns):
+    elif _holds_tags(path, data):
         task = TokenClassification.name
     else:
         return config
     return dataclasses.replace(config, data=dataclasses.replace(data, task=task))
+
+
+def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
+    """Refuses files that show beyond doubt that they are not for a saved model's task.
+
+    Raises:
+        UsageError: naming the first.
+    """
+    known = {QuestionAnswering.name: _holds_questions, TokenClassification.name: _holds_tags}
+    others = {name: holds for name, holds in known.items() if name != task.name}
+    # Columns that are chosen may make something else of a file.
+    for path in paths if not data.text_column else ():
+        for name, holds in others.items():
+            if path != STANDARD_STREAM and holds(pathlib.Path(path), data):
+                raise UsageError(
+                    f"A file must be one for the model's task. Received: {path!r}, which is for "
+                    f"{name.replace('_', ' ')}, and a model for {task.kind}. "
+                    "Pass a model for it, or another file, or say with --text_column what to read."
+                )
+
+
+def _holds_questions(path: pathlib.Path, data: DataConfig) -> bool:
+    return data.input_format == "squad" or (data.input_format == "auto" and looks_like_squad(path))
+
+
+def _holds_tags(path: pathlib.Path, data: DataConfig) -> bool:
+    columns = {"text_column": data.text_column, "label_column": data.label_column}
+    return looks_tagged(path, format=data.input_format, **columns)
 
 
 def choose_task(raw: RawData, asked: str, notes: list[str]) -> Task:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tfbert.data.files import RawTable
 from tfbert.data.questions import training_questions
 from tfbert.data.sources import read_all
 from tfbert.errors import UsageError
-from tfbert.tasks.base import Examples, TaskData
+from tfbert.tasks.base import Examples, Task, TaskData
 from tfbert.tasks.choose import choose_task, class_words
 from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
 from tfbert.tasks.questions import read_training_questions
@@ -89,9 +90,7 @@ def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
         strict_entities=options.tagging.strict_entities,
     )
     sets = {name: task.examples(table, notes) for name, table in tables.items()}
-    return TaskData(
-        task=task, train=sets.pop("train"), test=sets.pop("test", None), validation=sets, notes=tuple(notes)
-    )
+    return _data_of(task, sets, notes, config)
 
 
 def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
@@ -101,9 +100,14 @@ def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
     keep = options.answering.keep_misaligned_answers
     tables["train"] = training_questions(tables["train"], keep_misaligned_answers=keep)
     sets = {name: QuestionExamples(table=table) for name, table in tables.items()}
-    train, test = sets.pop("train"), sets.pop("test", None)
     notes = (*notes, *(line for table in tables.values() for line in table.notes))
-    return TaskData(task=task, train=train, validation=sets, test=test, notes=notes)
+    return _data_of(task, sets, notes, config)
+
+
+def _data_of(task: Task, sets: dict[str, Examples], notes: Sequence[str], config: DataConfig) -> TaskData:
+    """The sets by their names. A data set's split `test` is read where it has no other to evaluate on."""
+    train, test = sets.pop("train"), sets.pop("test") if config.test_file else None
+    return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes))
 
 
 _LOADERS = {TokenClassification.name: _sentences, QuestionAnswering.name: _questions}

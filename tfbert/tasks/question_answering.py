@@ -274,7 +274,9 @@ class QuestionAnswering(Task):
         def shown(row: int) -> dict[str, Any]:
             context, gold = table.context(row), table.answers[row]
             given = int(answers.char_start[row]), int(answers.char_end[row])
-            right = (gold[0][1], gold[0][1] + len(gold[0][0])) if gold else (0, 0)
+            # Some answers of published data sets are elsewhere than they say: those would mark other words.
+            placed = [(start, start + len(t)) for t, start in gold if start >= 0 and context.startswith(t, start)]
+            right = placed[0] if placed else (0, 0)
             return {
                 "question": table.questions[row],
                 "answers": sorted({text for text, _ in gold}),

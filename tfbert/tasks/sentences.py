@@ -48,18 +48,30 @@ def read_labelled_sentences(config: DataConfig) -> dict[str, TaggedTable]:
     return found
 
 
-def in_iob2(table: TaggedTable, notes: list[str]) -> list[list[str]]:
-    """A table's tags in IOB2, where they have prefixes; a line in `notes` says what they were."""
+def in_iob2(table: TaggedTable, notes: list[str], *, strict: bool = False) -> list[list[str]]:
+    """A table's tags in IOB2, where they have prefixes; a line in `notes` says what they were.
+
+    Raises:
+        UsageError: where `strict`, for a tag that cannot stand where it does in its scheme.
+    """
     scheme = scheme_of(table.tags)
     if scheme.name not in ("IOB2", "none") or scheme.doubt:
         converted = ", converted to IOB2" * (scheme.name not in ("IOB2", "none"))
         notes.append(f"{table.name}: tags are {scheme.name}{scheme.doubt}{converted}")
     bad = invalid_transitions(table.tags, scheme)
     if bad is not None:
-        after = f"{bad.tag!r} after {bad.previous!r}" if bad.tag else f"{bad.previous!r} at the end"
+        after = f"{bad.tag!r} after {bad.previous!r}" if bad.previous else f"{bad.tag!r} at the start"
+        after = after if bad.tag else f"{bad.previous!r} at the end"
+        what = f"{bad.count:,} tags cannot stand where they do in {scheme.name}, the first {after}"
+        if strict:
+            raise UsageError(
+                "With strict_entities, every tag must be able to follow the one before. "
+                f"Received: {what} in the sentence of {table.where(bad.sentence)}. "
+                "Correct them, or drop --strict_entities."
+            )
         notes.append(
-            f"warning: {table.name}: {bad.count:,} tags cannot stand where they do in {scheme.name}, the first {after} "
-            f"in the sentence of {table.unit} {table.lines[bad.sentence]}: each starts an entity, as for conlleval"
+            f"warning: {table.name}: {what} in the sentence of {table.unit} {table.lines[bad.sentence]}: each starts "
+            "an entity, as for conlleval"
         )
     return to_iob2(table.tags, scheme)
 

@@ -196,7 +196,7 @@ class TokenClassification(Task):
         ids = {name: index for index, name in enumerate(self.label_names)}
         labels = np.zeros(sum(map(len, table.words)), np.int32)
         at = 0
-        for row, tags in enumerate(in_iob2(table, notes)):
+        for row, tags in enumerate(in_iob2(table, notes, strict=self.strict_entities)):
             for tag in tags:
                 index = ids.get(tag)
                 if index is None:
@@ -302,10 +302,13 @@ def encode_texts(
         The rows, and for each text the first character of each word and one past its last.
     """
     found = encode_text_words(tokenizer, texts, max_seq_length=max_seq_length)
+    tokens = found.rows.tokens
+    if not len(tokens):  # No text has a word; a model must be given a row all the same.
+        tokens = tokenizer.encode([""], max_seq_length=2)
     spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
-    count = len(found.rows.tokens.flat)
+    count = len(tokens.flat)
     encoded = EncodedSentences(
-        tokens=found.rows.tokens,
+        tokens=tokens,
         labels=np.zeros(count, np.int32),
         weights=np.zeros(count, np.float32),
         labels_tokens=True,
