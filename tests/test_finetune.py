@@ -260,6 +260,7 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
         make_config(corpus, "out"),
         data={"validation_file": ""},
         training={"max_steps": 1},
+        output={"eval_steps": 0},
         hub={"push_to_hub": True, "hub_model_id": "me/mine"},
     )
     pushed = []
@@ -296,8 +297,14 @@ def test_the_command_reports_and_exits(corpus):
     wrong = run("--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
     assert wrong.returncode == 2
     assert [line.split(": ")[1] for line in wrong.stderr.splitlines()] == ["error"] * 3
-    files = ("--model=model", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out")
-    split = ("--strategy=mirrored", "--num_replicas=2", "--gradient_accumulation_steps=2", "--max_steps=2")
+    files = ("--model=./model", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out")
+    split = (
+        "--max_seq_length=16",
+        "--strategy=mirrored",
+        "--num_replicas=2",
+        "--gradient_accumulation_steps=2",
+        "--max_steps=2",
+    )
     done = run(*files, *split)
     assert done.returncode == 0, done.stderr
     assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
