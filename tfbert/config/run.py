@@ -43,6 +43,9 @@ REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
 TAGGING_METRICS = ("f1", "precision", "recall", "accuracy", "loss")
 ANSWERING_METRICS = ("f1", "exact_match", "exact", "best_f1", "best_exact")
 _MAX_SEQ_LENGTH, _MAX_SEQ_LENGTH_OF_CONTEXTS = 128, 384
+_EPOCHS = 3.0
+_EPOCHS_OF_DEMO = {"token_classification": 6.0, "question_answering": 10.0}
+"""Random weights have to learn there what a pretrained model brings along."""
 _OF_CLASSES = ("classification", "token_classification")
 _ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
 UNTIL_STEP = "until_step"
@@ -94,7 +97,8 @@ class TrainingConfig:
     gradient_checkpointing: bool = option(False, resume="split", modes=TRAIN)
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
-    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs."""
+    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs; more over the small
+    built-in corpora of token_classification and question_answering."""
     max_steps: int = option(0, resume="longer", modes=TRAIN)
     """Train for this many updates; with `num_train_epochs` for those passes at most. 0: no limit."""
     learning_rate: float | None = option(None, resume="same", modes=TRAIN)
@@ -302,10 +306,12 @@ class Config:
     def resolved(self) -> Config:
         """The same training run with every default that depends on another option written out, and one name for each
         metric."""
+        is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
+        epochs = _EPOCHS_OF_DEMO.get(self.data.task, _EPOCHS) if is_demo else _EPOCHS
         training = dataclasses.replace(
             self.training,
             metric_for_best_model=self.training.metric_for_best_model.removeprefix("eval_"),
-            num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else 3.0),
+            num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else epochs),
             learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
         )
         is_answering = self.data.task == "question_answering"
