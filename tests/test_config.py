@@ -14,7 +14,9 @@ from tfbert.errors import UsageError
 
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]
 PARTS.append(BenchmarkConfig)
-PART_NAMES = {"model", "data", "training", "runtime", "output", "predict", "export", "hub", "benchmark"}
+PART_NAMES = {
+    "model", "data", "tagging", "answering", "training", "runtime", "output", "predict", "export", "hub", "benchmark"
+}  # fmt: skip
 SAVED = ModelConfig(model_name_or_path="saved")
 
 
