@@ -13,6 +13,7 @@ from sklearn import metrics
 
 from tests.labelled import labelled
 from tests.reports import make_run
+from tfbert.data.question_rows import question_table
 from tfbert.errors import UsageError
 from tfbert.report import pages, plots
 from tfbert.report.__main__ import main
@@ -20,8 +21,11 @@ from tfbert.report.compare import compare, comparison_markdown, comparison_page,
 from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts
 from tfbert.report.run_files import read_run
 from tfbert.report.settings import differing, used
+from tfbert.tasks.answers import Candidates
 from tfbert.tasks.classification import Classification
+from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
 from tfbert.tasks.regression import Regression
+from tfbert.tasks.token_classification import SentenceExamples, TokenClassification
 
 ROOT = pathlib.Path(__file__).parent.parent
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
@@ -68,6 +72,52 @@ def test_a_page_shows_every_text_and_runs_none(tmp_path):
     both = Page(comparison_page([read_run(run), read_run(make_run(tmp_path / "_other", nasty=NASTY))]))
     assert not {tag for tag, _ in both.tags} & {"script", "b"}
     assert "".join(both.text).count("<b>run</b> $a_1$") >= 4  # In both tables and both legends.
+
+
+def evaluated_run(directory, task, examples, predictions):
+    """A run whose report shows an evaluation of another task."""
+    run = make_run(directory)
+    facts = json.loads((run / "report.json").read_text())
+    facts["evaluation"] = evaluation_facts(task, "validation", examples, predictions)
+    (run / "report.json").write_text(json.dumps(facts))
+    return pages.run_page(read_run(run))
+
+
+def test_a_page_of_tags_shows_both_taggings(tmp_path):
+    task = TokenClassification(("O", "B-X", "I-X", f"B-{NASTY}"))
+    words = [["a", NASTY, "b"], ["c"]]
+    examples = SentenceExamples(name="x", words=words, labels=np.array([1, 2, 0, 3]))
+    text = evaluated_run(tmp_path / "run", task, examples, np.eye(4, dtype=np.float32)[[1, 0, 0, 3]] * 9)
+    page = Page(text)
+    assert not {tag for tag, _ in page.tags} & {"script"}
+    tables = [[cell.strip() for cell in row] for row in page.rows]
+    assert ["X", "0.0000", "0.0000", "0.0000", "1"] in tables and [NASTY, "1.0000", "1.0000", "1.0000", "1"] in tables
+    marked = [(attrs["class"], attrs["title"]) for tag, attrs in page.tags if tag == "span" and "title" in attrs]
+    assert marked == [("entity", "B-X"), ("entity wrong", "I-X"), ("entity", "B-X"), ("entity wrong", "O")]
+    assert "The 1 worst of 1 wrong" in "".join(page.text)
+
+
+def test_a_page_of_answers_marks_the_right_and_the_given_one(tmp_path):
+    context = f"so {NASTY} it was, they said"
+    rows = [
+        ((1,), {"id": "a", "question": NASTY, "context": context, "answers": [{"text": NASTY, "answer_start": 3}]}),
+        ((2,), {"id": "b", "question": "who?", "context": context, "answers": [{"text": "so", "answer_start": 0}]}),
+    ]
+    examples = QuestionExamples(table=question_table("x", rows, place_names=("line",)))
+    numbers = dict.fromkeys(("start_logit", "end_logit", "score", "null_start_logit", "null_end_logit", "null_score"))
+    given = Candidates(
+        row_splits=np.arange(3),
+        char_start=np.array([0, 0]),
+        char_end=np.array([2, 2]),
+        **dict.fromkeys(numbers, np.ones(2)),
+    )
+    page = Page(evaluated_run(tmp_path / "run", QuestionAnswering(), examples, given))
+    assert not {tag for tag, _ in page.tags} & {"script"}
+    marks = [attrs["class"] for tag, attrs in page.tags if tag == "span" and "class" in attrs]
+    assert sorted(marks) == ["answer", "wrong"]
+    (worst,) = [row for row in page.rows if row[-1].strip() == context]
+    assert worst[:5] == ["0", "1", NASTY, NASTY, "so"]
+    assert "50.00" in [cell for row in page.rows for cell in row]
 
 
 def test_a_page_needs_no_other_file(tmp_path):

@@ -41,7 +41,10 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         metadata["base_model"] = config.model.model_name_or_path
     if metrics:
         names = dict.fromkeys(name.split("_", 1)[1] for name in metrics if name.startswith("eval_"))
-        metadata["metrics"] = [name for name in names if name != "loss"]
+        # Counts and thresholds that come with some metrics are none.
+        known = tuple(name for name in data.task.metric_names if name != "loss")
+        metadata["metrics"] = [name for name in names if name.endswith(known)]
+    limit = "Longer texts are split into rows of" if data.task.reads_tokens else "Texts are cut to"
     lines = [
         "---",
         ModelCardData(**metadata).to_yaml(),
@@ -56,7 +59,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         "",
         *_table(("set", "from", "examples"), [(name, part.name, f"{len(part):,}") for name, part in sets.items()]),
         "",
-        f"Texts are cut to {config.data.max_seq_length} tokens, `[CLS]` and `[SEP]` included.",
+        f"{limit} {config.data.max_seq_length} tokens, `[CLS]` and `[SEP]` included.",
         "",
         "## Metrics",
         "",

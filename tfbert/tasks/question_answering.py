@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _SHOWN_CONTEXT = 400
 """Characters of a context on each side of what a report marks in it."""
+_TIE = 1e-6
+"""Puts answers that miss as much in order, and is no part of what a report shows of it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -286,7 +288,7 @@ class QuestionAnswering(Task):
 
         groups = breakdown(table, scores)
         return Judged(
-            wrongness=np.where(missing > 0, missing + 1e-3 * answers.probability, 0.0),
+            wrongness=np.where(missing > 0, missing + _TIE * answers.probability, 0.0),
             measure="missing F1",
             shown=shown,
             facts={"groups": _as_groups(groups)},
@@ -322,7 +324,7 @@ def _as_groups(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         "answer_words": "By words of the shortest right answer",
     }
     groups = {
-        title: [_row(f"{row['least']} to {row['most']}", row) for row in found[name]]
+        title: [_row(_range(row["least"], row["most"]), row) for row in found[name]]
         for name, title in titles.items()
         if found[name]
     }
@@ -331,6 +333,10 @@ def _as_groups(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         names = {"yes": "has an answer", "no": "has none"}
         groups["With and without an answer"] = [_row(names[name], row) for name, row in answerable.items()]
     return groups
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least} to {most}" if least < most else str(least)
 
 
 def _row(name: str, scores: dict[str, Any]) -> dict[str, Any]:
