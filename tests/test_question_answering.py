@@ -326,7 +326,7 @@ def test_bad_uses_of_a_model(trained, source, output, options, message):
     assert "\n" not in str(caught.value) and not list(directory.glob("*x.*"))
 
 
-def test_a_model_that_answers_is_evaluated_on_questions_and_not_exported(trained, write):
+def test_a_model_that_answers_is_evaluated_on_questions(trained, write):
     directory, _ = trained
     model, out = f"--model={directory / 'run'}", f"--output_dir={directory / 'no'}"
     for file, message in (
@@ -335,6 +335,4 @@ def test_a_model_that_answers_is_evaluated_on_questions_and_not_exported(trained
     ):
         with pytest.raises(UsageError, match=message):
             command("--mode=evaluate", model, f"--validation_file={file}", out)
-    with pytest.raises(UsageError, match=r"An export takes texts.*Received: a model for question answering"):
-        command("--mode=export", model, out)
     assert not (directory / "no").exists()

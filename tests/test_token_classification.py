@@ -260,7 +260,7 @@ def test_bad_uses_of_a_model(trained, source, output, options, message):
     assert "\n" not in str(caught.value) and not list(directory.glob("*x.*"))
 
 
-def test_a_model_of_words_is_evaluated_on_words_and_not_exported(trained, write):
+def test_a_model_of_words_is_evaluated_on_words(trained, write):
     directory, _ = trained
     model = f"--model={directory / 'run'}"
     out = f"--output_dir={directory / 'no'}"
@@ -271,6 +271,4 @@ def test_a_model_of_words_is_evaluated_on_words_and_not_exported(trained, write)
     ):
         with pytest.raises(UsageError, match=message):
             command("--mode=evaluate", model, f"--validation_file={file}", out)
-    with pytest.raises(UsageError, match=r"An export takes texts.*Received: a model for token classification"):
-        command("--mode=export", model, out)
     assert not pathlib.Path(directory / "no").exists()

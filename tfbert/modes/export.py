@@ -68,11 +68,6 @@ def export(config: Config) -> dict[str, Any]:
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
         model = load_trained_model(config)
-    if model.task.reads_tokens:
-        raise UsageError(
-            "An export takes texts and gives a row of numbers for each. "
-            f"Received: a model for {model.task.kind}. Pass one for classification or regression."
-        )
     has_data = bool(config.data.dataset or config.data.uses_files)
     sets = labelled_sets(config.data, model) if has_data else {}
     served = _SERVED[model.task.name]
