@@ -14,11 +14,10 @@ import argparse
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
-from machine import machine, wait
+from machine import done, machine
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -69,18 +68,6 @@ def own_speed(args: argparse.Namespace, scratch: pathlib.Path, size: int) -> dic
     _, lines, used = done(*command)
     (speed,) = re.findall(r"^predicted .*, ([\d.]+) a second", lines, re.MULTILINE)
     return {"batch": size, "examples_per_second": float(speed)} | used
-
-
-def done(*words) -> tuple[str, str, dict[str, float]]:
-    """Runs a process, and ends with its output if it fails; what it wrote to stdout and stderr, and what it used."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen([str(word) for word in words], stdout=out, stderr=errors)
-        used = wait(process)
-        out.seek(0), errors.seek(0)
-        texts = out.read(), errors.read()
-    if process.returncode:
-        sys.exit(f"{words[:3]} failed:\n{''.join(texts)}")
-    return *texts, used
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pathlib
 import platform
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
@@ -42,3 +43,15 @@ def wait(process: subprocess.Popen) -> dict[str, float]:
         "kernel_seconds": round(used.ru_stime, 1),
         "peak_mb": round(used.ru_maxrss / 1024),
     }
+
+
+def done(*words: object) -> tuple[str, str, dict[str, float]]:
+    """Runs a process, and ends with its output if it fails; what it wrote to stdout and stderr, and what it used."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen([str(word) for word in words], stdout=out, stderr=errors)
+        used = wait(process)
+        out.seek(0), errors.seek(0)
+        texts = out.read(), errors.read()
+    if process.returncode:
+        sys.exit(f"{words[:3]} failed:\n{''.join(texts)}")
+    return *texts, used

@@ -23,11 +23,15 @@ def read(path: str, limit: int = 0) -> tuple[list[str], np.ndarray]:
 
     Args:
         path: The file.
-        limit: The same random subset as tfbert's `--max_train_examples`; 0 for all rows.
+        limit: As `chosen` takes it.
     """
     lines = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")[1:]
     rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()]
-    if limit:
-        chosen = np.random.Generator(np.random.PCG64(0)).permutation(len(rows))[:limit]
-        rows = [rows[i] for i in np.sort(chosen)]
+    rows = [rows[i] for i in chosen(len(rows), limit)]
     return [text for _, text in rows], np.array([int(label) for label, _ in rows])
+
+
+def chosen(count: int, limit: int) -> np.ndarray:
+    """The rows of so many that tfbert's `--max_train_examples` and `--max_eval_examples` keep, in order; 0 for all."""
+    order = np.random.Generator(np.random.PCG64(0)).permutation(count)
+    return np.sort(order[: limit or count])

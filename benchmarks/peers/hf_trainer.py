@@ -12,23 +12,8 @@ import time
 
 import torch
 from common import arguments, read
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-    set_seed,
-)
-
-
-class SayFirst(TrainerCallback):
-    """Prints a line after the first update."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == 1:
-            print("first update done", flush=True)
+from fine_tuning import build_trainer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
 
 
 def main():
@@ -47,30 +32,13 @@ def main():
             for ids, mask, label in zip(encoded["input_ids"], encoded["attention_mask"], labels.tolist(), strict=True)
         ]
 
-    trainer = Trainer(
-        model=model,
-        args=TrainingArguments(
-            output_dir="/tmp/tfbert-peer",
-            per_device_train_batch_size=32,
-            per_device_eval_batch_size=32,
-            num_train_epochs=1,
-            learning_rate=5e-5,
-            warmup_steps=0.1,
-            weight_decay=0.01,
-            optim="adamw_torch_fused",
-            train_sampling_strategy="group_by_length",
-            bf16=args.bf16,
-            use_cpu=not torch.cuda.is_available(),
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            logging_steps=1000,
-            seed=args.seed,
-        ),
-        train_dataset=encode(args.train_file, args.max_train_examples),
+    trainer = build_trainer(
+        model,
+        encode(args.train_file, args.max_train_examples),
+        DataCollatorWithPadding(tokenizer),
+        seed=args.seed,
+        bf16=args.bf16,
         eval_dataset=encode(args.validation_file),
-        data_collator=DataCollatorWithPadding(tokenizer),
-        callbacks=[SayFirst()],
         compute_metrics=lambda p: {"accuracy": float((p.predictions.argmax(-1) == p.label_ids).mean())},
     )
     ready = time.perf_counter() - started

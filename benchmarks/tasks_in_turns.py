@@ -1,0 +1,191 @@
+"""Tagging words and finding answers: whole runs of this trainer and of its PyTorch peer in turns, scores and speeds.
+
+    python benchmarks/tasks_in_turns.py --task=token_classification --model=DIR --train_file=train.txt \\
+        --validation_file=dev.txt --test_file=test.txt --torch_python=peer/bin/python
+    python benchmarks/tasks_in_turns.py --task=question_answering --model=DIR --train_file=train.json \\
+        --validation_file=dev.json --seeds=42 --torch_python=peer/bin/python
+
+The peer is `peers/TASK.py`: Hugging Face's Trainer at the same settings. Every seed is a turn, in which one side comes
+first and in the next turn the other; a side trains, is evaluated with the weights it ends with, and predicts
+`--predict_examples` examples once for each of `--batch_sizes`: each in a process of its own, on the CPU. After every
+turn the results so far are written, as a file of benchmarks/results/; at the end all is printed as JSON.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import time
+
+from machine import done, machine
+from turns_report import turns_report
+
+ROOT = pathlib.Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tfbert.data.squad import read_questions  # noqa: E402
+from tfbert.data.tagged import read_sentences  # noqa: E402
+from tfbert.report.facts import environment  # noqa: E402
+
+_EPOCHS = {"token_classification": 3.0, "question_answering": 2.0}
+_LENGTHS = {"token_classification": 128, "question_answering": 256}
+
+
+def main() -> None:
+    """Turns of both sides, and their ratios."""
+    args = arguments()
+    output = pathlib.Path(args.output or ROOT / "benchmarks" / "results" / f"{datetime.date.today()}-{args.task}.md")
+    if output.exists():
+        sys.exit(f"{output} exists: pass another --output, or move it away.")
+    sides = {"pytorch": peer, "tfbert": own}
+    about = {"machine": machine(), "settings": settings(args)}
+    turns = []
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        examples = write_examples(args, scratch / "in.jsonl")
+        for number, seed in enumerate(map(int, args.seeds.split(","))):
+            order = list(sides)[:: -1 if number % 2 else 1]
+            runs = {name: sides[name](args, scratch / f"{name}-{seed}", seed) for name in order}
+            updates = {name: run["train"]["global_step"] for name, run in runs.items()}
+            assert len(set(updates.values())) == 1, f"the sides differ in their rows: {updates}"
+            turns.append({"seed": seed, "first": order[0], **runs})
+            output.write_text(turns_report(args.task, about, examples, turns), encoding="utf-8")
+            print(f"seed {seed} is done, see {output}", file=sys.stderr, flush=True)
+    print(json.dumps(about | {"turns": turns}, indent=1))
+
+
+def arguments() -> argparse.Namespace:
+    """The command's; what depends on the task is settled."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", required=True, choices=list(_EPOCHS))
+    for name in ("model", "train_file", "validation_file", "torch_python"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--test_file", default="")
+    parser.add_argument("--seeds", default="42,43,44")
+    parser.add_argument("--num_train_epochs", type=float, default=None, help="3 for tagging, 2 for answers")
+    parser.add_argument("--max_seq_length", type=int, default=None, help="128 for tagging, 256 for answers")
+    parser.add_argument("--global_batch_size", type=int, default=32)
+    parser.add_argument("--learning_rate", type=float, default=5e-5)
+    parser.add_argument("--max_train_examples", type=int, default=0)
+    parser.add_argument("--max_eval_examples", type=int, default=0)
+    parser.add_argument("--version_2_with_negative", action="store_true", help="some questions have no answer")
+    parser.add_argument("--predict_examples", type=int, default=2000, help="those of the last file, over and over")
+    parser.add_argument("--batch_sizes", default="8,32", help="of predictions, tried on both sides")
+    parser.add_argument("--output", default="", help="where results go; by default a new file of benchmarks/results/")
+    args = parser.parse_args()
+    args.num_train_epochs = args.num_train_epochs or _EPOCHS[args.task]
+    args.max_seq_length = args.max_seq_length or _LENGTHS[args.task]
+    return args
+
+
+def settings(args: argparse.Namespace) -> list[str]:
+    """What the results say of the command: its options, of paths the names alone."""
+    values = {name: value for name, value in vars(args).items() if value not in ("", 0, False) and name != "output"}
+    values["torch_python"] = "peer/bin/python"
+    for name in ("model", "train_file", "validation_file", "test_file"):
+        if name in values:
+            values[name] = pathlib.Path(values[name]).name
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in values.items()]
+
+
+def write_examples(args: argparse.Namespace, path: pathlib.Path) -> int:
+    """Writes what both sides predict, as JSON lines: the sentences or questions of the last file, as often as needed.
+
+    Returns:
+        How many.
+    """
+    source = args.test_file or args.validation_file
+    if args.task == "token_classification":
+        rows = [{"tokens": words} for words in read_sentences(source).words]
+    else:
+        table = read_questions(source, version_2_with_negative=args.version_2_with_negative)
+        rows = [{"question": asked, "context": table.context(i)} for i, asked in enumerate(table.questions)]
+    rows = itertools.islice(itertools.cycle(rows), args.predict_examples)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return args.predict_examples
+
+
+def flags(args: argparse.Namespace, *names: str) -> list[str]:
+    """Options that both sides have under the same name; those that are not set are left out."""
+    values = {name: getattr(args, name) for name in names}
+    return [f"--{name}={value}" for name, value in values.items() if value not in ("", 0, False)]
+
+
+_TRAIN = ("train_file", "num_train_epochs", "max_seq_length", "global_batch_size", "learning_rate")
+_EVALUATE = ("validation_file", "test_file", "max_eval_examples")
+
+
+def peer(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
+    """The peer's turn."""
+    script = [args.torch_python, ROOT / "benchmarks" / "peers" / f"{args.task}.py"]
+    both = flags(args, "max_seq_length") + ["--version_2_with_negative"] * args.version_2_with_negative
+
+    def job(name: str, *options: str) -> dict:
+        started = time.perf_counter()
+        out, _, used = done(*script, name, *both, *options)
+        whole = {"process_seconds": round(time.perf_counter() - started, 1)}
+        return json.loads(out.splitlines()[-1]) | used | whole
+
+    train = flags(args, *_TRAIN, "max_train_examples")
+    found = {"train": job("train", f"--model={args.model}", f"--output_dir={directory}", f"--seed={seed}", *train)}
+    found["scores"] = job("evaluate", f"--model={directory}", *flags(args, *_EVALUATE))
+    found["predict"] = [
+        {"batch_size": size}
+        | job("predict", f"--model={directory}", f"--batch_size={size}", f"--input_file={directory.parent}/in.jsonl")
+        for size in map(int, args.batch_sizes.split(","))
+    ]
+    return found
+
+
+def own(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
+    """The command's turn, as it reports it."""
+    command = [sys.executable, ROOT / "run_finetune.py", "--device=cpu"]
+    version_2 = ["--version_2_with_negative"] * args.version_2_with_negative
+
+    def job(*options: object) -> tuple[str, dict]:
+        started = time.perf_counter()
+        _, lines, used = done(*command, *options)
+        return lines, used | {"process_seconds": round(time.perf_counter() - started, 1)}
+
+    train = flags(args, *_TRAIN, "max_train_examples") + version_2
+    train += [f"--model={args.model}", f"--output_dir={directory}", f"--seed={seed}", "--save_steps=0"]
+    _, used = job(f"--task={args.task}", *train)
+    results = json.loads((directory / "all_results.json").read_text())
+    found = {
+        "train": {
+            "global_step": results["global_step"],
+            "seconds": results["train_runtime"],
+            "rows_per_second": results["train_samples_per_second"],
+            "rows_per_second_steady": results.get("train_examples_per_second_steady"),
+            "compile_seconds": results.get("compile_seconds"),
+            "data_wait_share": results.get("data_wait_share"),
+        }
+        | used
+        | environment()["versions"]
+    }
+    evaluated = directory / "evaluated"
+    _, used = job("--mode=evaluate", f"--model={directory}", f"--output_dir={evaluated}", *flags(args, *_EVALUATE))
+    found["scores"] = json.loads((evaluated / "eval_results.json").read_text()) | used
+    found["predict"] = []
+    for size in map(int, args.batch_sizes.split(",")):
+        files = [f"--input_file={directory.parent}/in.jsonl", f"--output_file={directory}/out-{size}.jsonl"]
+        lines, used = job("--mode=predict", f"--model={directory}", f"--per_device_eval_batch_size={size}", *files)
+        found["predict"].append({"batch_size": size, "examples_per_second": speed_said(lines)} | used)
+    return found
+
+
+def speed_said(lines: str) -> float:
+    """Examples a second by what `--mode=predict` logs: whole seconds, and a whole number of examples in one. The larger
+    of the two is the finer one."""
+    ((count, clock, speed),) = re.findall(r"predicted ([\d,]+) examples in ([\d:]+), ([\d,]+) a second", lines)
+    seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(clock.split(":"))))
+    count, speed = (int(text.replace(",", "")) for text in (count, speed))
+    return round(count / seconds, 1) if seconds > speed else float(speed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What `tasks_in_turns.py` found, as a file of benchmarks/results/: Markdown, PyTorch first in each pair of numbers."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Callable
+
+_TITLES = {
+    "token_classification": "Token classification against PyTorch",
+    "question_answering": "Question answering against PyTorch",
+}
+_METRICS = ("f1", "precision", "recall", "accuracy", "exact_match", "exact", "HasAns_f1", "NoAns_f1")
+_PARTS_OF_ONE = ("token_classification",)
+"""Tasks whose metrics are fractions: shown as percent."""
+_SIDES = ("pytorch", "tfbert")
+
+
+def turns_report(task: str, about: dict, num_predicted: int, turns: list[dict]) -> str:
+    """The file so far.
+
+    Args:
+        task: Its name.
+        about: `machine`, as text by name, and `settings`, the command's options.
+        num_predicted: Examples that each side predicted for each batch size.
+        turns: Each with its `seed`, which side came `first`, and for each side `train`, `scores` and `predict`.
+    """
+    versions = turns[0]["tfbert"]["train"], turns[0]["pytorch"]["train"]
+    machine = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about["machine"].items())
+    command = " ".join(about["settings"])
+    rows = turns[0]["pytorch"]["train"]["rows"]
+    parts = [
+        f"# {_TITLES[task]} ({datetime.date.today()})",
+        f"{machine}. TensorFlow {versions[0].get('tensorflow', 'unknown')}; PyTorch {versions[1]['torch']} with "
+        f"{versions[1]['threads']} threads and transformers {versions[1]['transformers']}. Float32.",
+        f"`python benchmarks/tasks_in_turns.py {command}`",
+        f"The sides took turns; pairs are PyTorch's number and tfbert's, ratios tfbert's over PyTorch's. {rows:,} rows "
+        "(sentences or parts of them, windows) in each epoch; both sides made the same number of updates. The weights "
+        "scored are those after the last one.",
+        "## Scores",
+        _scores(task, turns),
+        "## Training",
+        "Whole: the time of `fit`, or of Trainer's `train`, tracing and compiling included; steady: without the first "
+        "10 updates, or half of fewer than 20. CPU seconds and memory are the whole process's.",
+        _training(turns),
+        "## Prediction",
+        f"{num_predicted:,} examples, tokenizing and decoding included, each side's better batch size. Ours includes "
+        "tracing, reading and writing files; PyTorch's is a bare loop over rows sorted by length, after a warm-up. CPU "
+        "seconds are the whole process's.",
+        _prediction(turns),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _scores(task: str, turns: list[dict]) -> str:
+    scale = 100 if task in _PARTS_OF_ONE else 1
+    first = turns[0]["pytorch"]["scores"]
+    names = [name for prefix in ("eval", "test") for each in _METRICS if (name := f"{prefix}_{each}") in first]
+    lines = []
+    for name in names:
+        pairs = [tuple(scale * turn[side]["scores"][name] for side in _SIDES) for turn in turns]
+        means = tuple(statistics.fmean(values) for values in zip(*pairs, strict=True))
+        by_seed = "; ".join(f"{peer:.2f}, {own:.2f}" for peer, own in pairs)
+        lines.append([name, by_seed, f"{means[0]:.2f}, {means[1]:.2f}", f"{means[1] - means[0]:+.2f}"])
+    seeds = ", ".join(str(turn["seed"]) for turn in turns)
+    return _table(["metric", f"seeds {seeds}", "mean", "difference"], lines)
+
+
+def _training(turns: list[dict]) -> str:
+    head = ["seed", "first", "rows/s, whole", "ratio", "rows/s, steady", "ratio", "seconds"]
+    head += ["program, kernel: PyTorch", "tfbert", "peak MB"]
+    lines = []
+    for turn in turns:
+        sides = [turn[side]["train"] for side in _SIDES]
+        line = [str(turn["seed"]), turn["first"], *_pair(sides, "rows_per_second")]
+        line += [*_pair(sides, "rows_per_second_steady"), _joined(sides, "seconds", "{:,.0f}")]
+        lines.append(line + [_cpu(side) for side in sides] + [_joined(sides, "peak_mb", "{:,}")])
+    whole = _ratios(turns, lambda run: run["train"]["rows_per_second"])
+    steady = _ratios(turns, lambda run: run["train"]["rows_per_second_steady"])
+    return f"{_table(head, lines)}\n\nAll turns together: whole **{whole}**, steady **{steady}** times PyTorch."
+
+
+def _prediction(turns: list[dict]) -> str:
+    def best(run: dict) -> dict:
+        return max(run["predict"], key=lambda each: each["examples_per_second"])
+
+    head = ["seed", "examples/s", "ratio", "batch", "program, kernel: PyTorch", "tfbert", "peak MB"]
+    lines = []
+    for turn in turns:
+        sides = [best(turn[side]) for side in _SIDES]
+        line = [str(turn["seed"]), *_pair(sides, "examples_per_second"), _joined(sides, "batch_size", "{}")]
+        lines.append(line + [_cpu(side) for side in sides] + [_joined(sides, "peak_mb", "{:,}")])
+    ratio = _ratios(turns, lambda run: best(run)["examples_per_second"])
+    return f"{_table(head, lines)}\n\nAll turns together: **{ratio}** times PyTorch."
+
+
+def _ratios(turns: list[dict], speed: Callable[[dict], float | None]) -> str:
+    """Ours over the peer's, of the time that all turns took."""
+    speeds = {side: [speed(turn[side]) for turn in turns] for side in _SIDES}
+    if any(not value or value != value for values in speeds.values() for value in values):
+        return "none"
+    seconds = {side: sum(1 / value for value in values) for side, values in speeds.items()}
+    return f"{seconds['pytorch'] / seconds['tfbert']:.2f}"
+
+
+def _pair(sides: list[dict], name: str) -> list[str]:
+    """Both numbers, and ours over the peer's; a run of few updates has no steady speed."""
+    peer, own = (side[name] for side in sides)
+    if not peer or not own or peer != peer:
+        return ["none", "none"]
+    return [f"{peer:.1f}, {own:.1f}", f"{own / peer:.2f}"]
+
+
+def _joined(sides: list[dict], name: str, form: str) -> str:
+    return ", ".join(form.format(side[name]) for side in sides)
+
+
+def _cpu(used: dict) -> str:
+    return f"{used['user_seconds']:,.0f}, {used['kernel_seconds']:,.0f} s"
+
+
+def _table(head: list[str], lines: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
