@@ -93,7 +93,10 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     """An Evaluate whose evaluations give these scores, and what it did."""
     log, model, saved = Log(), a_model(), []
     scores = iter(scores)
-    scored = types.SimpleNamespace(metrics=lambda *arrays, prefix, way_out: {f"{prefix}_{metric}": next(scores)})
+    scored = types.SimpleNamespace(
+        metrics=lambda *arrays, prefix, way_out: {f"{prefix}_{metric}": next(scores)},
+        predictions=lambda outputs, encoded: outputs,
+    )
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
     counter = iter(range(1, 100))
     monkeypatch.setattr(callbacks, "get_weights_dict", lambda model: {"w": np.array([next(counter)])})

@@ -114,7 +114,7 @@ def test_rows_in_and_tables_out(trained, answered, questions):
     lines = [json.dumps({"idx": i, "context": row[2], "question": row[1]}) for i, row in enumerate(questions)]
     (directory / "rows.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfbert.modes.prediction_questions._CHUNK_QUESTIONS", 7)
+        patch.setattr("tfbert.modes.prediction_questions.CHUNK_QUESTIONS", 7)
         found = predict(directory, directory / "rows.jsonl", "rows.tsv", always).read_text().splitlines()
     assert found[0] == "id\tanswer\tstart\tend\tscore"
     cells = [line.split("\t") for line in found[1:]]
@@ -309,7 +309,7 @@ USES = {
     "ids in SQuAD's form": ("twice.jsonl", "x.json", [], r"an id of its own\. Received: '1' a second time"),
     "an id that is not there": ("dev.json", "x.json", ["--id_column=key"], r"id_column='key' for .*columns 'id', "),
     "a stride": ("dev.json", "x.json", ["--doc_stride=22"], r"or windows skip some"),
-    "strict": ("dev.json", "x.json", ["--strict_entities"], r"has no effect with mode=predict"),
+    "strict": ("dev.json", "x.json", ["--strict_entities"], r"strict_entities is for token_classification"),
 }
 
 

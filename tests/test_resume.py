@@ -12,6 +12,7 @@ from tests.runs import checkpoints_in
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.train import identity, resume
@@ -71,6 +72,8 @@ def test_every_option_says_what_it_is_to_a_run_that_goes_on():
     assert {part for part, _ in trained} == {
         ModelConfig,
         DataConfig,
+        TaggingConfig,
+        AnsweringConfig,
         TrainingConfig,
         RuntimeConfig,
         OutputConfig,

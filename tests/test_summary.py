@@ -33,6 +33,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
         schedule=progress.schedule,
         classifier=types.SimpleNamespace(config=config),
         strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+        data=types.SimpleNamespace(task=Classification(("0", "1"))),
     )
     results = train_results(run, progress, 50.0)
     assert results["train_examples_per_second_with_warmup"] == pytest.approx(4 * 8 / 10)
@@ -51,6 +52,7 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
         config=Config(data=DataConfig(max_seq_length=16), training=TrainingConfig(global_batch_size=8)).resolved(),
         data=types.SimpleNamespace(
             notes=(),
+            train=[1, 2, 3],
             task=Classification(("0", "1")),
             validation={"validation": [1, 2]} if has_validation else {},
             test=None,

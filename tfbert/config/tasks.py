@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from tfbert.config.rules import EVALUATE, TRAIN, at_least, option
+from tfbert.config.rules import TRAIN, at_least, option
 
 TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering"]
 
@@ -25,7 +25,7 @@ class TaggingConfig:
     label_all_tokens: bool = option(False, resume="same", modes=TRAIN, tasks=_TAGGING)
     """Train on every piece of a word, rather than on its first alone. A word's tag is that of its first piece either
     way."""
-    strict_entities: bool = option(False, resume="same", modes=EVALUATE, tasks=_TAGGING)
+    strict_entities: bool = option(False, resume="same", tasks=_TAGGING)
     """Count entities as IOB2 defines them: one starts at B- only. Otherwise as conlleval does: an I- without an entity
     of its type before it starts one too."""
 
