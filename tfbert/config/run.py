@@ -44,7 +44,7 @@ TAGGING_METRICS = ("f1", "precision", "recall", "accuracy", "loss")
 ANSWERING_METRICS = ("f1", "exact_match", "exact", "best_f1", "best_exact")
 _MAX_SEQ_LENGTH, _MAX_SEQ_LENGTH_OF_CONTEXTS = 128, 384
 _EPOCHS = 3.0
-_EPOCHS_OF_DEMO = {"token_classification": 6.0, "question_answering": 10.0}
+_EPOCHS_OF_DEMO = {"token_classification": 10.0, "question_answering": 10.0}
 """Random weights have to learn there what a pretrained model brings along."""
 _OF_CLASSES = ("classification", "token_classification")
 _ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
