@@ -299,6 +299,12 @@ class Config:
             raise UsageError("\n".join(problems))
 
     @property
+    def max_seq_length(self) -> int:
+        """The longest input of a training run in tokens: as asked for, else as its task has it."""
+        is_answering = self.data.task == "question_answering"
+        return self.data.max_seq_length or (_MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else _MAX_SEQ_LENGTH)
+
+    @property
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
         return TaskOptions(tagging=self.tagging, answering=self.answering)
@@ -314,15 +320,13 @@ class Config:
             num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else epochs),
             learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
         )
-        is_answering = self.data.task == "question_answering"
-        length = _MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else _MAX_SEQ_LENGTH
         data = dataclasses.replace(
             self.data,
             dataset=self.data.dataset if self.data.uses_files else self.data.dataset or "demo",
-            max_seq_length=self.data.max_seq_length or length,
+            max_seq_length=self.max_seq_length,
         )
         answering = self.answering
-        if is_answering:
+        if self.data.task == "question_answering":
             answering = dataclasses.replace(
                 answering,
                 doc_stride=answering.doc_stride or DOC_STRIDE,

@@ -52,7 +52,7 @@ def build_rows(config: Config, directory: pathlib.Path) -> list[BenchmarkRow]:
         "precision": benchmark.benchmark_precisions or (_precision(config),),
         "xla": tuple(v == "on" for v in benchmark.benchmark_xla) or (config.runtime.xla,),
         "batching": benchmark.benchmark_batching or (config.data.batching,),
-        "seq_length": benchmark.benchmark_seq_lengths or (config.data.max_seq_length or 128,),
+        "seq_length": benchmark.benchmark_seq_lengths or (config.max_seq_length,),
         "batch_size": benchmark.benchmark_batch_sizes or (0,),
         "accumulation": benchmark.benchmark_accumulation or (0,),
     }
