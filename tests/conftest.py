@@ -170,3 +170,19 @@ def undrawn():
 
     with runs.undrawn():
         yield
+
+
+@pytest.fixture(scope="session")
+def vocab_file(tmp_path_factory):
+    """The vocabulary of `tests.texts`, as a file."""
+    from tests.texts import VOCAB, write_vocab  # imports transformers, which most tests need not
+
+    return write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.txt", VOCAB)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(vocab_file):
+    """A tokenizer over it."""
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+    return BertTokenizer.from_vocab_file(vocab_file)

@@ -5,19 +5,9 @@ import pytest
 import tensorflow as tf
 
 from tests.real_texts import SQUAD, VOCABULARIES, ncbi_sentences, needs_real_data, squad, tokenizers
-from tests.texts import CASINGS, TEXTS, VOCAB, has_ordered_mark, hugging_face, long_words, random_texts, write_vocab
+from tests.texts import CASINGS, TEXTS, VOCAB, has_ordered_mark, hugging_face, long_words, random_texts
 from tfbert.tokens import parallel
 from tfbert.tokens.tokenizer import BertTokenizer
-
-
-@pytest.fixture(scope="module")
-def vocab_file(tmp_path_factory):
-    return write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.txt", VOCAB)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return BertTokenizer.from_vocab_file(vocab_file)
 
 
 def assert_equals_hugging_face(tokenizer, reference, texts):

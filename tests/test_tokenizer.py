@@ -33,11 +33,6 @@ from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
 
 
-@pytest.fixture(scope="module")
-def vocab_file(tmp_path_factory):
-    return write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.txt", VOCAB)
-
-
 def hf_ids(reference, texts, **kwargs):
     kwargs = {"add_special_tokens": False} | kwargs
     return reference(texts, split_special_tokens=True, **kwargs)["input_ids"]

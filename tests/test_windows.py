@@ -7,20 +7,9 @@ import numpy as np
 import pytest
 
 from tests.real_texts import SQUAD, needs_real_data, squad, tokenizers
-from tests.texts import TEXTS, VOCAB, has_ordered_mark, hugging_face, random_texts, write_vocab
+from tests.texts import TEXTS, VOCAB, has_ordered_mark, hugging_face, random_texts
 from tfbert.errors import UsageError
-from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.windows import make_windows, window_labels
-
-
-@pytest.fixture(scope="module")
-def vocab_file(tmp_path_factory):
-    return write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.txt", VOCAB)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return BertTokenizer.from_vocab_file(vocab_file)
 
 
 def assert_equals_hugging_face(tokenizer, reference, questions, contexts, context_of, **sizes):

@@ -6,22 +6,12 @@ import numpy as np
 import pytest
 
 from tests.real_texts import VOCABULARIES, ncbi_sentences, needs_real_data, tokenizers
-from tests.texts import TEXTS, VOCAB, hugging_face, random_texts, write_vocab
+from tests.texts import TEXTS, VOCAB, hugging_face, random_texts
 from tfbert.errors import UsageError
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.words import encode_text_words, encode_words
 
 LONG = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def vocab_file(tmp_path_factory):
-    return write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.txt", VOCAB)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocab_file):
-    return BertTokenizer.from_vocab_file(vocab_file)
 
 
 def rows_of(encoded):

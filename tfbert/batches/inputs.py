@@ -86,9 +86,7 @@ def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int) -> dict[str, n
     is_real = rows != FILL
     row = np.maximum(rows, 0)
     start = tokens.row_splits[row]
-    length = np.where(
-        is_real, tokens.row_splits[row + 1] - start, 1
-    )  # As above: a row that fills has one to attend to.
+    length = np.where(is_real, tokens.row_splits[row + 1] - start, 1)  # As above: one to attend to.
     position = np.arange(width)
     mask = position < length[:, None]
     is_token = mask & is_real[:, None]

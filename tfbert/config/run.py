@@ -26,7 +26,15 @@ from tfbert.config.rules import (
     part_from_dict,
     refuse_unknown,
 )
-from tfbert.config.tasks import DOC_STRIDE, MAX_QUERY_LENGTH, AnsweringConfig, TaggingConfig, TaskOptions
+from tfbert.config.tasks import (
+    DOC_STRIDE,
+    MAX_QUERY_LENGTH,
+    MAX_SEQ_LENGTH,
+    MAX_SEQ_LENGTH_OF_CONTEXTS,
+    AnsweringConfig,
+    TaggingConfig,
+    TaskOptions,
+)
 from tfbert.errors import UsageError
 
 LrSchedule = Literal["linear", "cosine", "constant"]
@@ -42,7 +50,6 @@ CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", 
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
 TAGGING_METRICS = ("f1", "precision", "recall", "accuracy", "loss")
 ANSWERING_METRICS = ("f1", "exact_match", "exact", "best_f1", "best_exact")
-_MAX_SEQ_LENGTH, _MAX_SEQ_LENGTH_OF_CONTEXTS = 128, 384
 _EPOCHS = 3.0
 _EPOCHS_OF_DEMO = {"token_classification": 10.0, "question_answering": 10.0}
 """Random weights have to learn there what a pretrained model brings along."""
@@ -302,7 +309,7 @@ class Config:
     def max_seq_length(self) -> int:
         """The longest input of a training run in tokens: as asked for, else as its task has it."""
         is_answering = self.data.task == "question_answering"
-        return self.data.max_seq_length or (_MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else _MAX_SEQ_LENGTH)
+        return self.data.max_seq_length or (MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else MAX_SEQ_LENGTH)
 
     @property
     def task_options(self) -> TaskOptions:

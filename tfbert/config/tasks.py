@@ -15,7 +15,9 @@ TaskName = Literal["auto", "classification", "regression", "token_classification
 
 _TAGGING = ("token_classification",)
 _ANSWERING = ("question_answering",)
+MAX_SEQ_LENGTH, MAX_SEQ_LENGTH_OF_CONTEXTS = 128, 384
 MAX_QUERY_LENGTH, DOC_STRIDE = 64, 128
+N_BEST_SIZE, MAX_ANSWER_LENGTH = 20, 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,9 +51,9 @@ class AnsweringConfig:
     null_score_diff_threshold: float = option(0.0, resume="same", tasks=_ANSWERING)
     """No answer is given where the score of none exceeds that of the best answer by more than this. For models trained
     with `version_2_with_negative`."""
-    n_best_size: int = option(20, resume="same", tasks=_ANSWERING)
+    n_best_size: int = option(N_BEST_SIZE, resume="same", tasks=_ANSWERING)
     """How many starts and ends of each window are combined, and how many answers are kept of each question."""
-    max_answer_length: int = option(30, resume="same", tasks=_ANSWERING)
+    max_answer_length: int = option(MAX_ANSWER_LENGTH, resume="same", tasks=_ANSWERING)
     """Longest answer in tokens."""
     keep_misaligned_answers: bool = option(False, resume="content", modes=TRAIN, tasks=_ANSWERING)
     """An answer that is not in its context where the data says is looked for elsewhere in it. Otherwise training leaves

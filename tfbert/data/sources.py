@@ -117,10 +117,19 @@ def validation_names(paths: Sequence[str]) -> list[str]:
 
 
 def _from_demo(config: DataConfig) -> RawData:
+    check_demo(config)
+    train, validation = demo_data()
+    return RawData(train=train, validation={"validation": validation})
+
+
+def check_demo(config: DataConfig) -> None:
+    """Refuses columns of a corpus that has none to choose.
+
+    Raises:
+        UsageError: naming them.
+    """
     if config.text_column or config.label_column:
         raise UsageError(
             "The demo corpus has no columns to choose. Received: "
             f"text_column={','.join(config.text_column)!r}, label_column={config.label_column!r}. Drop them."
         )
-    train, validation = demo_data()
-    return RawData(train=train, validation={"validation": validation})

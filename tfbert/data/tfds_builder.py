@@ -5,19 +5,22 @@ Data prepared on disk is read without a network; anything else is downloaded and
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import pathlib
 import socket
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tensorflow_datasets as tfds
 
 from tfbert.errors import UsageError, first_line
 
 Table = TypeVar("Table")
+Noted = TypeVar("Noted", bound=Any)
+"""A dataclass with `notes`."""
 
 _READ_BATCH = 4096
 
@@ -88,6 +91,18 @@ def read_splits(
             f"Evaluation needs labels. Received: dataset={dataset!r}, {notes[-1]}. Pass another --dataset."
         )
     return train, validation, notes
+
+
+def tables_of(
+    builder: tfds.core.DatasetBuilder, dataset: str, read: Callable[[str], Noted | None], *, with_train: bool
+) -> dict[str, Noted]:
+    """What `read_splits` reads, as tables by the names of their splits, `train` first; the first table's notes begin
+    with what concerns all."""
+    train, validation, notes = read_splits(builder, dataset, read, with_train=with_train)
+    tables = ({"train": train} if train else {}) | validation
+    notes = (f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes)
+    first, table = next(iter(tables.items()))
+    return tables | {first: dataclasses.replace(table, notes=(*notes, *table.notes))}
 
 
 def rows_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import tensorflow_datasets as tfds
 
 from tfbert.data.question_rows import question_table
 from tfbert.data.questions import Place, QuestionTable
-from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
+from tfbert.data.tfds_builder import decoded, open_builder, rows_of, tables_of
 from tfbert.errors import UsageError
 
 _TEXTS = ("id", "question", "context")
@@ -59,11 +58,7 @@ def read_tfds_questions(
             skip_bad_rows=None,
         )
 
-    train, validation, notes = read_splits(builder, dataset, read, with_train=with_train)
-    tables = ({"train": train} if train else {}) | validation
-    notes = (f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes)
-    first, table = next(iter(tables.items()))
-    return tables | {first: dataclasses.replace(table, notes=(*notes, *table.notes))}
+    return tables_of(builder, dataset, read, with_train=with_train)
 
 
 def _read_split(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import tensorflow_datasets as tfds
 from tfbert.data.columns import find_tag_columns
 from tfbert.data.rows import OpenFile, Row
 from tfbert.data.tagged import TaggedTable, sentences_of_rows
-from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
+from tfbert.data.tfds_builder import decoded, open_builder, rows_of, tables_of
 from tfbert.errors import UsageError
 
 
@@ -46,11 +45,7 @@ def read_tfds_tagged(
     def read(split: str) -> TaggedTable | None:
         return _read_split(builder, dataset, split, words, tags)
 
-    train, validation, notes = read_splits(builder, dataset, read, with_train=with_train)
-    tables = ({"train": train} if train else {}) | validation
-    notes = (f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes)
-    first, table = next(iter(tables.items()))
-    return tables | {first: dataclasses.replace(table, notes=(*notes, *table.notes))}
+    return tables_of(builder, dataset, read, with_train=with_train)
 
 
 def _columns(

@@ -16,10 +16,10 @@ from tfbert.data.squad import open_questions, question_columns
 from tfbert.data.streams import standard_input
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows
-from tfbert.modes.prediction_texts import TextJob, read_texts, usual_id_column
+from tfbert.modes.prediction_texts import RowsJob, TextJob, check_id_column, output_path, read_texts, usual_id_column
 from tfbert.modes.trained_model import TrainedModel
 from tfbert.tasks.answer_lists import Asked, open_answers
-from tfbert.tasks.prediction_files import PredictionFile, chosen_format, standard_output
+from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.question_answering import EncodedQuestions, QuestionExamples
 
 CHUNK_QUESTIONS = 512
@@ -34,23 +34,8 @@ class Questions:
     ids: list[Asked]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionJob:
-    """A file of questions and contexts, see `predict.Job`.
-
-    Attributes:
-        texts: The file, and where the answers go.
-    """
-
-    texts: TextJob
-
-    @property
-    def name(self) -> str:
-        return self.texts.name
-
-    @property
-    def path(self) -> pathlib.Path | None:
-        return self.texts.path
+class QuestionJob(RowsJob):
+    """A file of questions and contexts, see `predict.Job`."""
 
     def check(self, model: TrainedModel) -> None:
         """Any model of the task will do."""
@@ -90,16 +75,9 @@ def open_question_files(config: Config) -> list[QuestionJob]:
     )
     columns = question_columns(file, data.text_column)
     id_column = asked.id_column or usual_id_column([column for column in file.columns if column not in columns])
-    if id_column and id_column not in file.columns:
-        raise UsageError(
-            f"id_column must be a column of the input. Received: id_column={id_column!r} for {file.name} with columns "
-            f"{', '.join(map(repr, file.columns[:20]))}. Pass one of them, or none."
-        )
+    check_id_column(id_column, file.name, file.columns)
     format = chosen_format(asked, _FORMATS, default="jsonl")
-    path = None if asked.output_file == STANDARD_STREAM else pathlib.Path(asked.output_file)
-    if path is None:
-        standard_output()
-    job = TextJob(file=file, texts=columns, id_column=id_column, path=path, format=format, task="")
+    job = TextJob(file=file, texts=columns, id_column=id_column, path=output_path(asked), format=format, task="")
     return [QuestionJob(texts=job)]
 
 

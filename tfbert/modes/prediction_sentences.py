@@ -13,9 +13,16 @@ from tfbert.data.streams import standard_input
 from tfbert.data.tagged import SentenceFile, open_sentences, sentence_format
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows, row_id
-from tfbert.modes.prediction_texts import CHUNK_ROWS, TextJob, open_texts, usual_id_column
+from tfbert.modes.prediction_texts import (
+    CHUNK_ROWS,
+    RowsJob,
+    check_id_column,
+    open_texts,
+    output_path,
+    usual_id_column,
+)
 from tfbert.modes.trained_model import TrainedModel
-from tfbert.tasks.prediction_files import PredictionFile, chosen_format, standard_output
+from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.tag_files import TagFile, TaggedItem, open_tags
 from tfbert.tasks.token_classification import EncodedSentences, SentenceExamples, encode_texts
 
@@ -84,23 +91,8 @@ class SentenceJob:
         return encode
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggedTextJob:
-    """A file of texts in which entities are found, see `predict.Job`.
-
-    Attributes:
-        texts: The file, and where the predictions go.
-    """
-
-    texts: TextJob
-
-    @property
-    def name(self) -> str:
-        return self.texts.name
-
-    @property
-    def path(self) -> pathlib.Path | None:
-        return self.texts.path
+class TaggedTextJob(RowsJob):
+    """A file of texts in which entities are found, see `predict.Job`."""
 
     def check(self, model: TrainedModel) -> None:
         model.check_texts(self.texts.texts, self.name)
@@ -155,16 +147,9 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
             "The sentences of a CoNLL file have no ids: they are numbered. "
             f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
         )
-    if id_column and id_column not in file.columns:
-        raise UsageError(
-            f"id_column must be a column of the input. Received: id_column={id_column!r} for {file.name} "
-            f"with columns {', '.join(map(repr, file.columns[:20]))}. Pass one of them, or none."
-        )
+    check_id_column(id_column, file.name, file.columns)
     id_column = id_column or usual_id_column(file.columns if file.format != "conll" else ())
-    path = None if asked.output_file == STANDARD_STREAM else pathlib.Path(asked.output_file)
-    if path is None:
-        standard_output()
-    return [SentenceJob(file=file, id_column=id_column, path=path, format=format)]
+    return [SentenceJob(file=file, id_column=id_column, path=output_path(asked), format=format)]
 
 
 def _holds_words(config: Config) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.columns import find_columns
 from tfbert.data.files import check_text
@@ -80,6 +81,25 @@ class TextJob:
         return encode
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsJob:
+    """What jobs of other tasks over a file of texts, or pairs of texts, share.
+
+    Attributes:
+        texts: The file, and where the predictions go.
+    """
+
+    texts: TextJob
+
+    @property
+    def name(self) -> str:
+        return self.texts.name
+
+    @property
+    def path(self) -> pathlib.Path | None:
+        return self.texts.path
+
+
 class EncodedTexts(NamedTuple):
     """Texts without labels as token ids."""
 
@@ -106,21 +126,29 @@ def open_texts(config: Config) -> list[TextJob]:
     jobs = []
     for file, task in zip(files.values(), tasks, strict=True):
         texts, id_column = find_text_columns(file, config.data.text_column, asked.id_column)
-        path = directory / glue.TASKS[task].file if task else pathlib.Path(asked.output_file)
-        is_stream = not task and asked.output_file == STANDARD_STREAM
-        if is_stream:
-            standard_output()  # Found to be closed now, not after the model has been loaded.
         jobs.append(
             TextJob(
                 file=file,
                 texts=texts,
                 id_column=id_column,
-                path=None if is_stream else path,
+                path=directory / glue.TASKS[task].file if task else output_path(asked),
                 format="glue" if task else output_format(asked),
                 task=task,
             )
         )
     return jobs
+
+
+def output_path(asked: PredictConfig) -> pathlib.Path | None:
+    """Where predictions go; None for standard output.
+
+    Raises:
+        UsageError: where that is closed: found now, not after the model has been loaded.
+    """
+    if asked.output_file != STANDARD_STREAM:
+        return pathlib.Path(asked.output_file)
+    standard_output()
+    return None
 
 
 def read_texts(
@@ -176,11 +204,7 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
     Raises:
         UsageError: for a column that is not there, or none or several that could be meant.
     """
-    if id_column and file.columns.count(id_column) != 1:
-        raise UsageError(
-            f"id_column must be a column of the input. Received: id_column={id_column!r} for {file.name} with columns "
-            f"{', '.join(map(repr, file.columns[:20]))}. Pass one of them, or none."
-        )
+    check_id_column(id_column, file.name, file.columns)
     others = [column for column in file.columns if column != id_column]
     texts, _ = find_columns(
         file.name,
@@ -190,6 +214,19 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
         hint=file.hint,
     )
     return texts, id_column or usual_id_column([column for column in others if column not in texts])
+
+
+def check_id_column(id_column: str, name: str, columns: Sequence[str]) -> None:
+    """Refuses a column of ids that the input does not have; empty for none is fine.
+
+    Raises:
+        UsageError: naming those that it has.
+    """
+    if id_column and columns.count(id_column) != 1:
+        raise UsageError(
+            f"id_column must be a column of the input. Received: id_column={id_column!r} for {name} with columns "
+            f"{', '.join(map(repr, columns[:20]))}. Pass one of them, or none."
+        )
 
 
 def usual_id_column(columns: Sequence[str]) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-N_BEST_SIZE = 20
-MAX_ANSWER_LENGTH = 30
+from tfbert.config.tasks import MAX_ANSWER_LENGTH, N_BEST_SIZE
+from tfbert.tokens.ragged import splits_of
+
 _ROWS_AT_ONCE = 512
 """Windows sorted at a time: as many as stay in a processor's cache."""
 _NO_LOGIT = np.float32(-np.inf)
@@ -120,7 +121,7 @@ def join(parts: Sequence[Candidates]) -> Candidates:
     counts = np.concatenate([np.diff(part.row_splits) for part in parts])
     names = [field.name for field in dataclasses.fields(Candidates) if field.name != "row_splits"]
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return Candidates(row_splits=_splits(counts), **joined)
+    return Candidates(row_splits=splits_of(counts), **joined)
 
 
 def _pairs(windows: WindowLogits, rows: np.ndarray, n_best_size: int, max_answer_length: int) -> np.ndarray:
@@ -199,7 +200,7 @@ def _candidates(windows: WindowLogits, num_questions: int, pairs: np.ndarray, n_
     # They are in the order of the text: a stable sort leaves equal scores so.
     order = order[np.lexsort((-score[order], example[order]))]
     counts = np.bincount(example[order], minlength=num_questions)
-    rank = np.arange(len(order)) - np.repeat(_splits(counts)[:-1], counts)
+    rank = np.arange(len(order)) - np.repeat(splits_of(counts)[:-1], counts)
     order = order[rank < n_best_size]
 
     at = windows.row_splits[:-1]
@@ -209,7 +210,7 @@ def _candidates(windows: WindowLogits, num_questions: int, pairs: np.ndarray, n_
     assert len(least) == num_questions, "every question has a window"
     least = by_null[least]
     return Candidates(
-        row_splits=_splits(np.minimum(counts, n_best_size)),
+        row_splits=splits_of(np.minimum(counts, n_best_size)),
         char_start=char_start[order].astype(np.int32),
         char_end=char_end[order].astype(np.int32),
         start_logit=start_logit[order],
@@ -219,7 +220,3 @@ def _candidates(windows: WindowLogits, num_questions: int, pairs: np.ndarray, n_
         null_end_logit=windows.end_logits[at[least]],
         null_score=null_score[least],
     )
-
-
-def _splits(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

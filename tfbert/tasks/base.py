@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.tasks import MAX_SEQ_LENGTH
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 
@@ -91,7 +92,7 @@ class Task(abc.ABC):
     name: ClassVar[str]
     pipeline_tag: ClassVar[str]
     default_metric: ClassVar[str]
-    default_max_seq_length: ClassVar[int] = 128
+    default_max_seq_length: ClassVar[int] = MAX_SEQ_LENGTH
     reads_tokens: ClassVar[bool] = False
     label_names: tuple[str, ...] = ()
 

@@ -16,7 +16,7 @@ from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import Judged, rounded
 from tfbert.tasks.classes import canonical, is_number, quoted, shortened
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
-from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, per_class
+from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
 from tfbert.tasks.texts import TextExamples, TextTask, judged_texts, takes
 
 if TYPE_CHECKING:
@@ -158,11 +158,9 @@ class Classification(TextTask):
 
     def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
         """Wrongness is the cross-entropy of wrong predictions."""
-        from scipy.special import logsumexp
-
         logits, labels, names = np.asarray(predictions, np.float64), examples.labels, self.label_names
         predicted = logits.argmax(axis=1)
-        entropy = logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
+        entropy = cross_entropy(logits, labels)
         return judged_texts(
             examples,
             np.where(predicted != labels, entropy, 0.0),

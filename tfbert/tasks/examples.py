@@ -21,8 +21,9 @@ from tfbert.errors import UsageError
 from tfbert.tasks.base import Examples, Task, TaskData
 from tfbert.tasks.choose import choose_task, class_words
 from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
-from tfbert.tasks.questions import read_training_questions
-from tfbert.tasks.sentences import in_iob2, read_training_sentences
+from tfbert.tasks.questions import question_source
+from tfbert.tasks.sentences import in_iob2, sentence_source
+from tfbert.tasks.tables import read_training_tables
 from tfbert.tasks.tags import class_names
 from tfbert.tasks.token_classification import TokenClassification
 
@@ -80,7 +81,7 @@ def _texts(config: DataConfig, options: TaskOptions) -> TaskData:
 
 def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     """Sentences with a tag for each word."""
-    tables, notes = read_training_sentences(config)
+    tables, notes = read_training_tables(config, sentence_source(config))
     notes = list(notes)
     for table in tables.values():
         notes += table.notes
@@ -96,7 +97,8 @@ def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
 def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
     """Questions about contexts, with their answers."""
     task = QuestionAnswering.of_options(options.answering)
-    tables, notes = read_training_questions(config, version_2_with_negative=task.version_2_with_negative)
+    source = question_source(config, version_2_with_negative=task.version_2_with_negative)
+    tables, notes = read_training_tables(config, source)
     keep = options.answering.keep_misaligned_answers
     tables["train"] = training_questions(tables["train"], keep_misaligned_answers=keep)
     sets = {name: QuestionExamples(table=table) for name, table in tables.items()}

@@ -20,6 +20,19 @@ def is_better(name: str, new: float, best: float | None) -> bool:
     return new < best if name in _LOWER_IS_BETTER else new > best
 
 
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """That of each label, in nats: float64 `[n]`.
+
+    Args:
+        logits: `[n, num_labels]`.
+        labels: Integers `[n]`.
+    """
+    from scipy.special import logsumexp
+
+    logits = np.asarray(logits, np.float64)
+    return logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
+
+
 def confusion_matrix(logits: np.ndarray, labels: np.ndarray, num_labels: int) -> np.ndarray:
     """Counts examples by class.
 
@@ -73,7 +86,6 @@ def class_table(table: dict[str, dict[str, float]], confusion: np.ndarray) -> li
 
 def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Those of `Classification`, of float64 logits `[n, num_labels]` and int64 labels `[n]`."""
-    from scipy.special import logsumexp
     from sklearn import metrics
 
     predictions = np.argmax(logits, axis=1)
@@ -86,8 +98,7 @@ def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # One class only: scikit-learn says so, and returns 0.
             values["matthews_correlation"] = metrics.matthews_corrcoef(labels, predictions)
-    chosen = logits[np.arange(len(labels)), labels]
-    values["loss"] = np.mean(logsumexp(logits, axis=1) - chosen)
+    values["loss"] = np.mean(cross_entropy(logits, labels))
     return {name: float(value) for name, value in values.items()}
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
-from tfbert.config.tasks import DOC_STRIDE, MAX_QUERY_LENGTH, AnsweringConfig
+from tfbert.config.tasks import (
+    DOC_STRIDE,
+    MAX_ANSWER_LENGTH,
+    MAX_QUERY_LENGTH,
+    MAX_SEQ_LENGTH_OF_CONTEXTS,
+    N_BEST_SIZE,
+    AnsweringConfig,
+)
 from tfbert.data.questions import QuestionTable
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, span_head
@@ -19,8 +26,9 @@ from tfbert.tasks.answer_files import Answers, choose, write_answers
 from tfbert.tasks.answers import Candidates, WindowLogits, decode
 from tfbert.tasks.base import Judged, Task
 from tfbert.tasks.losses import SpanCrossEntropy
-from tfbert.tasks.questions import read_labelled_questions
+from tfbert.tasks.questions import question_source
 from tfbert.tasks.squad_metrics import Scores, score_predictions, squad_metrics
+from tfbert.tasks.tables import read_labelled_tables
 from tfbert.tokens.windows import Windows, make_windows, window_labels
 
 if TYPE_CHECKING:
@@ -102,13 +110,13 @@ class QuestionAnswering(Task):
     max_query_length: int = MAX_QUERY_LENGTH
     version_2_with_negative: bool = False
     null_score_diff_threshold: float = 0.0
-    n_best_size: int = 20
-    max_answer_length: int = 30
+    n_best_size: int = N_BEST_SIZE
+    max_answer_length: int = MAX_ANSWER_LENGTH
 
     name = "question_answering"
     pipeline_tag = "question-answering"
     default_metric = "f1"
-    default_max_seq_length = 384
+    default_max_seq_length = MAX_SEQ_LENGTH_OF_CONTEXTS
     reads_tokens = True
 
     @classmethod
@@ -155,7 +163,8 @@ class QuestionAnswering(Task):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, QuestionExamples]:
-        tables = read_labelled_questions(config, version_2_with_negative=self.version_2_with_negative)
+        source = question_source(config, version_2_with_negative=self.version_2_with_negative)
+        tables = read_labelled_tables(config, source)
         for table in tables.values():
             notes += table.notes
         return {prefix: QuestionExamples(table=table) for prefix, table in tables.items()}

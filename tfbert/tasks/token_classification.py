@@ -16,9 +16,19 @@ from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import Judged, Task
 from tfbert.tasks.classes import quoted, shortened
-from tfbert.tasks.entities import Entities, entity_metrics, find_entities, per_type, type_confusion, type_table
+from tfbert.tasks.entities import (
+    Entities,
+    entity_metrics,
+    find_entities,
+    per_type,
+    type_confusion,
+    type_table,
+    word_accuracy,
+)
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
-from tfbert.tasks.sentences import in_iob2, read_labelled_sentences
+from tfbert.tasks.metrics import cross_entropy
+from tfbert.tasks.sentences import in_iob2, sentence_source
+from tfbert.tasks.tables import read_labelled_tables
 from tfbert.tasks.tags import PLAIN, TagMeanings
 from tfbert.tokens.words import encode_text_words, encode_words
 
@@ -178,7 +188,7 @@ class TokenClassification(Task):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, SentenceExamples]:
-        tables = read_labelled_sentences(config)
+        tables = read_labelled_tables(config, sentence_source(config))
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
 
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
@@ -224,8 +234,8 @@ class TokenClassification(Task):
         if self.has_entities:
             scores = entity_metrics(self.entities(examples.labels, examples), self.entities(tags, examples))
             found = {name: scores[name] for name in ("f1", "precision", "recall")}
-        accuracy = float((tags == examples.labels).mean())
-        return found | {"accuracy": accuracy, "loss": float(_cross_entropy(predictions, examples.labels).mean())}
+        accuracy = word_accuracy(examples.labels, tags)
+        return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
 
     def details(self, predictions: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
         if not self.has_entities:
@@ -242,7 +252,7 @@ class TokenClassification(Task):
     def judged(self, predictions: np.ndarray, examples: SentenceExamples) -> Judged:
         """Wrongness is a sentence's sum of the cross-entropies of its wrong words."""
         tags, labels, splits = predictions.argmax(axis=1), examples.labels, examples.splits
-        entropy = np.where(tags != labels, _cross_entropy(predictions, labels), 0.0)
+        entropy = np.where(tags != labels, cross_entropy(predictions, labels), 0.0)
 
         def shown(row: int) -> dict[str, Any]:
             own = slice(splits[row], splits[row + 1])
@@ -315,10 +325,3 @@ def encode_texts(
         first_pieces=found.rows.first_piece,
     )
     return encoded, [spans[a:b] for a, b in itertools.pairwise(found.splits.tolist())]
-
-
-def _cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    from scipy.special import logsumexp
-
-    logits = np.asarray(logits, np.float64)
-    return logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]

@@ -1,0 +1,76 @@
+"""Which tables a run, or the evaluation of a saved model, reads: files by their options, a data set by its name, or the
+built-in corpus; for tasks whose rows are more than texts and a label."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tfbert.config.data import DataConfig
+from tfbert.data.sources import check_demo, validation_names
+from tfbert.tasks.base import eval_prefix
+
+Table = TypeVar("Table")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source(Generic[Table]):
+    """Where a task's tables come from.
+
+    Attributes:
+        read_file: Reads the file of a path.
+        read_name: Reads the data set that is named, with its training split or without, by the splits' names.
+        demo: Makes the built-in corpus: training and validation.
+    """
+
+    read_file: Callable[[str], Table]
+    read_name: Callable[[bool], dict[str, Table]]
+    demo: Callable[[], tuple[Table, Table]]
+
+
+def read_training_tables(config: DataConfig, source: Source[Table]) -> tuple[dict[str, Table], tuple[str, ...]]:
+    """Reads what a run trains and is evaluated on.
+
+    Returns:
+        By name, `train` first, then `validation...`, then `test`; and what the user should know, a line each.
+
+    Raises:
+        UsageError: for data that is not there, or cannot be read.
+    """
+    if not config.uses_files:
+        return _by_name(config, source, with_train=True), ()
+    tables = {"train": source.read_file(config.train_file)} | _validation(config, source)
+    notes = () if len(tables) > 1 else ("no validation_file: nothing is evaluated during training",)
+    if config.test_file:
+        tables["test"] = source.read_file(config.test_file)
+    return tables, notes
+
+
+def read_labelled_tables(config: DataConfig, source: Source[Table]) -> dict[str, Table]:
+    """Reads what a saved model is evaluated on.
+
+    Returns:
+        Tables by what their metrics are called: `eval`, `test`, ...
+
+    Raises:
+        UsageError: as above.
+    """
+    tables = _validation(config, source) if config.uses_files else _by_name(config, source, with_train=False)
+    found = {eval_prefix(name): table for name, table in tables.items()}
+    if config.uses_files and config.test_file:
+        found["test"] = source.read_file(config.test_file)
+    return found
+
+
+def _validation(config: DataConfig, source: Source[Table]) -> dict[str, Table]:
+    paths = config.validation_files
+    return {name: source.read_file(path) for name, path in zip(validation_names(paths), paths, strict=True)}
+
+
+def _by_name(config: DataConfig, source: Source[Table], *, with_train: bool) -> dict[str, Table]:
+    if config.dataset not in ("", "demo"):
+        return source.read_name(with_train)
+    check_demo(config)
+    train, validation = source.demo()
+    return ({"train": train} if with_train else {}) | {"validation": validation}
