@@ -179,6 +179,8 @@ def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
 REFUSED = [
     ({"training": {"learning_rate": 1e-3}}, "learning_rate=0.0005 there and 0.001 here"),
     ({"training": {"lr_schedule": "cosine", "warmup_ratio": 0.2}}, "lr_schedule='linear' there and 'cosine' here, w"),
+    ({"training": {"optimizer": "lamb"}}, "optimizer='adamw' there and 'lamb' here"),
+    ({"training": {"lr_schedule": "polynomial", "lr_power": 0.5}}, "lr_power=1.0 there and 0.5 here"),
     ({"training": {"global_batch_size": 16}}, "global_batch_size=32 there and 16 here"),
     ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 there and 0.0 here"),
     ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 there and 0.1 here"),
