@@ -1,4 +1,4 @@
-"""Schedules as lists of rates; AdamW and LAMB, their decay groups and skipped updates against NumPy; on one replica and two."""
+"""Schedules as lists of rates; AdamW and LAMB, decay groups and skipped updates against NumPy; on one and two replicas."""
 
 import contextlib
 import copy
