@@ -1,4 +1,4 @@
-"""Schedules as lists of rates; AdamW and LAMB, decay groups and skipped updates against NumPy; on one and two replicas."""
+"""Schedules as lists of rates; AdamW and LAMB, decay groups and skipped updates against NumPy; one replica and two."""
 
 import contextlib
 import copy
