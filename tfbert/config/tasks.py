@@ -11,7 +11,7 @@ from typing import Literal
 
 from tfbert.config.rules import TRAIN, at_least, option
 
-TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering"]
+TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering", "pretraining"]
 
 _TAGGING = ("token_classification",)
 _ANSWERING = ("question_answering",)
