@@ -1,0 +1,173 @@
+"""Masks against Google's algorithm written out plainly, and against its statistics."""
+
+import numpy as np
+import pytest
+
+from tfbert.corpus.masking import Masking, mask, most_predictions, record_keys
+from tfbert.errors import UsageError
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAD, _, CLS, SEP, MASK = range(5)
+VOCAB = SPECIAL + [f"w{i}" for i in range(40)] + [f"##p{i}" for i in range(25)]
+FIRST_PIECE = VOCAB.index("##p0")
+
+
+def masking(prob=0.15, most=20, whole_words=False):
+    return Masking.of_vocab(VOCAB, masked_lm_prob=prob, max_predictions_per_seq=most, whole_words=whole_words)
+
+
+def records(rows, width, seed=0, pair=True):
+    """Random rows of pairs, [CLS] and [SEP] in place, padded."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(5, width + 1, rows).astype(np.int32)
+    ids = rng.integers(5, len(VOCAB), (rows, width)).astype(np.int32)
+    ids[:, 0] = CLS
+    ids[np.arange(rows), lengths - 1] = SEP
+    ids[np.arange(rows), lengths // 2] = SEP
+    ids[np.arange(width) >= lengths[:, None]] = PAD
+    return ids, lengths
+
+
+# The same in plain Python, a record at a time.
+
+BITS = 2**64 - 1
+
+
+def mix(x):
+    x = (x + 0x9E3779B97F4A7C15) & BITS
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & BITS
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & BITS
+    return x ^ (x >> 31)
+
+
+def key_of(seed, epoch, record):
+    return mix(mix(mix(seed & BITS) ^ epoch) ^ record)
+
+
+def plain_mask(ids, key, prob, most, whole_words):
+    """create_masked_lm_predictions of google-research/bert; shuffling is sorting by noise."""
+    words = []
+    for i, token in enumerate(ids):
+        if token in (CLS, SEP):
+            words.append(None)  # Google's script would add a piece after [SEP] to the word before it.
+        elif whole_words and VOCAB[token].startswith("##") and words and words[-1]:
+            words[-1].append(i)
+        else:
+            words.append([i])
+    noise = [mix((key + i * 0x9E3779B97F4A7C15) & BITS) >> 16 << 16 | i for i in range(len(ids))]
+    words = sorted((word for word in words if word), key=lambda word: noise[word[0]])
+    budget = min(most, max(1, round(len(ids) * prob)))
+    chosen = []
+    for word in words:
+        if len(chosen) + len(word) <= budget:
+            chosen += word
+    out = list(ids)
+    for i in chosen:
+        draw = mix(noise[i] ^ BITS ^ key)
+        share = (draw >> 32) / 2**32
+        if share < 0.8:
+            out[i] = MASK
+        elif share < 0.9:
+            out[i] = (draw & (2**32 - 1)) * len(VOCAB) >> 32
+    return out, sorted(chosen)
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("prob, most", [(0.15, 20), (0.4, 9), (0.02, 3)])
+def test_masks_are_those_of_the_plain_algorithm(whole_words, prob, most):
+    ids, lengths = records(200, 64)
+    keys = record_keys(-3, 2, np.arange(1000, 1200))
+    masked = mask(ids, lengths, masking(prob, most, whole_words), keys)
+    assert masked.ids.dtype == masked.positions.dtype == masked.labels.dtype == np.int32
+    assert masked.positions.shape == masked.labels.shape == masked.weights.shape == (200, most)
+    for row, length in enumerate(lengths):
+        assert int(keys[row]) == key_of(-3, 2, 1000 + row)
+        out, chosen = plain_mask(ids[row, :length].tolist(), int(keys[row]), prob, most, whole_words)
+        assert masked.ids[row].tolist() == out + [PAD] * (64 - length)
+        fill = [0] * (most - len(chosen))
+        assert masked.positions[row].tolist() == chosen + fill
+        assert masked.labels[row].tolist() == [ids[row, i] for i in chosen] + fill
+        assert masked.weights[row].tolist() == [1] * len(chosen) + fill
+
+
+def test_shares_are_80_10_10_and_15_percent():
+    ids = np.full((4000, 128), 7, np.int32)
+    ids[:, 0], ids[:, 60], ids[:, 127] = CLS, SEP, SEP
+    masked = mask(ids, np.full(4000, 128), masking(), record_keys(1, 0, np.arange(4000)))
+    assert (masked.weights.sum(axis=1) == 19).all()  # round(19.2)
+    at = np.take_along_axis(masked.ids, masked.positions, 1)[masked.weights > 0]
+    n = len(at)
+
+    def close(share, expected):
+        assert abs(share - expected) < 4 * np.sqrt(expected / n), (share, expected)
+
+    random = ~np.isin(at, [MASK, 7])
+    close(np.mean(at == MASK), 0.8 + 0.1 / len(VOCAB))
+    close(np.mean(at == 7), 0.1 + 0.1 / len(VOCAB))
+    counts = np.bincount(at[random], minlength=len(VOCAB))
+    counts = np.delete(counts, [MASK, 7])
+    assert abs(counts / n - 0.1 / len(VOCAB)).max() < 5 * np.sqrt(0.1 / len(VOCAB) / n)
+    places = np.bincount(masked.positions[masked.weights > 0], minlength=128)
+    assert places[[0, 60, 127]].tolist() == [0, 0, 0]
+    others = np.delete(places, [0, 60, 127]) / 4000
+    assert abs(others - 19 / 125).max() < 5 * np.sqrt(19 / 125 / 4000)
+
+
+def test_a_record_is_masked_alike_in_any_company_and_width():
+    ids, lengths = records(50, 64)
+    keys = record_keys(0, 0, np.arange(50))
+    whole = mask(ids, lengths, masking(whole_words=True), keys)
+    few = np.flatnonzero(lengths < 30)[::-1]
+    part = mask(ids[few, :32], lengths[few], masking(whole_words=True), keys[few])
+    np.testing.assert_array_equal(part.positions, whole.positions[few])
+    np.testing.assert_array_equal(part.ids, whole.ids[few, :32])
+
+
+def test_every_epoch_and_seed_masks_anew():
+    ids, lengths = records(300, 64)
+    outcomes = [
+        mask(ids, lengths, masking(), record_keys(seed, epoch, np.arange(300))).positions
+        for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    ]
+    for i, first in enumerate(outcomes):
+        for second in outcomes[:i]:
+            assert (first == second).all(axis=1).sum() <= 15  # Of the shortest records some.
+
+
+def test_keys_are_all_different():
+    keys = np.concatenate([record_keys(s, e, np.arange(2000)) for s in range(4) for e in range(4)])
+    assert len(np.unique(keys)) == len(keys)
+
+
+def test_whole_words_stay_whole():
+    ids, lengths = records(300, 64, seed=1)
+    masked = mask(ids, lengths, masking(0.3, 20, True), record_keys(0, 0, np.arange(300)))
+    for row in range(300):
+        chosen = set(masked.positions[row][masked.weights[row] > 0].tolist())
+        for i in range(1, lengths[row]):
+            if ids[row, i] >= FIRST_PIECE and ids[row, i - 1] > MASK:
+                assert (i in chosen) == (i - 1 in chosen)
+
+
+def test_a_record_of_special_tokens_alone_is_left_as_it_is():
+    ids = np.array([[CLS, SEP, SEP, PAD]], np.int32)
+    masked = mask(ids, np.array([3]), masking(), record_keys(0, 0, np.arange(1)))
+    assert masked.ids.tolist() == ids.tolist() and not masked.weights.any()
+
+
+@pytest.mark.parametrize("prob, width, most", [(0.15, 128, 20), (0.15, 512, 77), (0.15, 100, 15), (0.01, 16, 1)])
+def test_most_predictions_follow_from_the_length(prob, width, most):
+    assert most_predictions(0, masked_lm_prob=prob, max_seq_length=width) == most
+
+
+def test_too_few_predictions_are_refused():
+    assert most_predictions(76, masked_lm_prob=0.15, max_seq_length=512) == 76
+    with pytest.raises(UsageError, match="= 76.8, .*Received: max_predictions_per_seq=20. Pass 77"):
+        most_predictions(20, masked_lm_prob=0.15, max_seq_length=512)
+
+
+def test_a_vocabulary_without_mask_is_refused():
+    with pytest.raises(UsageError, match=r"must hold \[MASK\]. Received: 4 tokens"):
+        Masking.of_vocab(
+            ["[PAD]", "[CLS]", "[SEP]", "a"], masked_lm_prob=0.15, max_predictions_per_seq=2, whole_words=False
+        )

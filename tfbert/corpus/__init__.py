@@ -1,0 +1,1 @@
+"""A corpus -> records to pre-train on."""

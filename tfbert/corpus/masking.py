@@ -1,0 +1,217 @@
+"""Which tokens of a record are predicted, and what stands in their places: pure NumPy, many records at once.
+
+The algorithm is that of google-research/bert, `create_masked_lm_predictions`. What it draws is a function of a key, of
+which each record has one, and of the place in the record: of no other record, and of no order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfbert.errors import UsageError
+
+MAX_WIDTH = 1 << 16
+"""The longest record, in tokens: its places are the low bits of what is sorted, so that nothing is ever a draw."""
+_PLACE_BITS = np.uint64(MAX_WIDTH - 1)
+_LAST = np.uint64(2**64 - 1)
+_GAMMA = 0x9E3779B97F4A7C15
+_TO_MASK, _TO_RANDOM = 0.8, 0.9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Masking:
+    """What is predicted.
+
+    Attributes:
+        mask_id: The id of `[MASK]`.
+        vocab_size: Tokens of the vocabulary; a random token is any of them, as in Google's script.
+        special_ids: Tokens that are never predicted: `[CLS]`, `[SEP]`, `[PAD]`.
+        continues: bool [vocab_size]: tokens that continue a word (`##ing`). Read with `whole_words` only.
+        masked_lm_prob: Share of a record's tokens, special ones counted, that are predicted; at least one is.
+        max_predictions_per_seq: Most tokens of a record that are predicted.
+        whole_words: Take all pieces of a word together. A word that would be too much is passed over.
+    """
+
+    mask_id: int
+    vocab_size: int
+    special_ids: tuple[int, ...]
+    continues: np.ndarray
+    masked_lm_prob: float
+    max_predictions_per_seq: int
+    whole_words: bool = False
+
+    @classmethod
+    def of_vocab(
+        cls, vocab: Sequence[str], *, masked_lm_prob: float, max_predictions_per_seq: int, whole_words: bool
+    ) -> Masking:
+        """The masking over a vocabulary.
+
+        Args:
+            vocab: The tokens in the order of their ids, the special ones among them.
+            masked_lm_prob: See the class.
+            max_predictions_per_seq: See the class.
+            whole_words: See the class.
+
+        Raises:
+            UsageError: for a vocabulary that lacks a special token.
+        """
+        missing = [token for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]") if token not in vocab]
+        if missing:
+            raise UsageError(
+                f"A vocabulary to pre-train with must hold {' '.join(missing)}. "
+                f"Received: {len(vocab)} tokens without. Add to it, or use another."
+            )
+        return cls(
+            mask_id=vocab.index("[MASK]"),
+            vocab_size=len(vocab),
+            special_ids=tuple(vocab.index(token) for token in ("[PAD]", "[CLS]", "[SEP]")),
+            continues=np.array([token.startswith("##") for token in vocab], bool),
+            masked_lm_prob=masked_lm_prob,
+            max_predictions_per_seq=max_predictions_per_seq,
+            whole_words=whole_words,
+        )
+
+    @functools.cached_property
+    def is_special(self) -> np.ndarray:
+        """bool [vocab_size]: tokens that are never predicted."""
+        return np.isin(np.arange(self.vocab_size), self.special_ids)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Masked:
+    """Masked records.
+
+    Attributes:
+        ids: int32 [rows, width]: what the model is given.
+        positions: int32 [rows, max_predictions_per_seq]: places to predict, ascending; 0 after the last.
+        labels: int32, likewise: what was there; 0 after the last.
+        weights: float32, likewise: 1; 0 after the last.
+    """
+
+    ids: np.ndarray
+    positions: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+
+
+def most_predictions(asked: int, *, masked_lm_prob: float, max_seq_length: int) -> int:
+    """The `max_predictions_per_seq` of a run.
+
+    Args:
+        asked: What the user gave; 0 for `masked_lm_prob` of `max_seq_length`, rounded up.
+        masked_lm_prob: Share of tokens that are predicted.
+        max_seq_length: Of records, in tokens.
+
+    Raises:
+        UsageError: for fewer than a record of full length needs.
+    """
+    needed = masked_lm_prob * max_seq_length
+    if asked == 0:
+        return max(1, math.ceil(needed - 1e-9))
+    if asked < math.floor(needed + 1e-9):  # Not rounded up: MLPerf's 76 for 0.15 of 512 are a custom.
+        raise UsageError(
+            "max_predictions_per_seq must be at least masked_lm_prob x max_seq_length = "
+            f"{masked_lm_prob:g} x {max_seq_length} = {needed:g}, or long records are masked less than short ones. "
+            f"Received: max_predictions_per_seq={asked}. Pass {math.ceil(needed - 1e-9)}, or a lower --masked_lm_prob."
+        )
+    return asked
+
+
+def record_keys(seed: int, epoch: int, records: np.ndarray) -> np.ndarray:
+    """A key for each record, different for each (seed, epoch, record).
+
+    Args:
+        seed: Of the run.
+        epoch: Counted from 0.
+        records: int64 [rows]: numbers of records.
+
+    Returns:
+        uint64 [rows].
+    """
+    start = _hash(_hash(np.uint64(seed % 2**64)) ^ np.uint64(epoch % 2**64))
+    return _hash(start ^ np.asarray(records).astype(np.uint64))
+
+
+def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarray) -> Masked:
+    """Masks records. A record's outcome depends on its own tokens and key alone, not on the width.
+
+    Args:
+        ids: int32 [rows, width], each below `masking.vocab_size`; at most `MAX_WIDTH` wide.
+        lengths: int32 [rows]: tokens of each record; what follows them is not looked at.
+        masking: What is predicted.
+        keys: uint64 [rows], of `record_keys`.
+    """
+    rows, width = ids.shape
+    assert width <= MAX_WIDTH
+    places = np.arange(width, dtype=np.uint64)
+    lengths = np.asarray(lengths)[:, None]
+    candidates = (places < lengths) & ~masking.is_special[ids]
+    # Python's round(), which Google's script calls, and rint round halves alike.
+    budget = np.rint(lengths * masking.masked_lm_prob).clip(1, masking.max_predictions_per_seq).astype(np.int64)
+    noise = _hash(keys[:, None] + places * np.uint64(_GAMMA)) & ~_PLACE_BITS | places
+    if masking.whole_words:
+        chosen = _choose_words(candidates, masking.continues[ids], noise, budget)
+    else:
+        chosen = _choose_tokens(candidates, noise, budget)
+
+    row, column = np.nonzero(chosen)
+    counts = chosen.sum(axis=1)
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    shape = rows, masking.max_predictions_per_seq
+    positions, labels, weights = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+    positions[row, rank], labels[row, rank], weights[row, rank] = column, ids[row, column], 1
+
+    second = _hash(~noise[row, column] ^ keys[row])
+    share = (second >> np.uint64(32)).astype(np.float64) / 2**32
+    random_id = (second & np.uint64(2**32 - 1)) * np.uint64(masking.vocab_size) >> np.uint64(32)
+    out = np.array(ids, np.int32)
+    inner = np.where(share < _TO_RANDOM, random_id.astype(np.int32), labels[row, rank])
+    out[row, column] = np.where(share < _TO_MASK, np.int32(masking.mask_id), inner)
+    return Masked(ids=out, positions=positions, labels=labels, weights=weights)
+
+
+def _choose_tokens(candidates: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:
+    """bool [rows, width]: the `budget` candidates of least noise."""
+    ordered = np.sort(np.where(candidates, noise, _LAST), axis=1)
+    last = np.minimum(budget, ordered.shape[1]) - 1
+    return candidates & (noise <= np.take_along_axis(ordered, last, axis=1))
+
+
+def _choose_words(candidates: np.ndarray, continues: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:
+    """bool [rows, width]: whole words by rising noise of their first pieces, but those that are too much by then."""
+    rows, width = candidates.shape
+    after_candidate = np.zeros_like(candidates)
+    after_candidate[:, 1:] = candidates[:, :-1]
+    starts = candidates & ~(continues & after_candidate)
+    word = np.maximum(np.cumsum(starts, axis=1) - 1, 0)  # Which word of its row each token is.
+    flat = word + np.arange(rows)[:, None] * width
+    sizes = np.bincount(flat[candidates], minlength=rows * width).reshape(rows, width)
+
+    ordered = np.sort(np.where(starts, noise, _LAST), axis=1)
+    place = np.minimum(ordered & _PLACE_BITS, np.uint64(width - 1)).astype(np.int64)
+    ranked = np.take_along_axis(word, place, axis=1)  # Words in the order in which they are tried.
+    ranked_sizes = np.take_along_axis(sizes, ranked, axis=1)
+    num_words = starts.sum(axis=1)
+    taken = np.zeros((rows, width), bool)
+    left, every = budget[:, 0].copy(), np.arange(rows)
+    for k in range(num_words.max(initial=0)):
+        fits = (k < num_words) & (ranked_sizes[:, k] <= left)
+        left -= ranked_sizes[:, k] * fits
+        taken[every, ranked[:, k]] |= fits
+        if not left.any():
+            break
+    return candidates & np.take_along_axis(taken, word, axis=1)
+
+
+def _hash(x: np.ndarray) -> np.ndarray:
+    """splitmix64 (Steele et al. 2014): a bijection of uint64, whose outcomes pass for random."""
+    with np.errstate(over="ignore"):  # Scalars warn of it, arrays do not.
+        x = x + np.uint64(_GAMMA)
+        x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        return x ^ x >> np.uint64(31)
