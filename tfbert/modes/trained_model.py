@@ -54,8 +54,10 @@ class TrainedModel:
     max_seq_length: int
 
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """float32 `[rows, num_labels]`, or `[rows, width, num_labels]`, for a batch's inputs, for a `Predictor`."""
-        return tf.cast(self.task.head().forward(self.classifier, inputs, training), tf.float32)
+        """float32 `[rows, num_labels]`, or `[rows, width, num_labels]`, for a batch's inputs, for a `Predictor`; or
+        what else the task keeps of the model's outputs."""
+        outputs = self.task.head().forward(self.classifier, inputs, training)
+        return self.task.kept(tf.nest.map_structure(lambda output: tf.cast(output, tf.float32), outputs), inputs)
 
     def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
         """What runs it over data; it must have been loaded in the strategy's scope."""
@@ -68,8 +70,7 @@ class TrainedModel:
 
     def predict(self, predictor: Predictor, examples: Examples) -> Any:
         """Predictions for examples in their order, as the task makes them."""
-        encoded = self.encode(examples)
-        return self.task.predictions(predictor.outputs(encoded), encoded)
+        return self.task.predict(predictor, self.encode(examples))
 
     def check_finite(self, predictions: Any, ids: Sequence[Any], name: str) -> None:
         """Refuses predictions that are not finite: their labels would look like any other.

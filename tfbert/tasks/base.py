@@ -20,9 +20,11 @@ from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     import tf_keras as keras
 
     from tfbert.config.run import Config, DataConfig, TrainingConfig
+    from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 
 SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
@@ -132,8 +134,8 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def loss(self, training: TrainingConfig) -> keras.losses.Loss:
-        """Values per example, float32 `[rows]`, or per token `[rows, width]`."""
+    def loss(self, training: TrainingConfig) -> keras.losses.Loss | dict[str, keras.losses.Loss]:
+        """Values per example, float32 `[rows]`, or per token `[rows, width]`; of several outputs one each by name."""
 
     @abc.abstractmethod
     def labelled_sets(
@@ -174,6 +176,24 @@ class Task(abc.ABC):
                     )
 
     # Predictions.
+
+    def kept(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
+        """What of the model's outputs leaves its device, in the graph.
+
+        Args:
+            outputs: Float32, of a batch.
+            inputs: The batch's.
+        """
+        return outputs
+
+    def predict(self, predictor: Predictor, encoded: EncodedExamples) -> Any:
+        """Predictions for examples.
+
+        Args:
+            predictor: Of what `kept` leaves of the model's outputs.
+            encoded: As `encode` made them.
+        """
+        return self.predictions(predictor.outputs(encoded), encoded)
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> Any:
         """What the model's outputs say of each example.

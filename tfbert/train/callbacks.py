@@ -187,7 +187,7 @@ class Evaluate(StepCallback):
         return self._best_predictions
 
     def _predict(self, name: str) -> Any:
-        return self._task.predictions(self._predictor.outputs(self._sets[name]), self._sets[name])
+        return self._task.predict(self._predictor, self._sets[name])
 
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):

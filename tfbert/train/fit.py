@@ -68,8 +68,13 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
         first_step=schedule.first_step,
         tensorboard=config.output.tensorboard,
     )
-    rows = config.runtime.per_device_eval_batch_size
-    predictor = Predictor(model, run.strategy, rows_per_replica=rows, of_tokens=run.data.task.reads_tokens)
+    task = run.data.task
+    predictor = Predictor(
+        lambda inputs, training: task.kept(model(inputs, training=training), inputs),
+        run.strategy,
+        rows_per_replica=config.runtime.per_device_eval_batch_size,
+        of_tokens=task.reads_tokens,
+    )
     with run.strategy.scope():
         data_clock = DataClock()
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
