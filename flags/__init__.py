@@ -5,7 +5,9 @@ import pathlib
 
 from absl import flags
 
-from flags.fields import define_field, define_part, part_from_flags
+from flags.fields import define_fields, part_from_flags
+from tfbert.config.commands import FINETUNE, Command
+from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config
 from tfbert.errors import UsageError
 
@@ -15,15 +17,16 @@ _PARTS = {
     if field.default_factory is not dataclasses.MISSING
 }
 """The dataclasses whose fields are flags, by their name in `Config`."""
+_OTHER = "Use run_pretraining.py for pre-training, and run_finetune.py for other tasks."
 _ALIASES = {"model": "model_name_or_path"}
 
 
-def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """Declares every flag of the command."""
+def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
+    """Declares every flag of a command."""
     others = set(flag_values)
-    define_field(Config, "mode", flag_values)
-    for part in _PARTS.values():
-        define_part(part, flag_values)
+    define_fields(Config, ("mode",), flag_values, choices={"mode": command.modes})
+    for part, names in command.options().items():
+        define_fields(_PARTS[part], names, flag_values)
     for alias, name in _ALIASES.items():
         flags.DEFINE_alias(alias, name, flag_values=flag_values)
     flags.DEFINE_string(
@@ -37,16 +40,23 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
         flags.declare_key_flag(name, flag_values=flag_values)
 
 
-def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
-    """The configuration that parsed flags describe.
+def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> Config:
+    """The configuration that parsed flags of a command describe.
 
     Raises:
         UsageError: naming every rule that is broken.
     """
-    path = flag_values["run_config"].value
+    path, mode, options = flag_values["run_config"].value, flag_values["mode"], command.options()
     if not path:
-        parts = {name: part_from_flags(part(), flag_values, only_given=False) for name, part in _PARTS.items()}
-        return Config(mode=flag_values["mode"].value, **parts)
+        parts = {
+            part: part_from_flags(_PARTS[part](), names, flag_values, only_given=False)
+            for part, names in options.items()
+        }
+        if command.task:
+            parts["data"] = dataclasses.replace(parts["data"], task=command.task)
+        elif parts["data"].task == PRETRAINING:
+            raise UsageError(f"Pre-training has a command of its own. Received: task={PRETRAINING!r}. {_OTHER}")
+        return Config(mode=mode.value, **parts)
     try:
         text = pathlib.Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
@@ -54,6 +64,13 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Config:
     except UnicodeDecodeError:
         raise UsageError(f"run_config must be UTF-8 text. Received: run_config={path!r}. Check the path.") from None
     base = Config.from_json(text)
-    parts = {name: part_from_flags(getattr(base, name), flag_values, only_given=True) for name in _PARTS}
-    mode = flag_values["mode"].value if flag_values["mode"].present else base.mode
-    return dataclasses.replace(base, mode=mode, **parts)
+    if (base.data.task == PRETRAINING) != (command.task == PRETRAINING):
+        raise UsageError(
+            f"run_config must be of a run of {command.script}. "
+            f"Received: run_config={path!r}, for task={base.data.task!r}. {_OTHER}"
+        )
+    parts = {
+        part: part_from_flags(getattr(base, part), names, flag_values, only_given=True)
+        for part, names in options.items()
+    }
+    return dataclasses.replace(base, mode=mode.value if mode.present else base.mode, **parts)

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import pathlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from absl import flags
@@ -14,32 +15,42 @@ from absl import flags
 from tfbert.errors import UsageError
 
 
-def define_part(part: type, values: flags.FlagValues) -> None:
-    """Declares the flags of one configuration dataclass, each field of which is followed by a docstring."""
+def define_fields(
+    part: type,
+    names: Iterable[str],
+    values: flags.FlagValues,
+    *,
+    choices: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Declares the flags of some fields of a configuration dataclass, each of which is followed by a docstring.
+
+    Args:
+        part: The dataclass.
+        names: The fields.
+        values: Where to declare them.
+        choices: The words that a field takes, where they are not all that its type names.
+    """
     types, docs = get_type_hints(part), _field_docs(part)
-    for field in dataclasses.fields(part):
-        _define(field.name, field.default, types[field.name], docs[field.name], values)
+    defaults = {field.name: field.default for field in dataclasses.fields(part)}
+    for name in names:
+        kind = Literal[tuple(choices[name])] if choices and name in choices else types[name]
+        _define(name, defaults[name], kind, docs[name], values)
 
 
-def define_field(part: type, name: str, values: flags.FlagValues) -> None:
-    """Declares the flag of one field."""
-    (field,) = (field for field in dataclasses.fields(part) if field.name == name)
-    _define(name, field.default, get_type_hints(part)[name], _field_docs(part)[name], values)
-
-
-def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) -> Any:
+def part_from_flags(base: Any, names: Iterable[str], values: flags.FlagValues, *, only_given: bool) -> Any:
     """A configuration part with the flags' values.
 
     Args:
         base: The dataclass instance that flags change.
+        names: Its fields that are flags.
         values: Parsed flags.
         only_given: Leave fields alone whose flag was not on the command line.
     """
     types = get_type_hints(type(base))
     changes = {
-        field.name: _to_field(values[field.name].value, field.name, types[field.name])
-        for field in dataclasses.fields(base)
-        if values[field.name].present or not only_given
+        name: _to_field(values[name].value, name, types[name])
+        for name in names
+        if values[name].present or not only_given
     }
     # The shell expands ~ in `--name ~/x`, but not in `--name=~/x`.
     changes |= {

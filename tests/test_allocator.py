@@ -98,10 +98,11 @@ def test_another_library_is_left_alone(monkeypatch):
 def test_the_command_does_it_before_tensorflow_is_imported(flags, expected):
     code = f"""
 import json, sys, run_finetune
+from flags import command
 
 seen = []
-run_finetune.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
-run_finetune.stderr_held_back = lambda: sys.exit(json.dumps(seen))
+command.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
+command.stderr_held_back = lambda: sys.exit(json.dumps(seen))
 sys.argv = ["run_finetune.py", *{flags!r}]
 run_finetune.main()
 """
@@ -126,9 +127,10 @@ def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
 def test_the_command_turns_onednn_on_before_tensorflow_is_imported():
     code = """
 import os, sys, run_finetune
+from flags import command
 
 seen = lambda: (os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules)
-run_finetune.stderr_held_back = lambda: sys.exit(str(seen()))
+command.stderr_held_back = lambda: sys.exit(str(seen()))
 sys.argv = ["run_finetune.py"]
 run_finetune.main()
 """

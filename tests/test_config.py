@@ -8,14 +8,15 @@ import pytest
 
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig
+from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import EVERY
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.errors import UsageError
 
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]
-PARTS.append(BenchmarkConfig)
+PARTS += [BenchmarkConfig, CorpusConfig, PretrainingConfig]
 PART_NAMES = {"model", "data", "tagging", "answering", "training", "runtime", "output", "predict", "export", "hub"}
-PART_NAMES |= {"benchmark"}
+PART_NAMES |= {"benchmark", "corpus", "pretraining"}
 SAVED = ModelConfig(model_name_or_path="saved")
 
 
@@ -257,11 +258,18 @@ def test_the_mode_is_kept_in_json_and_training_is_the_default():
 def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
     fields = {field.name: field.metadata for part in PARTS for field in dataclasses.fields(part)}
     assert all(field["modes"] and set(field["modes"]) <= set(EVERY) for field in fields.values())
-    assert {name for name, field in fields.items() if field["tasks"]} == {"label_smoothing", "class_weights"}
+    of_pretraining = {field.name for part in (CorpusConfig, PretrainingConfig) for field in dataclasses.fields(part)}
+    assert {name for name, field in fields.items() if field["tasks"]} == {
+        "label_smoothing",
+        "class_weights",
+        *of_pretraining,
+    }
+    only_of_corpora = {name for name, field in fields.items() if field["modes"] == ("prepare",)}
+    assert only_of_corpora == {field.name for field in dataclasses.fields(CorpusConfig)}
     only = {name for name, field in fields.items() if field["modes"] == ("predict",)}
     assert only == {"input_file", "output_file", "output_format", "id_column", "glue_task"}
     not_in_training = {name for name, field in fields.items() if "train" not in field["modes"]}
-    assert not_in_training == only | {"export_float16", "price_per_hour"} | {
+    assert not_in_training == only | only_of_corpora | {"export_float16", "price_per_hour"} | {
         n for n in fields if n[:10] == "benchmark_"
     }
 

@@ -9,7 +9,7 @@ import dataclasses
 import pathlib
 from typing import Literal
 
-from tfbert.config.rules import EVALUATE, TRAIN, at_least, option
+from tfbert.config.rules import EVALUATE, EVERY, TRAIN, at_least, option
 from tfbert.config.tasks import TaskName
 
 Batching = Literal["length_grouped", "padded", "packed"]
@@ -26,9 +26,9 @@ _TAB = ("tab", "\\t")
 class DataConfig:
     """Which examples to train and evaluate on, and how they become batches."""
 
-    dataset: str = option("", resume="content")
+    dataset: str = option("", resume="content", modes=EVERY)
     """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless `train_file` is given."""
-    data_dir: str = option("", resume="content")
+    data_dir: str = option("", resume="content", modes=EVERY)
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
     """Training examples: .tsv, .csv, .jsonl or .parquet, also .gz."""
@@ -46,7 +46,7 @@ class DataConfig:
     skip_bad_rows: bool = option(False, resume="content")
     """Leave out rows of files that cannot be used, as those with a column too many or without a label, and count them,
     rather than stop at the first one."""
-    text_column: tuple[str, ...] = option((), resume="content")
+    text_column: tuple[str, ...] = option((), resume="content", modes=EVERY)
     """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
     label_column: str = option("", resume="content", modes=EVALUATE)
     """The label's column: a name or an index. Empty: found by name."""
@@ -56,7 +56,7 @@ class DataConfig:
     """`auto` takes CoNLL files and lists of tags as token_classification, SQuAD's files as question_answering, labels
     with a fraction (0.5, 3.2) as regression and everything else as classification. `classification` also takes NA,
     N/A, None and null in files for classes, where `auto` refuses them as missing."""
-    max_seq_length: int | None = option(None, resume="same")
+    max_seq_length: int | None = option(None, resume="same", modes=EVERY)
     """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut, sentences whose words are tagged and
     contexts of questions are split. None: 128 in training (384 for question_answering), and later what the model was
     trained with."""

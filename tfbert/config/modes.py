@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tfbert.config.benchmark import AXES
 from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.rules import option
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ def mode_problems(config: Config) -> list[str]:
     """Options that do not fit the mode, a line each: those without an effect in it, and what it needs."""
     out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
+    rules["prepare"] = _prepare
+    if config.data.task == PRETRAINING and config.mode != "prepare":
+        return out + _pretraining(config)
     return out + _files(config) + rules[config.mode](config)
 
 
@@ -102,7 +106,8 @@ def _without_effect(part: Any, mode: str) -> list[str]:
         f"{field.name} has no effect with mode={mode}. Received: {field.name}={getattr(part, field.name)!r}. "
         f"Drop --{field.name}."
         for field in ignored
-        if getattr(part, field.name) != field.default
+        # That it is pre-training, the command says, and not its user.
+        if getattr(part, field.name) not in (field.default, PRETRAINING)
     ]
 
 
@@ -283,6 +288,51 @@ def _benchmark(config: Config) -> list[str]:
                 f"Received: {name}={getattr(config.training, name)}. Pass --benchmark_steps, or drop --{name}."
             )
     return out + _train(config)
+
+
+def _prepare(config: Config) -> list[str]:
+    out = []
+    if not config.output.output_dir:
+        out.append("Records need a directory. Received: output_dir=''. Pass --output_dir.")
+    if config.corpus.input_files and config.data.dataset:
+        out.append(
+            "A corpus comes from files or from a data set, not both. "
+            f"Received: input_files={','.join(config.corpus.input_files)!r}, dataset={config.data.dataset!r}. Drop one."
+        )
+    if bool(config.corpus.learn_vocab) == bool(config.model.vocab_file):
+        out.append(
+            "A corpus is prepared with a vocabulary from a file, or with one learned from it. Received: vocab_file="
+            f"{config.model.vocab_file!r}, learn_vocab={config.corpus.learn_vocab}. Pass one of them."
+        )
+    if len(config.data.text_column) > 1:
+        out.append(
+            "A document is the text of one column. "
+            f"Received: text_column={','.join(config.data.text_column)!r}. Name one."
+        )
+    return out
+
+
+def _pretraining(config: Config) -> list[str]:
+    """What pre-training and what measures it need."""
+    out, options = [], config.pretraining
+    if config.data.dataset or config.data.data_dir or config.data.text_column:
+        out.append(
+            "Pre-training reads records. Received: dataset, data_dir or text_column. "
+            "Make records of it with --mode=prepare, and pass --train_records."
+        )
+    if config.mode == "evaluate":
+        if not options.validation_records:
+            out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
+        return out + _saved_model(config)
+    if options.validation_records and not options.train_records:
+        out.append("Training needs records of its own. Received: train_records=''. Pass --train_records.")
+    if options.train_records and not options.validation_records:
+        out += [
+            f"{name} needs records to evaluate on during training. "
+            f"Received: {name}={value!r} with validation_records=''. Pass --validation_records."
+            for name, value in evaluation_options(config).items()
+        ]
+    return out
 
 
 def _saved_model(config: Config) -> list[str]:

@@ -19,8 +19,10 @@ OnResume = Literal["same", "longer", "content", "split", "free"]
 """
 
 
-Mode = Literal["train", "evaluate", "predict", "export", "benchmark"]
+Mode = Literal["train", "evaluate", "predict", "export", "benchmark", "prepare"]
 EVERY: tuple[Mode, ...] = get_args(Mode)
+OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export", "benchmark")
+"""The modes in which there is a model."""
 TRAIN: tuple[Mode, ...] = ("train", "benchmark")
 """The modes in which something is trained."""
 EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export", "benchmark")
@@ -30,7 +32,7 @@ COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict", "benchmark")
 
 
 def option(
-    default: Any, *, modes: tuple[Mode, ...] = EVERY, resume: OnResume | None = None, tasks: tuple[str, ...] = ()
+    default: Any, *, modes: tuple[Mode, ...] = OF_MODELS, resume: OnResume | None = None, tasks: tuple[str, ...] = ()
 ) -> Any:
     """A field of a configuration dataclass.
 

@@ -14,9 +14,11 @@ from typing import Literal, get_type_hints
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig, mode_problems
+from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import (
     COMPUTE,
     EVALUATE,
+    EVERY,
     TRAIN,
     Mode,
     at_least,
@@ -70,7 +72,7 @@ class ModelConfig:
     model_name_or_path: str = option("scratch/tiny", resume="same")
     """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large, or one of
     the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a vocabulary learned from the training text."""
-    vocab_file: str = option("", resume="content")
+    vocab_file: str = option("", resume="content", modes=EVERY)
     """A WordPiece vocabulary, one token a line. Empty: the model's own, or one learned (`scratch/`)."""
 
     @property
@@ -204,11 +206,11 @@ class RuntimeConfig:
     """Compile each replica's forward and backward pass with XLA."""
     max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN)
     """With `xla`, batches are padded to this many widths at most, chosen from the data: each is compiled once."""
-    seed: int = option(42, resume="same", modes=TRAIN)
+    seed: int = option(42, resume="same", modes=(*TRAIN, "prepare"))
     """Decides initial weights, data order and dropout."""
     deterministic: bool = option(False, resume="split", modes=COMPUTE)
     """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
-    keep_freed_memory: bool = option(True, resume="free")
+    keep_freed_memory: bool = option(True, resume="free", modes=EVERY)
     """Set glibc's malloc, before TensorFlow is imported, so that freed memory is used again rather than given back to
     the kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES say is left alone."""
 
@@ -241,9 +243,9 @@ class RuntimeConfig:
 class OutputConfig:
     """What a run writes, where and how often."""
 
-    output_dir: str = option("", resume="free")
+    output_dir: str = option("", resume="free", modes=EVERY)
     """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
-    overwrite_output_dir: bool = option(False, resume="free", modes=EVALUATE)
+    overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "prepare"))
     """Write into a directory that holds an earlier run's files, replacing them."""
     resume: Resume = option("auto", resume="free", modes=("train",))
     """`auto` goes on from the newest sound checkpoint of an unfinished run in `output_dir`, with the settings that it
@@ -287,11 +289,13 @@ class Config:
 
     mode: Mode = "train"
     """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel;
-    `benchmark`: measure a grid of runs."""
+    `benchmark`: measure a grid of runs; `prepare`: make records of a corpus, to pre-train on."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
+    corpus: CorpusConfig = dataclasses.field(default_factory=CorpusConfig)
+    pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = dataclasses.field(default_factory=RuntimeConfig)
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
@@ -318,7 +322,7 @@ class Config:
     @property
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
-        return TaskOptions(tagging=self.tagging, answering=self.answering)
+        return TaskOptions(tagging=self.tagging, answering=self.answering, pretraining=self.pretraining)
 
     def resolved(self) -> Config:
         """The same training run with every default that depends on another option written out, and one name for each

@@ -9,9 +9,10 @@ import dataclasses
 import math
 from typing import Literal
 
+from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import TRAIN, at_least, option
 
-TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering"]
+TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering", "pretraining"]
 
 _TAGGING = ("token_classification",)
 _ANSWERING = ("question_answering",)
@@ -81,3 +82,4 @@ class TaskOptions:
 
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
+    pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)

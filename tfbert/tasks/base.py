@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from tfbert.batches.inputs import INPUTS
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.tasks import MAX_SEQ_LENGTH
 from tfbert.errors import RunError, UsageError
@@ -88,6 +89,8 @@ class Task(abc.ABC):
         default_metric: Decides which weights are kept where the user names none.
         default_max_seq_length: Longest input in tokens where the user names none.
         reads_tokens: Whether the model's outputs are of tokens, an entry each, rather than of rows.
+        input_names: What a model is given of examples without labels.
+        made: What training does to a model, in a word.
         label_names: Name of each class; empty where there are none.
     """
 
@@ -96,6 +99,8 @@ class Task(abc.ABC):
     default_metric: ClassVar[str]
     default_max_seq_length: ClassVar[int] = MAX_SEQ_LENGTH
     reads_tokens: ClassVar[bool] = False
+    input_names: ClassVar[tuple[str, ...]] = INPUTS
+    made: ClassVar[str] = "fine-tuned"
     label_names: tuple[str, ...] = ()
 
     @property

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.masked_records import LABELS, MASKED_LM, NEXT_SENTENCE, POSITIONS
+from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS
 
+LABELS = "masked_lm_ids"
+"""What was at the masked places: given to a model only to be evaluated."""
 MOST_CANDIDATES = 100
 """Words that can be asked for at a masked place."""
 KEPT_RECORDS = 512

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbert.batches.inputs import INPUTS
-from tfbert.batches.masked_records import LABELS, MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
+from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.corpus.masking import Masking, most_predictions
 from tfbert.corpus.records import Records
@@ -17,7 +17,8 @@ from tfbert.errors import UsageError
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
 from tfbert.tasks.base import Judged, Task
 from tfbert.tasks.losses import SmoothedCrossEntropy
-from tfbert.tasks.masked_words import KEPT_RECORDS, MaskedPredictions, candidates, scored
+from tfbert.tasks.masked_texts import INPUT_NAMES
+from tfbert.tasks.masked_words import KEPT_RECORDS, LABELS, MaskedPredictions, candidates, scored
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -55,6 +56,7 @@ class Pretraining(Task):
     name = PRETRAINING
     pipeline_tag = "fill-mask"
     default_metric = "loss"
+    input_names = INPUT_NAMES
     made = "pre-trained"
 
     @property

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Pre-trains BERT in TensorFlow on one's own text: makes records of a corpus, trains on them, evaluates.
+
+    python run_pretraining.py
+    python run_pretraining.py --mode=prepare --input_files=corpus.txt --vocab_file=vocab.txt --output_dir=records
+    python run_pretraining.py --model=scratch/mini --train_records=records --output_dir=runs/bert
+
+What it trains is a model for run_finetune.py: --model=runs/bert. Exit status: as that of run_finetune.py.
+"""
+
+import sys
+
+from flags.command import run_command
+from tfbert.config.commands import PRETRAIN
+
+VERBS = {
+    "prepare": ("tfbert.modes.prepare", "prepare"),
+    "train": ("tfbert.train.run", "finetune"),
+    "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
+    "benchmark": ("tfbert.modes.benchmark", "run_benchmark"),
+}
+
+
+def main() -> int:
+    """Flags -> Config -> one verb of tfbert; returns the exit status."""
+    return run_command(PRETRAIN, VERBS, sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
