@@ -20,7 +20,8 @@ from tfbert.modes.prediction_texts import CHUNK_ROWS
 from tfbert.modes.trained_model import TrainedModel
 from tfbert.tasks.answer_lists import Asked, answered
 from tfbert.tasks.answers import Candidates
-from tfbert.tasks.masked_texts import MASK, MaskedTexts, encode_masked_texts, filled
+from tfbert.tasks.masked_texts import MASK, encode_masked_texts, filled
+from tfbert.tasks.masked_words import MaskedRows
 from tfbert.tasks.question_answering import EncodedQuestions, QuestionExamples
 from tfbert.tasks.tag_files import TaggedItem, tagged
 from tfbert.tasks.texts import TextExamples, takes
@@ -253,13 +254,13 @@ class GivenMasked(Given[str]):
     def size(self, entry: str) -> int:
         return len(entry)
 
-    def encode(self, entries: Sequence[str]) -> MaskedTexts:
+    def encode(self, entries: Sequence[str]) -> MaskedRows:
         names = [f"{NAME}[{self._encoded + i}]" for i in range(len(entries))]
         self._encoded += len(entries)
         self._texts = encode_masked_texts(self._model.tokenizer, entries, names, self._model.max_seq_length)
         return self._texts
 
-    def predictions(self, outputs: dict[str, np.ndarray], encoded: MaskedTexts) -> dict[str, np.ndarray]:
+    def predictions(self, outputs: dict[str, np.ndarray], encoded: MaskedRows) -> dict[str, np.ndarray]:
         return outputs
 
     def scores(self, predictions: dict[str, np.ndarray]) -> np.ndarray:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbert.batches.inputs import INPUTS, padded_inputs
-from tfbert.batches.masked_records import POSITIONS
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
+from tfbert.tasks.masked_words import MaskedRows
 from tfbert.tokens.tokenizer import TokenIds
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
@@ -20,39 +18,12 @@ if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import BertTokenizer
 
 MASK = "[MASK]"
-INPUT_NAMES = (*INPUTS, POSITIONS)
 _UNCUT = 1 << 24
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MaskedTexts:
-    """Rows to predict, see `predictor.Rows`.
-
-    Attributes:
-        tokens: The texts.
-        positions: int32 `[n, most]`: their masked places; 0 after the last one.
-    """
-
-    tokens: TokenIds
-    positions: np.ndarray
-
-    input_names = INPUT_NAMES
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int32 `[n]`: tokens of each."""
-        return self.tokens.lengths
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        return padded_inputs(self.tokens, rows, width) | {POSITIONS: self.positions[np.maximum(rows, 0)]}
 
 
 def encode_masked_texts(
     tokenizer: BertTokenizer, texts: Sequence[str], names: Sequence[str], max_seq_length: int
-) -> MaskedTexts:
+) -> MaskedRows:
     """Texts as rows. A literal `[MASK]` is a masked place; every other special token is plain text.
 
     Args:
@@ -87,11 +58,11 @@ def encode_masked_texts(
     positions = np.zeros((len(rows), max(map(len, places))), np.int32)
     for row, own in zip(positions, places, strict=True):
         row[: len(own)] = own
-    return MaskedTexts(tokens=tokens, positions=positions)
+    return MaskedRows(tokens=tokens, positions=positions)
 
 
 def filled(
-    texts: MaskedTexts, outputs: dict[str, np.ndarray], tokenizer: BertTokenizer, top_k: int
+    texts: MaskedRows, outputs: dict[str, np.ndarray], tokenizer: BertTokenizer, top_k: int
 ) -> Iterator[list[Any]]:
     """The best words of each text, as transformers' `fill-mask` pipeline gives them.
 
@@ -123,8 +94,10 @@ def filled(
 
 
 def decode(tokens: Sequence[str]) -> str:
-    """Tokens as text, as Hugging Face's tokenizer writes them."""
-    return _decoder().decode(list(tokens))
+    """Tokens as text, as Hugging Face's tokenizer of a model that `save_pretrained` wrote gives it."""
+    from transformers import PreTrainedTokenizerBase
+
+    return PreTrainedTokenizerBase.clean_up_tokenization(_decoder().decode(list(tokens)))
 
 
 @functools.cache

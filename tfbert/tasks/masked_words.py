@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS
+from tfbert.batches.inputs import INPUTS, padded_inputs
+from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedChunk
+from tfbert.tokens.tokenizer import TokenIds
 
 LABELS = "masked_lm_ids"
 """What was at the masked places: given to a model only to be evaluated."""
@@ -25,28 +27,58 @@ _KEPT_MISTAKES = 1 << 19
 """Kinds of mistakes, a word taken for another one, that are counted; beyond that the rare ones are forgotten."""
 
 
-def scored(outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MaskedRows:
+    """Rows with masked words to be predicted, see `predictor.Rows`.
+
+    Attributes:
+        tokens: What the model is given.
+        positions: int32 `[n, most]`: the masked places of each row; 0 after the last one.
+        labels: int32 likewise: what was there; None where that is not known.
+    """
+
+    tokens: TokenIds
+    positions: np.ndarray
+    labels: np.ndarray | None = None
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What `inputs` gives."""
+        return (*INPUTS, POSITIONS) if self.labels is None else (*INPUTS, POSITIONS, LABELS)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32 `[n]`: tokens of each."""
+        return self.tokens.lengths
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """A batch's inputs; rows that only fill it have the masked places of another one."""
+        of = np.maximum(rows, 0)
+        labels = {} if self.labels is None else {LABELS: self.labels[of]}
+        return padded_inputs(self.tokens, rows, width) | {POSITIONS: self.positions[of]} | labels
+
+
+def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Tensor]:
     """What is kept of predictions whose labels are known, in the graph.
 
     Args:
         outputs: Of `forward_pretraining`, float32.
-        inputs: Of records to be evaluated: with the masked places and what was there.
+        labels: int32 `[rows, predictions]`.
 
     Returns:
-        Of each masked place `[rows, predictions]`: int32 `position`, 0 after the last one, `label` and the `best` word;
-        and float32 `log_probability` of the label. Where the labels have it, of each row: float32 `next_sentence`
-        `[rows, 2]`, log probabilities, and int32 `is_random` `[rows]`.
+        `log_probability` of each label, float32, and the `best` word, int32, both `[rows, predictions]`; and the log
+        probabilities of `next_sentence`, float32 `[rows, 2]`, where there are outputs of it.
     """
-    logits, labels = outputs[MASKED_LM], inputs[LABELS]
+    logits = outputs[MASKED_LM]
     kept = {
-        "position": inputs[POSITIONS],
-        "label": labels,
-        "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
         "log_probability": -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits),
+        "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
     }
-    if NEXT_SENTENCE in outputs and NEXT_SENTENCE in inputs:
-        kept["next_sentence"] = tf.nn.log_softmax(outputs[NEXT_SENTENCE])
-        kept["is_random"] = inputs[NEXT_SENTENCE][:, 0]
+    if NEXT_SENTENCE in outputs:
+        kept[NEXT_SENTENCE] = tf.nn.log_softmax(outputs[NEXT_SENTENCE])
     return kept
 
 
@@ -107,10 +139,15 @@ class MaskedPredictions:
         self.kept: list[KeptRecord] = []
         self._mistakes, self._times = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
-    def add(self, outputs: dict[str, np.ndarray]) -> None:
-        """Counts some records: what `scored` keeps of them."""
-        counts = outputs["position"] > 0  # 0 is [CLS], which nobody masks.
-        labels, best = outputs["label"][counts], outputs["best"][counts]
+    def add(self, chunk: MaskedChunk, outputs: dict[str, np.ndarray]) -> None:
+        """Counts some records.
+
+        Args:
+            chunk: The records.
+            outputs: What `scored` keeps of them.
+        """
+        counts = chunk.weights > 0
+        labels, best = chunk.labels[counts], outputs["best"][counts]
         is_wrong = labels != best
         self.num_words += len(labels)
         self.right_words += int((~is_wrong).sum())
@@ -118,25 +155,13 @@ class MaskedPredictions:
         self.masked += np.bincount(labels, minlength=len(self.vocab))
         self.wrong += np.bincount(labels[is_wrong], minlength=len(self.vocab))
         self._count_mistakes(labels[is_wrong], best[is_wrong])
-        if "next_sentence" in outputs:
-            chances, answers = outputs["next_sentence"], outputs["is_random"]
+        if chunk.next_sentence is not None:
+            chances, answers = outputs[NEXT_SENTENCE], chunk.next_sentence
             self.num_pairs += len(answers)
             self.right_pairs += int((chances.argmax(axis=1) == answers).sum())
             self.pair_losses.append(float(-chances[np.arange(len(answers)), answers].sum(dtype=np.float64)))
-
-    def keep(self, ids: np.ndarray, lengths: np.ndarray, outputs: dict[str, np.ndarray]) -> None:
-        """Keeps the first records, to be shown.
-
-        Args:
-            ids: int32 `[n, width]`, none masked.
-            lengths: int `[n]`: tokens of each.
-            outputs: What `scored` keeps of them.
-        """
-        for row in range(len(ids)):
-            counts = outputs["position"][row] > 0
-            position, best, log_probability = (outputs[n][row][counts] for n in ("position", "best", "log_probability"))
-            own = ids[row, : lengths[row]]
-            self.kept.append(KeptRecord(ids=own, positions=position, best=best, log_probability=log_probability))
+        for row in range(min(len(chunk.tokens), KEPT_RECORDS - len(self.kept))):
+            self.kept.append(_kept(chunk, outputs, row))
 
     def metrics(self) -> dict[str, float]:
         """`masked_accuracy`, `loss`, `perplexity`; and of pairs, where there are any, `next_sentence_accuracy` and the
@@ -208,3 +233,14 @@ class MaskedPredictions:
         order = np.lexsort((-self._times, words))
         first = order[np.unique(words[order], return_index=True)[1]]
         return {int(words[i]): (int(others[i]), int(self._times[i])) for i in first}
+
+
+def _kept(chunk: MaskedChunk, outputs: dict[str, np.ndarray], row: int) -> KeptRecord:
+    tokens, counts = chunk.tokens, chunk.weights[row] > 0
+    ids, positions = (
+        tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]].copy(),
+        chunk.positions[row][counts],
+    )
+    ids[positions] = chunk.labels[row][counts]
+    best, log_probability = (outputs[name][row][counts] for name in ("best", "log_probability"))
+    return KeptRecord(ids=ids, positions=positions, best=best, log_probability=log_probability)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,7 @@ from tfbert.errors import UsageError
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
 from tfbert.tasks.base import Judged, Task
 from tfbert.tasks.losses import SmoothedCrossEntropy
-from tfbert.tasks.masked_texts import INPUT_NAMES
-from tfbert.tasks.masked_words import KEPT_RECORDS, LABELS, MaskedPredictions, candidates, scored
+from tfbert.tasks.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 
-_CHUNK_RECORDS = 8192
-"""Records that are sorted by length and predicted together."""
 _WORST_WORDS = 20
 _SHOWN_RECORDS = 5
 
@@ -56,7 +54,7 @@ class Pretraining(Task):
     name = PRETRAINING
     pipeline_tag = "fill-mask"
     default_metric = "loss"
-    input_names = INPUT_NAMES
+    input_names = (*INPUTS, POSITIONS)
     made = "pre-trained"
 
     @property
@@ -119,16 +117,19 @@ class Pretraining(Task):
 
     def kept(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The scores of labels where they are given, else the best words."""
-        return scored(outputs, inputs) if LABELS in inputs else candidates(outputs)
+        return scored(outputs, inputs[LABELS]) if LABELS in inputs else candidates(outputs)
 
     def predict(self, predictor: Predictor, encoded: EncodedRecords) -> MaskedPredictions:
         """Chunk by chunk, in memory that does not grow with the number of records."""
-        found = MaskedPredictions(encoded.vocab)
-        for number, outputs in enumerate(predictor.stream(encoded.chunks(_CHUNK_RECORDS))):
-            found.add(outputs)
-            if number == 0:
-                rows = encoded.records.read(np.arange(min(KEPT_RECORDS, len(encoded))))
-                found.keep(rows.ids, rows.lengths, outputs)
+        found, chunks = MaskedPredictions(encoded.vocab), collections.deque()
+
+        def rows() -> Iterator[MaskedRows]:
+            for chunk in encoded.chunks():
+                chunks.append(chunk)
+                yield MaskedRows(tokens=chunk.tokens, positions=chunk.positions, labels=chunk.labels)
+
+        for outputs in predictor.stream(rows()):
+            found.add(chunks.popleft(), outputs)
         return found
 
     def scores(self, predictions: MaskedPredictions) -> np.ndarray:
@@ -182,22 +183,3 @@ class EncodedRecords(MaskedRecords):
     """
 
     vocab: Sequence[str]
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """What `inputs` gives."""
-        return (*INPUTS, POSITIONS, LABELS, *((NEXT_SENTENCE,) if self.has_next_sentence else ()))
-
-    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """A batch to be evaluated, with its labels beside what a model is given: see `predictor.Rows`. All batches have
-        as many predictions a row, whatever their width."""
-        inputs, labels, _ = self.rows(rows, width, epoch=0)
-        missing = ((0, 0), (0, self.most_predictions - inputs[POSITIONS].shape[1]))
-        found = inputs | {POSITIONS: np.pad(inputs[POSITIONS], missing), LABELS: np.pad(labels[MASKED_LM], missing)}
-        return found | ({NEXT_SENTENCE: labels[NEXT_SENTENCE][:, None]} if self.has_next_sentence else {})
-
-    def chunks(self, size: int) -> Iterator[EncodedRecords]:
-        """Consecutive records, `size` at a time."""
-        for start in range(0, len(self), size):
-            numbers = np.arange(start, min(start + size, len(self)))
-            yield dataclasses.replace(self, records=self.records.take(numbers))
