@@ -322,7 +322,9 @@ class Config:
     @property
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
-        return TaskOptions(tagging=self.tagging, answering=self.answering, pretraining=self.pretraining)
+        return TaskOptions(
+            tagging=self.tagging, answering=self.answering, pretraining=self.pretraining, seed=self.runtime.seed
+        )
 
     def resolved(self) -> Config:
         """The same training run with every default that depends on another option written out, and one name for each

@@ -13,6 +13,7 @@ from tfbert.batches.inputs import INPUTS
 from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.corpus.masking import Masking, most_predictions
+from tfbert.corpus.record_files import open_records
 from tfbert.corpus.records import Records
 from tfbert.errors import UsageError
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
@@ -110,10 +111,19 @@ class Pretraining(Task):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, Records]:
-        raise UsageError(
-            "A model that was pre-trained is evaluated on records. "
-            f"Received: {config.source}. Use run_pretraining.py --mode=evaluate --validation_records=..."
+        options = self.options
+        if not options.validation_records:
+            raise UsageError(
+                "A model that was pre-trained is evaluated on records. "
+                f"Received: {config.source}. Use run_pretraining.py --mode=evaluate --validation_records=..."
+            )
+        records = open_records(
+            options.validation_records,
+            "validation_records",
+            skip_bad_records=options.skip_bad_records,
+            notes=notes,
         )
+        return {"eval": records}
 
     def kept(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The scores of labels where they are given, else the best words."""
