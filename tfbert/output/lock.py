@@ -8,6 +8,7 @@ import fcntl
 import os
 import pathlib
 import stat
+import time
 from collections.abc import Iterator
 
 from tfbert.errors import RunError, UsageError
@@ -15,14 +16,19 @@ from tfbert.errors import RunError, UsageError
 LOCK = ".lock"
 """Is there while a run is going on, and after one that was killed."""
 _TRIES = 10
+_PAUSE_SECONDS = 0.05
 _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 @contextlib.contextmanager
-def locked(directory: pathlib.Path) -> Iterator[None]:
+def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """Keeps other processes out of a directory, which is made if needed, until the end of the block or of this process.
 
     The lock file goes at the end, and so do directories that were made for it and in which nothing was written.
+
+    Args:
+        directory: The directory.
+        shared: Let others in that ask for a shared lock too, as the tasks of an array job do.
 
     Raises:
         UsageError: for a directory that cannot be made or written to.
@@ -32,7 +38,7 @@ def locked(directory: pathlib.Path) -> Iterator[None]:
     made = [path for path in (directory, *directory.parents) if not path.exists()]  # The deepest first.
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = _take(directory)
+        descriptor = _take(directory, shared)
     except OSError as error:
         _remove(made)
         raise UsageError(
@@ -54,7 +60,7 @@ def _remove(made: list[pathlib.Path]) -> None:
             path.rmdir()
 
 
-def _take(directory: pathlib.Path) -> int | None:
+def _take(directory: pathlib.Path, shared: bool) -> int | None:
     """An open descriptor that holds the lock; None on a file system without locks."""
     path = directory / LOCK
     for tries_left in reversed(range(_TRIES)):
@@ -69,7 +75,7 @@ def _take(directory: pathlib.Path) -> int | None:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _not_a_lock(path)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             # Not so where who held it has just removed it, or for good on a file system that numbers files as it likes.
             if _is_file(path, descriptor) or not tries_left:
                 return descriptor
@@ -82,6 +88,9 @@ def _take(directory: pathlib.Path) -> int | None:
             if error.errno not in _CONFLICTS:
                 path.unlink(missing_ok=True)
                 return None
+            if shared and tries_left:
+                time.sleep(_PAUSE_SECONDS)  # It may be one that shares it and is just leaving.
+                continue
             # Not waited for: once the other run ends, what the user wanted of the directory is out of date.
             raise RunError(
                 f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which "
@@ -96,6 +105,7 @@ def _give_back(directory: pathlib.Path, descriptor: int | None) -> None:
         return
     path = directory / LOCK
     with contextlib.suppress(OSError):  # The directory may be gone.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Fails while others share it: theirs to remove.
         if _is_file(path, descriptor):
             path.unlink()
     os.close(descriptor)

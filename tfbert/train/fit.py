@@ -8,6 +8,7 @@ import time
 
 import tensorflow as tf
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import planned_steps
 from tfbert.devices.preemption import StopRequest
@@ -57,7 +58,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
 
     Raises:
         Preempted: where it was, with a checkpoint.
-        RunError: for training that diverged.
+        RunError: for training that diverged, or records that cannot be read any more.
     """
     config, schedule, model = run.config, run.schedule, run.model
     for line in banner(run):
@@ -81,7 +82,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     data_clock.attach(model)
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
-        planned_steps(run.batches.plans(), run.train.tokens.lengths),
+        planned_steps(run.batches.plans(), run.train.lengths),
         warm_up=min(config.output.logging_steps, steps // 2),
         compiles_widths=config.runtime.xla,
     )
@@ -101,6 +102,10 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
         model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+    except tf.errors.OpError:
+        if isinstance(run.train, MaskedRecords):
+            run.train.check_read()
+        raise
     finally:
         run_log.close()
     return Trained(

@@ -7,6 +7,7 @@ import logging
 
 import tensorflow as tf
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples, make_dataset
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, training_batches
@@ -20,7 +21,11 @@ log = logging.getLogger("tfbert")
 
 
 def find_accumulation(
-    model: FineTuner, consensus: Consensus, config: Config, examples: EncodedExamples, schedule: Schedule
+    model: FineTuner,
+    consensus: Consensus,
+    config: Config,
+    examples: EncodedExamples | MaskedRecords,
+    schedule: Schedule,
 ) -> int:
     """Finds the fewest micro-batches whose largest batch fits, by computing it; leaves `model` split that way.
 
@@ -46,7 +51,7 @@ def find_accumulation(
     size, replicas = config.training.global_batch_size, model.distribute_strategy.num_replicas_in_sync
     share = micro_batch_size(size, replicas, 1)
     for steps in (number for number in range(1, share + 1) if share % number == 0):
-        lengths, split = examples.tokens.lengths, config.accumulating(steps)
+        lengths, split = examples.lengths, config.accumulating(steps)
         batches = training_batches(split, lengths, schedule, num_replicas=replicas)
         model.split_into(steps)
         if not consensus.any(not _fits(model, examples, batches)):
@@ -62,7 +67,7 @@ def find_accumulation(
     )
 
 
-def _fits(model: FineTuner, examples: EncodedExamples, batches: TrainingBatches) -> bool:
+def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: TrainingBatches) -> bool:
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     largest = make_dataset(examples, lambda: iter([batches.largest]), range(replicas), replicas, shape=batches.shape)
