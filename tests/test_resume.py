@@ -10,6 +10,7 @@ import pytest
 
 from tests.runs import checkpoints_in
 from tfbert.batches.schedule import warmup_steps
+from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
@@ -74,6 +75,7 @@ def test_every_option_says_what_it_is_to_a_run_that_goes_on():
         DataConfig,
         TaggingConfig,
         AnsweringConfig,
+        PretrainingConfig,
         TrainingConfig,
         RuntimeConfig,
         OutputConfig,

@@ -61,11 +61,13 @@ class PackedPlan:
         starts: int32 `[num_batches, global_batch_size]`: where the example's `[CLS]` stands among its part's
             `num_rows x width` positions; 0 for `FILL`.
         shape: The shape of all parts.
+        epoch: As of a `BatchPlan`.
     """
 
     rows: np.ndarray
     starts: np.ndarray
     shape: PackedShape
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -187,7 +189,7 @@ def plan_packed_epoch(
     parts = split_balanced(rows, lengths, shape.num_parts)
     starts = place(_lengths_of(parts, lengths).reshape(-1, shape.num_examples), shape.num_rows, shape.width)
     assert starts is not None, "the shape was chosen to hold this epoch"
-    return PackedPlan(rows=parts.reshape(rows.shape), starts=starts.reshape(rows.shape), shape=shape)
+    return PackedPlan(rows=parts.reshape(rows.shape), starts=starts.reshape(rows.shape), shape=shape, epoch=epoch)
 
 
 def choose_packed_shape(

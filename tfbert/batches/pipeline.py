@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.inputs import TokenTensors, padded_inputs_in_graph
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.packing import PackedPlan, PackedShape
 from tfbert.batches.plan import FILL, BatchPlan
 from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
@@ -22,7 +24,9 @@ Packed, rows hold several examples: int32 `[rows, width]` each of `input_ids`, `
 in each example) and `example_ids` (1, 2, ... in each micro-batch; 0 where there is no token); int32 `cls_positions`
 `[examples]`, counted through the rows of the example's micro-batch; labels and weights `[examples]`.
 
-Labels of tokens, and their weights, are `[rows, width]` where the ids are, packed or not; 0 where there is none."""
+Labels of tokens, and their weights, are `[rows, width]` where the ids are, packed or not; 0 where there is none.
+
+Of `MaskedRecords`, labels and weights are dictionaries: see there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,10 +48,31 @@ class EncodedExamples:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32 `[n]`: tokens of each example."""
+        return self.tokens.lengths
+
+    @property
+    def crc32(self) -> int:
+        """Tells these examples from others."""
+        value = 0
+        for array in (self.tokens.flat, self.labels, self.weights):
+            value = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), value)
+        return value
+
+    def gather(self, shape: PackedShape | None) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch]:
+        """A function of (example indexes, width or places, epoch) that makes a batch, in a graph.
+
+        Args:
+            shape: Of packed micro-batches; None for one example a row.
+        """
+        return _gather_rows(self) if shape is None else _gather_packed(self, shape)
+
 
 def distribute_batches(
     strategy: tf.distribute.Strategy,
-    examples: EncodedExamples,
+    examples: EncodedExamples | MaskedRecords,
     plans: Callable[[], Iterator[BatchPlan | PackedPlan]],
     *,
     shape: PackedShape | None = None,
@@ -78,7 +103,7 @@ def distribute_batches(
 
 
 def make_dataset(
-    examples: EncodedExamples,
+    examples: EncodedExamples | MaskedRecords,
     plans: Callable[[], Iterator[BatchPlan | PackedPlan]],
     replicas: range,
     num_replicas: int,
@@ -87,30 +112,30 @@ def make_dataset(
 ) -> tf.data.Dataset:
     """The batches of the given replicas, step by step: step 0 of each, then step 1 of each, and so on."""
 
-    def shares() -> Iterator[tuple[np.ndarray, np.ndarray | np.int32]]:
+    def shares() -> Iterator[tuple[np.ndarray, np.ndarray | np.int32, int]]:
         for plan in plans():
             places = plan.widths if shape is None else plan.starts.reshape(len(plan), num_replicas, -1)
             for rows, place in zip(plan.rows, places, strict=True):
                 parts = rows.reshape(num_replicas, -1)
                 for replica in replicas:
-                    yield parts[replica], place if shape is None else place[replica]
+                    yield parts[replica], place if shape is None else place[replica], plan.epoch
 
     place = tf.TensorSpec([] if shape is None else [None], tf.int32)
     # All pipelines read host memory; without the scope the constants could land on a GPU.
     with tf.device("CPU"):
-        gather = _gather_rows(examples) if shape is None else _gather_packed(examples, shape)
-        gather = tf.autograph.experimental.do_not_convert(gather)  # Nothing in it branches on a tensor: 0.2 s less.
-        signature = (tf.TensorSpec([None], tf.int64), place)
+        # Nothing in it branches on a tensor: 0.2 s less.
+        gather = tf.autograph.experimental.do_not_convert(examples.gather(shape))
+        signature = (tf.TensorSpec([None], tf.int64), place, tf.TensorSpec([], tf.int32))
         dataset = tf.data.Dataset.from_generator(shares, output_signature=signature)
         dataset = dataset.map(gather, num_parallel_calls=2, deterministic=True)
     return without_autotune(dataset.prefetch(4 * len(replicas)))
 
 
-def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
+def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch]:
     """A function of (example indexes, width) that makes a batch of one example a row."""
     held = _Held(examples)
 
-    def gather(rows: tf.Tensor, width: tf.Tensor) -> Batch:
+    def gather(rows: tf.Tensor, width: tf.Tensor, epoch: tf.Tensor) -> Batch:
         inputs, source, is_token = padded_inputs_in_graph(held.tokens, rows, width)
         if held.labels_tokens:
             return inputs, *(tf.where(is_token, values, 0) for values in held.of_tokens(source))
@@ -119,13 +144,13 @@ def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor], 
     return gather
 
 
-def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[tf.Tensor, tf.Tensor], Batch]:
+def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch]:
     """A function of (example indexes, their places in their micro-batches) that makes a packed batch."""
     held = _Held(examples)
     tokens = held.tokens
     part_size = shape.num_rows * shape.width
 
-    def gather(rows: tf.Tensor, starts: tf.Tensor) -> Batch:
+    def gather(rows: tf.Tensor, starts: tf.Tensor, epoch: tf.Tensor) -> Batch:
         row = tf.maximum(rows, 0)
         index = tf.range(tf.size(rows))
         part, number = index // shape.num_examples, index % shape.num_examples + 1

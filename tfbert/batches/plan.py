@@ -26,17 +26,19 @@ class BatchPlan:
     Attributes:
         rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`.
         widths: int32 `[num_batches]`: the padded length of each batch, in tokens.
+        epoch: Which pass over the examples they are of: words are masked anew in each.
     """
 
     rows: np.ndarray
     widths: np.ndarray
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def part(self, batches: slice) -> BatchPlan:
         """Some of its batches."""
-        return BatchPlan(rows=self.rows[batches], widths=self.widths[batches])
+        return dataclasses.replace(self, rows=self.rows[batches], widths=self.widths[batches])
 
 
 def steps_per_epoch(num_examples: int, global_batch_size: int) -> int:
@@ -110,22 +112,34 @@ def plan_epoch(
         batches = order[:whole].reshape(-1, global_batch_size)
         batches = batches[rng.permutation(len(batches))]
         order = np.concatenate([batches.reshape(-1), order[whole:]])
-    return _as_plan(order, lengths, global_batch_size, allowed_widths)
+    return as_plan(order, lengths[order], global_batch_size, allowed_widths, epoch)
 
 
 def plan_in_order_of_length(lengths: np.ndarray, *, global_batch_size: int, allowed_widths: np.ndarray) -> BatchPlan:
     """Plans one pass for evaluation: longest first, so that a lack of memory shows at once and little is padded."""
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
-    return _as_plan(order, lengths, global_batch_size, allowed_widths)
+    return as_plan(order, np.asarray(lengths)[order], global_batch_size, allowed_widths)
 
 
-def _as_plan(order: np.ndarray, lengths: np.ndarray, global_batch_size: int, allowed_widths: np.ndarray) -> BatchPlan:
+def as_plan(
+    order: np.ndarray, lengths: np.ndarray, global_batch_size: int, allowed_widths: np.ndarray, epoch: int = 0
+) -> BatchPlan:
+    """Cuts examples into batches, in their order.
+
+    Args:
+        order: int64 `[n]`: which ones.
+        lengths: int `[n]`: tokens of each of them.
+        global_batch_size: Rows of each batch; the last one is filled.
+        allowed_widths: As for `plan_epoch`.
+        epoch: Which pass over all examples it is.
+    """
     num_batches = steps_per_epoch(len(order), global_batch_size)
     rows = np.full(num_batches * global_batch_size, FILL, np.int64)
-    rows[: len(order)] = order
-    rows = rows.reshape(num_batches, global_batch_size)
-    longest = np.where(rows == FILL, 0, lengths[rows]).max(axis=1)
-    return BatchPlan(rows=rows, widths=allowed_widths[np.searchsorted(allowed_widths, longest)].astype(np.int32))
+    longest = np.zeros(rows.shape, np.int64)
+    rows[: len(order)], longest[: len(order)] = order, lengths
+    longest = longest.reshape(num_batches, global_batch_size).max(axis=1)
+    widths = allowed_widths[np.searchsorted(allowed_widths, longest)].astype(np.int32)
+    return BatchPlan(rows=rows.reshape(num_batches, global_batch_size), widths=widths, epoch=epoch)
 
 
 def exact_widths(lengths: np.ndarray) -> np.ndarray:

@@ -8,18 +8,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tfbert.batches.packing import PackedPlan, PackedShape, choose_packed_shape, plan_packed_epoch
-from tfbert.batches.plan import (
-    FILL,
-    BatchPlan,
-    batch_rows,
-    exact_widths,
-    few_widths,
-    micro_batch_size,
-    plan_epoch,
-    steps_per_epoch,
-)
+from tfbert.batches.batching import settle
+from tfbert.batches.packing import PackedPlan, PackedShape
+from tfbert.batches.plan import FILL, BatchPlan, batch_rows, micro_batch_size, steps_per_epoch
 from tfbert.config.run import Config, TrainingConfig
+from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
 from tfbert.measure.flops import Work
 from tfbert.measure.step_clock import PlannedStep
@@ -101,42 +94,46 @@ class TrainingBatches:
     description: str
 
 
-def training_batches(config: Config, lengths: np.ndarray, schedule: Schedule, *, num_replicas: int) -> TrainingBatches:
+def training_batches(
+    config: Config, lengths: np.ndarray | RecordLengths, schedule: Schedule, *, num_replicas: int
+) -> TrainingBatches:
     """Settles the batches of a run.
 
     Args:
         config: Batching, seed, batch size, XLA.
-        lengths: int `[num_examples]`, tokens of each training example.
+        lengths: int `[num_examples]`, tokens of each training example. Those of records are planned pool by pool.
         schedule: The run in updates.
         num_replicas: Those of all workers. Only the shape of packed batches depends on it and on the micro-batches,
             never which examples they hold.
 
     Raises:
-        UsageError: if the global batch does not split evenly.
+        UsageError: if the global batch does not split evenly, or for more records than can be packed.
     """
     accumulation = config.training.gradient_accumulation_steps
     micro_batch_size(config.training.global_batch_size, num_replicas, accumulation)
     parts = num_replicas * accumulation
     rows = batch_rows(config.training.global_batch_size, len(lengths), parts)
-    settle = _packed if config.data.batching == "packed" else _one_a_row
-    plan, shape, description = settle(config, lengths, schedule, rows, parts)
+    epochs = -(-schedule.total_steps // schedule.steps_per_epoch)
+    settled = settle(config, lengths, rows, epochs=epochs, num_parts=parts)
 
     def plans() -> Iterator[BatchPlan | PackedPlan]:
         step = schedule.first_step
         while step < schedule.total_steps:
             epoch, done = divmod(step, schedule.steps_per_epoch)
-            rest = plan(epoch).part(slice(done, None))
-            yield rest
-            step += len(rest)
+            for plan in settled.plans(epoch, done):
+                yield plan
+                step += len(plan)
+                if step >= schedule.total_steps:
+                    return
 
-    first = plan(0)
-    widest = 0 if shape else int(first.widths.argmax())
     return TrainingBatches(
-        plans=plans, shape=shape, rows=rows, largest=first.part(slice(widest, widest + 1)), description=description
+        plans=plans, shape=settled.shape, rows=rows, largest=settled.largest, description=settled.description
     )
 
 
-def planned_steps(plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray) -> Iterator[PlannedStep]:
+def planned_steps(
+    plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray | RecordLengths
+) -> Iterator[PlannedStep]:
     """What each update of the plans holds, made as far as it is read.
 
     Args:
@@ -145,72 +142,10 @@ def planned_steps(plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray) 
     """
     for plan in plans:
         real = plan.rows != FILL
-        tokens = np.where(real, np.asarray(lengths, np.int64)[plan.rows], 0)
+        tokens = np.where(real, lengths[np.maximum(plan.rows, 0)], 0).astype(np.int64)
         # All packed batches have one shape.
         widths = plan.widths if isinstance(plan, BatchPlan) else np.full(len(plan), plan.shape.width)
         columns = (real.sum(axis=1), tokens.sum(axis=1), (tokens**2).sum(axis=1), widths)
         for examples, total, squared, width in zip(*(column.tolist() for column in columns), strict=True):
             work = Work(examples=examples, tokens=total, squared_tokens=squared)
             yield PlannedStep(work=work, width=width)
-
-
-_Settled = tuple[Callable[[int], BatchPlan | PackedPlan], PackedShape | None, str]
-
-
-def _one_a_row(config: Config, lengths: np.ndarray, schedule: Schedule, size: int, num_parts: int) -> _Settled:
-    is_grouped = config.data.batching == "length_grouped"
-
-    def plan(epoch: int, widths: np.ndarray) -> BatchPlan:
-        return plan_epoch(
-            lengths,
-            global_batch_size=size,
-            seed=config.runtime.seed,
-            epoch=epoch,
-            group_by_length=is_grouped,
-            allowed_widths=widths,
-        )
-
-    def real_tokens(widths: np.ndarray) -> str:
-        return f"{lengths.sum() / (plan(0, widths).widths.sum(dtype=np.int64) * size):.1%} real tokens"
-
-    if not is_grouped:
-        widths = np.array([config.data.max_seq_length])
-        description = f"padded to {widths[0]}: {real_tokens(widths)}"
-    elif not config.runtime.xla:
-        widths = exact_widths(lengths)
-        description = f"length grouped: {real_tokens(widths)}"
-    else:
-        exact = exact_widths(lengths)
-        # The first epoch's batches stand for those of all: their longest examples are what is padded to a width.
-        widths = few_widths(plan(0, exact).widths, config.runtime.max_compiled_shapes)
-        description = (
-            f"length grouped; XLA compiles {_count(len(widths), 'width')}, {', '.join(map(str, widths))}: "
-            f"{real_tokens(widths)} ({real_tokens(exact).split()[0]} without that limit)"
-        )
-    return lambda epoch: plan(epoch, widths), None, description
-
-
-def _packed(config: Config, lengths: np.ndarray, schedule: Schedule, size: int, num_parts: int) -> _Settled:
-    seed = config.runtime.seed
-    shape = choose_packed_shape(
-        lengths,
-        global_batch_size=size,
-        seed=seed,
-        epochs=range(-(-schedule.total_steps // schedule.steps_per_epoch)),
-        num_parts=num_parts,
-        max_width=config.data.max_seq_length,
-    )
-    share = lengths.sum() / (schedule.steps_per_epoch * shape.num_tokens)
-    description = (
-        f"packed: {_count(shape.num_examples, 'example')} of a micro-batch in {_count(shape.num_rows, 'row')} of "
-        f"{shape.width} tokens: {share:.1%} real tokens"
-    )
-
-    def plan(epoch: int) -> PackedPlan:
-        return plan_packed_epoch(lengths, global_batch_size=size, seed=seed, epoch=epoch, shape=shape)
-
-    return plan, shape, description
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

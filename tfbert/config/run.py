@@ -47,7 +47,11 @@ Resume = Literal["auto", "never"]
 MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
 
 SCRATCH_PREFIX = "scratch/"
-SCRATCH_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+_NAMED_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+SCRATCH_SIZES = (
+    *_NAMED_SIZES,
+    *(f"L-{layers}_H-{hidden}" for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)),
+)
 MAX_COMPILED_SHAPES = 6
 CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
@@ -67,8 +71,8 @@ class ModelConfig:
     """Which weights to start from."""
 
     model_name_or_path: str = option("scratch/tiny", resume="same")
-    """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large) for
-    random weights and a vocabulary learned from the training text."""
+    """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large, or one of
+    the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a vocabulary learned from the training text."""
     vocab_file: str = option("", resume="content", modes=EVERY)
     """A WordPiece vocabulary, one token a line. Empty: the model's own, or one learned (`scratch/`)."""
 
@@ -87,7 +91,7 @@ class ModelConfig:
         size = self.model_name_or_path.removeprefix(SCRATCH_PREFIX)
         if self.is_scratch and size not in SCRATCH_SIZES:
             out.append(
-                f"A scratch model has one of the sizes {', '.join(SCRATCH_SIZES)}. "
+                f"A scratch model has one of the sizes {', '.join(_NAMED_SIZES)}, or L-2_H-128 to L-12_H-768. "
                 f"Received: model_name_or_path={self.model_name_or_path!r}. Pass for example scratch/tiny."
             )
         if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
@@ -330,7 +334,9 @@ class Config:
     @property
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
-        return TaskOptions(tagging=self.tagging, answering=self.answering)
+        return TaskOptions(
+            tagging=self.tagging, answering=self.answering, pretraining=self.pretraining, seed=self.runtime.seed
+        )
 
     def resolved(self) -> Config:
         """The same training run with every default that depends on another option written out, and one name for each

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from typing import Literal
 
+from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import TRAIN, at_least, option
 
 TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering", "pretraining"]
@@ -77,7 +78,10 @@ class AnsweringConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """All options of single tasks."""
+    """All options of single tasks, and what else they depend on."""
 
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
+    pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
+    seed: int = 0
+    """The run's; decides which words are masked."""

@@ -19,6 +19,11 @@ if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag nee
 
 log = logging.getLogger("tfbert")
 
+_MINIATURES = {
+    f"L-{layers}_H-{hidden}": (layers, hidden, hidden // 64, 30_000)
+    for layers in (2, 4, 6, 8, 10, 12)
+    for hidden in (128, 256, 512, 768)
+}
 SCRATCH_LAYOUTS = {
     "tiny": (2, 128, 2, 4_000),
     "mini": (4, 256, 4, 8_000),
@@ -26,9 +31,9 @@ SCRATCH_LAYOUTS = {
     "medium": (8, 512, 8, 16_000),
     "base": (12, 768, 12, 30_000),
     "large": (24, 1024, 16, 30_000),
-}
-"""Layers, hidden size, attention heads (those of Google's BERT miniatures, Turc et al. 2019), and the size of the
-vocabulary that is learned."""
+} | _MINIATURES
+"""Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
+Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
 
 _TOKENIZER_FILES = ("vocab.txt", "tokenizer*.json", "special_tokens_map.json")
 _HUB_WEIGHTS = (

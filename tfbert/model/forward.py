@@ -21,7 +21,8 @@ _MASKED = -10000.0
 """What transformers adds to the scores of positions that are not attended to; softmax makes an exact 0 of it."""
 
 Reads = Literal["first", "every"] | tf.Tensor
-"""What a head reads of the last layer: the first token of each example, every token, or int32 `[rows, places]`."""
+"""What a head reads of the last layer: the first token of each example, every token, or int32 `[rows, places]`; of
+packed rows `[examples, places]`, counted through the rows, all places of an example in the row of the first of them."""
 
 
 @keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
@@ -88,6 +89,48 @@ def forward_spans(
     return logits if mask is None else logits + _masked_unless(mask[:, :, None] > 0, logits.dtype)
 
 
+@keras.saving.register_keras_serializable("tfbert")
+@tf.autograph.experimental.do_not_convert
+def forward_pretraining(
+    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+) -> dict[str, tf.Tensor]:
+    """Logits of the words at masked positions, and of whether the second stretch of text is another one's.
+
+    Nothing else reaches the last layer's end and the vocabulary.
+
+    Args:
+        model: A `TFBertForPreTraining`, or a `TFBertForMaskedLM`, which has no next sentence.
+        inputs: As for `forward`, with `masked_lm_positions`, int32 `[rows, predictions]`, the places within each row
+            that are read; packed `[examples, predictions]`, counted through the rows as `cls_positions` are. Fill with
+            any place: what is read there is of no meaning.
+        training: As for `forward`.
+        recompute: As for `forward`.
+
+    Returns:
+        `masked_lm`: `[rows, predictions, vocabulary]`; and `next_sentence`: `[rows, 2]`. Packed, of examples.
+    """
+    positions = inputs["masked_lm_positions"]
+    firsts = inputs["cls_positions"] if "cls_positions" in inputs else tf.zeros(tf.shape(positions)[:1], tf.int32)
+    reads = tf.concat([firsts[:, None], positions], axis=1)
+    read = encode(model.bert, inputs, training, reads=reads, recompute=recompute)
+    outputs = {"masked_lm": _vocabulary_logits(model.mlm.predictions, read[:, 1:])}
+    if hasattr(model, "nsp"):
+        outputs["next_sentence"] = model.nsp(pooled_output=model.bert.pooler(hidden_states=read[:, :1]))
+    return outputs
+
+
+def _vocabulary_logits(head: keras.layers.Layer, read: tf.Tensor) -> tf.Tensor:
+    """A `TFBertLMPredictionHead`: `[rows, places, hidden]` -> `[rows, places, vocabulary]`."""
+    transform, table = head.transform, tf.cast(head.input_embeddings.weight, read.dtype)
+    size, vocabulary = table.shape[1], table.shape[0]
+    activation = gelu if transform.config.hidden_act == "gelu" else transform.transform_act_fn
+    tokens = activation(dense(tf.reshape(read, [-1, size]), transform.dense.kernel, transform.dense.bias))
+    norm = transform.LayerNorm
+    tokens = layer_norm(tokens, norm.gamma, norm.beta, norm.epsilon)
+    logits = tf.nn.bias_add(tf.matmul(tokens, table, transpose_b=True), tf.cast(head.bias, tokens.dtype))
+    return tf.reshape(logits, [tf.shape(read)[0], -1, vocabulary])
+
+
 @tf.autograph.experimental.do_not_convert
 def encode(
     bert: keras.layers.Layer,
@@ -103,11 +146,13 @@ def encode(
         bert: A `TFBertMainLayer`.
         inputs: As for `forward`.
         training: Whether dropout is on.
-        reads: Which tokens' last layer is computed. Positions count within a row, and may repeat.
+        reads: Which tokens' last layer is computed. Positions count within a row, of packed rows through them, and may
+            repeat.
         recompute: As for `forward`.
 
     Returns:
-        `[examples, hidden]` for `first`, `[rows, width, hidden]` for `every`, `[rows, places, hidden]` for positions.
+        `[examples, hidden]` for `first`, `[rows, width, hidden]` for `every`, `[rows, places, hidden]` for positions;
+        of packed rows `[examples, places, hidden]`, of no meaning at places of other examples.
     """
     training = bool(training)
     hidden = bert.embeddings(
@@ -129,23 +174,23 @@ def encode(
     own = last.attention.self_attention
     keys, values = (_heads(part, tokens, rows, own.num_attention_heads) for part in (own.key, own.value))
     examples, tokens_by_row = inputs.get("example_ids"), tf.reshape(tokens, [rows, width, size])
-    shape = [-1, size]
-    if not isinstance(reads, str):
-        shape = [rows, -1, size]
-        read = tf.reshape(tf.gather(tokens_by_row, reads, batch_dims=1), [-1, size])
-        query_rows = rows
-        if examples is not None:
-            of = tf.gather(examples, reads, batch_dims=1)
-            mask = _masked_unless(of[:, None, :, None] == examples[:, None, None, :], hidden.dtype)
+    is_first = isinstance(reads, str)
+    shape, query_rows = [-1, size], rows
+    if examples is None and is_first:
+        read = tokens_by_row[:, 0]
     elif examples is None:
-        read, query_rows = tokens_by_row[:, 0], rows
+        read = tf.reshape(tf.gather(tokens_by_row, reads, batch_dims=1), [-1, size])
+        shape = [rows, -1, size]
     else:
-        places = inputs["cls_positions"]
+        places = inputs["cls_positions"] if is_first else reads[:, 0]
         row = places // width
-        keys, values, read = tf.gather(keys, row), tf.gather(values, row), tf.gather(tokens, places)
+        keys, values = tf.gather(keys, row), tf.gather(values, row)
         example = tf.gather(tf.reshape(examples, [-1]), places)
         mask = _masked_unless(tf.gather(examples, row) == example[:, None], hidden.dtype)[:, None, None, :]
-        query_rows = tf.shape(read)[0]
+        read = tf.gather(tokens, places if is_first else tf.reshape(reads, [-1]))
+        query_rows = tf.shape(places)[0]
+        if not is_first:
+            shape = [query_rows, -1, size]
     queries = _heads(own.query, read, query_rows, own.num_attention_heads)
     read = _after_attention(last, read, _attend(last, queries, keys, values, mask, training), training)
     return tf.reshape(read, shape)

@@ -3,36 +3,81 @@ describe them."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from tfbert.model.forward import forward, forward_spans, forward_tokens
+from tfbert.model.weights import Stored, list_names
 
 if TYPE_CHECKING:
-    import tensorflow as tf
     from transformers import BertConfig
+
+log = logging.getLogger("tfbert")
+
+Shapes = dict[str, tuple[int, ...]]
+"""By a weight's name in PyTorch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Head:
-    """A head of one row of weights for each label.
+class Head(abc.ABC):
+    """What stands above an encoder.
 
     Attributes:
         architecture: transformers' class without `TF`, as `config.json` names it.
         forward: Computes model and head over a batch's inputs: see `forward.forward`.
-        weights: What its layer is called.
         has_pooler: Whether it stands on BERT's pooler.
+        second_names: What files call weights that they have a second time.
+    """
+
+    architecture: str
+    forward: Callable[..., Any]
+    has_pooler: bool = False
+    second_names: ClassVar[tuple[str, ...]] = ()
+
+    @abc.abstractmethod
+    def describe_in(self, config: BertConfig) -> None:
+        """Notes it in a model's configuration."""
+
+    @abc.abstractmethod
+    def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
+        """What shapes a file's weights of this head must have; nothing of those that it is free to have otherwise.
+
+        Args:
+            stored: The file.
+            config: The model's.
+        """
+
+    @abc.abstractmethod
+    def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
+        """A file's weights of this head, as far as they mean the same here.
+
+        Args:
+            stored: The file.
+            saved: Its configuration.
+
+        Returns:
+            Them, and why some were left aside; empty where none were, or there are none.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelHead(Head):
+    """A head of one row of weights for each label.
+
+    Attributes:
+        weights: What its layer is called.
         labels: A name for each output.
         has_names: Whether the names mean something: a head from a file that has others is put in their order or left
             aside.
         problem_type: transformers' word for the loss; None where it has none.
     """
 
-    architecture: str
-    forward: Callable[..., tf.Tensor]
     weights: str = "classifier"
-    has_pooler: bool = False
     labels: tuple[str, ...]
     has_names: bool
     problem_type: str | None = None
@@ -43,15 +88,47 @@ class Head:
         return f"{self.weights}.weight", f"{self.weights}.bias"
 
     def describe_in(self, config: BertConfig) -> None:
-        """Notes it in a model's configuration."""
         config.id2label = dict(enumerate(self.labels))  # num_labels follows from it.
         config.label2id = {label: i for i, label in enumerate(self.labels)}
         config.problem_type = self.problem_type
 
+    def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
+        weight, bias = self.weight_names
+        if weight not in stored or bias not in stored:
+            return {}
+        rows = stored[weight].shape[:1]  # As many as it has labels, whose number config.json need not say.
+        return {weight: (*rows, config.hidden_size), bias: rows}
 
-def sequence_head(labels: tuple[str, ...], *, has_names: bool, problem_type: str) -> Head:
+    def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
+        """In the order of the task's labels; a head that means something else is left aside."""
+        if not all(name in stored for name in self.weight_names):
+            return {}, ""
+        rows = stored[self.weight_names[0]].shape[0]
+        owners, labels = saved.architectures or [self.architecture], list(self.labels)
+        order = list(range(rows)) if rows == len(labels) else []
+        names = [saved.id2label.get(i, "") for i in order]
+        unnamed = names == [f"LABEL_{i}" for i in order] or saved.num_labels != rows
+        places = {name.casefold(): row for row, name in enumerate(names)}
+        wanted = [label.casefold() for label in labels]
+        if not any(owner.endswith(self.architecture.removeprefix("Bert")) for owner in owners):
+            return {}, f"the file's head is that of {owners[0]}"
+        if rows != len(labels):
+            return {}, f"the file's head has {rows} labels, this task {len(labels)}"
+        if not self.has_names or names == labels:
+            pass
+        elif sorted(places) == sorted(wanted) and len(places) == rows:
+            order = [places[label] for label in wanted]
+            log.info("The head's labels (%s) are taken in the data's order: %s.", ", ".join(names), ", ".join(labels))
+        elif unnamed:
+            log.info("The file does not name its head's labels; they are taken to be, in order: %s.", ", ".join(labels))
+        else:
+            return {}, f"the file's head is for other labels: {list_names(names)}"
+        return {name: stored[name].read()[order] for name in self.weight_names}, ""
+
+
+def sequence_head(labels: tuple[str, ...], *, has_names: bool, problem_type: str) -> LabelHead:
     """`BertForSequenceClassification`'s: a row of logits for each text."""
-    return Head(
+    return LabelHead(
         architecture="BertForSequenceClassification",
         forward=forward,
         has_pooler=True,
@@ -61,14 +138,14 @@ def sequence_head(labels: tuple[str, ...], *, has_names: bool, problem_type: str
     )
 
 
-def token_head(labels: tuple[str, ...]) -> Head:
+def token_head(labels: tuple[str, ...]) -> LabelHead:
     """`BertForTokenClassification`'s: a row of logits for each token."""
-    return Head(architecture="BertForTokenClassification", forward=forward_tokens, labels=labels, has_names=True)
+    return LabelHead(architecture="BertForTokenClassification", forward=forward_tokens, labels=labels, has_names=True)
 
 
-def span_head() -> Head:
+def span_head() -> LabelHead:
     """`BertForQuestionAnswering`'s: for each token, how well a span starts there and ends there."""
-    return Head(
+    return LabelHead(
         architecture="BertForQuestionAnswering",
         forward=forward_spans,
         weights="qa_outputs",

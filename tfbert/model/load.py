@@ -90,7 +90,7 @@ def build_model(
     if directory is not None:
         if new:
             log.info("New weights, to be trained: %s%s.", ", ".join(new), because)
-        if unused := [name for name in stored if name not in shapes]:
+        if unused := [name for name in stored if name not in shapes and name not in head.second_names]:
             log.info("Weights in the file that this model does not use: %s.", weights.group_names(unused))
     for name in new:
         tensors[name] = _draw(name, shapes[name], seed, bert_config.initializer_range)
@@ -215,10 +215,7 @@ def _check_shapes(
     """Refuses weights that are not those of `config`; pooler and head may be missing."""
     shapes = encoder_shapes(config)
     missing = [name for name in shapes if name not in stored and name not in _POOLER]
-    weight, bias = head.weight_names
-    if weight in stored and bias in stored:
-        rows = stored[weight].shape[:1]  # As many as it has labels, whose number config.json need not say.
-        shapes |= {weight: (*rows, config.hidden_size), bias: rows}
+    shapes |= head.shapes(stored, config)
     misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
     if missing or misshapen:
         what = weights.describe_mismatch(missing, misshapen, stored, shapes)
@@ -229,40 +226,15 @@ def _check_shapes(
 
 
 def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -> tuple[dict[str, np.ndarray], str]:
-    """The weights that the model can use, those of its head in the order of the task's labels; a head that
-    means something else is left aside.
+    """The weights that the model can use; a head that means something else is left aside.
 
     Returns:
         Them, and why the head was left aside; empty where it was not, or there is none.
     """
     parts = [name for name in encoder_shapes(saved) if head.has_pooler or name not in _POOLER]
     tensors = {name: stored[name].read() for name in parts if name in stored}
-    if not all(name in stored for name in head.weight_names):
-        return tensors, ""
-    reason = ""
-    rows = stored[head.weight_names[0]].shape[0]
-    owners, labels = saved.architectures or [head.architecture], list(head.labels)
-    order = list(range(rows)) if rows == len(labels) else []
-    names = [saved.id2label.get(i, "") for i in order]
-    unnamed = names == [f"LABEL_{i}" for i in order] or saved.num_labels != rows
-    places = {name.casefold(): row for row, name in enumerate(names)}
-    wanted = [label.casefold() for label in labels]
-    if not any(owner.endswith(head.architecture.removeprefix("Bert")) for owner in owners):
-        reason = f"the file's head is that of {owners[0]}"
-    elif rows != len(labels):
-        reason = f"the file's head has {rows} labels, this task {len(labels)}"
-    elif not head.has_names or names == labels:
-        pass
-    elif sorted(places) == sorted(wanted) and len(places) == rows:
-        order = [places[label] for label in wanted]
-        log.info("The head's labels (%s) are taken in the data's order: %s.", ", ".join(names), ", ".join(labels))
-    elif unnamed:
-        log.info("The file does not name its head's labels; they are taken to be, in order: %s.", ", ".join(labels))
-    else:
-        reason = f"the file's head is for other labels: {weights.list_names(names)}"
-    if not reason:
-        tensors |= {name: stored[name].read()[order] for name in head.weight_names}
-    return tensors, reason
+    of_head, reason = head.read(stored, saved)
+    return tensors | of_head, reason
 
 
 def _create(config: BertConfig, head: Head) -> TFBertPreTrainedModel:

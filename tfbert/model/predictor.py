@@ -7,6 +7,7 @@ import collections
 import queue
 import time
 from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -19,16 +20,38 @@ from tfbert.devices.autotune import device_iterators_without_autotune, without_a
 from tfbert.measure.data_clock import timed_next
 from tfbert.tokens.tokenizer import TokenIds
 
-_SIGNATURE = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
 _BATCHES_TIMED = 10_000
+
+
+class Rows(Protocol):
+    """Rows to predict that are more than tokens, made as they are computed.
+
+    Attributes:
+        input_names: What `inputs` gives.
+        lengths: int `[n]`, tokens of each.
+    """
+
+    input_names: tuple[str, ...]
+
+    @property
+    def lengths(self) -> np.ndarray: ...
+
+    def __len__(self) -> int: ...
+
+    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """A batch's inputs: int32 `[rows, ...]`, of two dimensions each; takes what `padded_inputs` takes."""
+
+
+Chunk = TokenIds | Rows
+"""Rows that are predicted together."""
 
 
 class Predictor:
     """Runs a model's forward pass over whole data sets.
 
     Args:
-        model: Returns float32 `[rows, ...]`, or `[rows, width, ...]` for each token, or a dictionary of such, for a
-            batch's inputs; created under `strategy`.
+        model: Returns `[rows, ...]`, or `[rows, width, ...]` for each token, or a dictionary of such, for a batch's
+            inputs; created under `strategy`.
         strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
         rows_per_replica: Rows that a replica predicts at a time.
         of_tokens: The names of outputs with an entry a token; True where the only output is one.
@@ -67,45 +90,44 @@ class Predictor:
         self.seconds = self.waiting_seconds = 0.0
         self.batch_seconds.clear()
 
-    def outputs(self, examples: EncodedExamples | TokenIds) -> np.ndarray:
+    def outputs(self, examples: EncodedExamples | Chunk) -> np.ndarray | dict[str, np.ndarray]:
         """What `stream` yields for all examples as one chunk."""
-        tokens = examples.tokens if isinstance(examples, EncodedExamples) else examples
-        (out,) = self.stream([tokens])
+        (out,) = self.stream([examples.tokens if isinstance(examples, EncodedExamples) else examples])
         return out
 
-    def stream(self, chunks: Iterable[TokenIds]) -> Iterator[np.ndarray]:
+    def stream(self, chunks: Iterable[Chunk]) -> Iterator[np.ndarray | dict[str, np.ndarray]]:
         """Predicts one chunk of examples after the other, in memory that does not grow with their number.
 
         Args:
             chunks: Each is sorted by length in itself. The next one is asked for before the one at hand is computed.
-                Under several workers, all must give the same ones.
+                Under several workers, all must give the same ones. All have the same inputs.
 
         Yields:
-            For each chunk, float32 `[its examples, ...]` in its order, whatever order they ran in; of an output of
-            tokens `[its tokens, ...]`, example after example as in `TokenIds.flat`. A dictionary where the model gives
-            one.
+            For each chunk, `[its examples, ...]` in its order, whatever order they ran in; of an output of tokens
+            `[its tokens, ...]`, example after example as in `TokenIds.flat`. A dictionary where the model gives one.
         """
         # tf.data's thread takes work from here; nothing in it waits for the model, so neither can block the other.
-        work: queue.SimpleQueue[tuple[TokenIds, BatchPlan] | None] = queue.SimpleQueue()
-        plans: collections.deque[tuple[TokenIds, BatchPlan]] = collections.deque()
+        work: queue.SimpleQueue[tuple[Chunk, BatchPlan] | None] = queue.SimpleQueue()
+        plans: collections.deque[tuple[Chunk, BatchPlan]] = collections.deque()
         chunks = iter(chunks)
 
         def hand_over() -> None:
-            for tokens in chunks:
-                plan = _plan(tokens, batch_rows(self._rows, max(len(tokens), 1), self._strategy.num_replicas_in_sync))
-                plans.append((tokens, plan))
-                work.put((_computed(tokens), plan))
+            for chunk in chunks:
+                plan = _plan(chunk, batch_rows(self._rows, max(len(chunk), 1), self._strategy.num_replicas_in_sync))
+                plans.append((chunk, plan))
+                work.put((_computed(chunk), plan))
                 return
 
         try:
             hand_over()
             device_iterators_without_autotune()
-            batches = iter(self._strategy.distribute_datasets_from_function(self._dataset(work)))
+            names = _input_names(plans[0][0]) if plans else INPUTS
+            batches = iter(self._strategy.distribute_datasets_from_function(self._dataset(work, names)))
             while plans:
                 hand_over()
-                tokens, plan = plans.popleft()
+                chunk, plan = plans.popleft()
                 found = [self._next(batches) for _ in range(len(plan))]
-                yield _joined(found, tokens, plan, self._of_tokens)
+                yield _joined(found, chunk, plan, self._of_tokens)
         finally:
             work.put(None)  # Else tf.data's thread would wait for work for ever, and the process with it.
 
@@ -117,7 +139,7 @@ class Predictor:
         self.waiting_seconds += float(waited)
         return predicted
 
-    def _dataset(self, work: queue.SimpleQueue):
+    def _dataset(self, work: queue.SimpleQueue, names: Collection[str]):
         """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
         # TensorFlow keeps the function that generates a data set to the end of the process: it must not hold the model.
         replicas = self._strategy.num_replicas_in_sync
@@ -127,13 +149,13 @@ class Predictor:
             first = context.input_pipeline_id * local
 
             def shares() -> Iterator[dict[str, np.ndarray]]:
-                for tokens, plan in iter(work.get, None):
+                for chunk, plan in iter(work.get, None):
                     for rows, width in zip(plan.rows, plan.widths, strict=True):
                         for share in rows.reshape(replicas, -1)[first : first + local]:
-                            yield padded_inputs(tokens, share, int(width))
+                            yield _inputs(chunk, share, int(width))
 
             with tf.device("CPU"):
-                batches = tf.data.Dataset.from_generator(shares, output_signature=_SIGNATURE)
+                batches = tf.data.Dataset.from_generator(shares, output_signature=_signature(names))
                 return without_autotune(batches.prefetch(4 * local))
 
         return dataset
@@ -147,72 +169,87 @@ class DirectPredictor:
     Args:
         model: As for `Predictor`, created under no strategy.
         of_tokens: Likewise.
+        input_names: What it is given.
     """
 
-    def __init__(self, model: keras.Model, *, of_tokens: Collection[str] | bool = False):
+    def __init__(
+        self, model: keras.Model, *, of_tokens: Collection[str] | bool = False, input_names: Collection[str] = INPUTS
+    ):
         self._of_tokens = of_tokens
         self._predict = tf.function(
-            lambda inputs: model(inputs, training=False), input_signature=[_SIGNATURE], autograph=False
+            lambda inputs: model(inputs, training=False), input_signature=[_signature(input_names)], autograph=False
         )
 
-    def outputs(self, examples: EncodedExamples | TokenIds, *, rows: int = 32) -> np.ndarray | dict[str, np.ndarray]:
+    def outputs(self, examples: EncodedExamples | Chunk, *, rows: int = 32) -> np.ndarray | dict[str, np.ndarray]:
         """What `Predictor.outputs` returns.
 
         Args:
             examples: Any number.
             rows: How many to predict at a time, at most.
         """
-        tokens = examples.tokens if isinstance(examples, EncodedExamples) else examples
-        num_batches = -(-max(len(tokens), 1) // rows)
-        plan = _plan(tokens, -(-max(len(tokens), 1) // num_batches))  # All alike: hardly a row that only fills.
+        chunk = examples.tokens if isinstance(examples, EncodedExamples) else examples
+        num_batches = -(-max(len(chunk), 1) // rows)
+        plan = _plan(chunk, -(-max(len(chunk), 1) // num_batches))  # All alike: hardly a row that only fills.
         batches = zip(plan.rows, plan.widths, strict=True)
-        found = [self._predict(padded_inputs(_computed(tokens), *batch)) for batch in batches]
+        found = [self._predict(_inputs(_computed(chunk), *batch)) for batch in batches]
         found = [tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs) for outputs in found]
-        return _joined(found, tokens, plan, self._of_tokens)
+        return _joined(found, chunk, plan, self._of_tokens)
 
 
 _ANYTHING = TokenIds(flat=np.zeros(2, np.int32), row_splits=np.array([0, 2]), second_start=np.array([2], np.int32))
 """A row of no meaning, as short as rows are."""
 
 
-def _computed(tokens: TokenIds) -> TokenIds:
+def _signature(names: Collection[str]) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec([None, None], tf.int32) for name in names}
+
+
+def _input_names(chunk: Chunk) -> Collection[str]:
+    return INPUTS if isinstance(chunk, TokenIds) else chunk.input_names
+
+
+def _inputs(chunk: Chunk, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+    return padded_inputs(chunk, rows, width) if isinstance(chunk, TokenIds) else chunk.inputs(rows, width)
+
+
+def _computed(chunk: Chunk) -> Chunk:
     """The rows; where there are none, as of texts without a word, one that shows what shape the outputs have."""
-    return tokens if len(tokens) else _ANYTHING
+    return chunk if len(chunk) or not isinstance(chunk, TokenIds) else _ANYTHING
 
 
-def _plan(tokens: TokenIds, rows: int) -> BatchPlan:
-    lengths = _computed(tokens).lengths
+def _plan(chunk: Chunk, rows: int) -> BatchPlan:
+    lengths = np.asarray(_computed(chunk).lengths)
     return plan_in_order_of_length(lengths, global_batch_size=rows, allowed_widths=exact_widths(lengths))
 
 
 def _joined(
     found: list[np.ndarray] | list[dict[str, np.ndarray]],
-    tokens: TokenIds,
+    chunk: Chunk,
     plan: BatchPlan,
     of_tokens: Collection[str] | bool,
 ) -> np.ndarray | dict[str, np.ndarray]:
     """The outputs of all batches in the order of the examples."""
     if not isinstance(found[0], dict):
-        return _in_order(found, tokens, plan, bool(of_tokens))
+        return _in_order(found, chunk, plan, bool(of_tokens))
     return {
-        name: _in_order([outputs[name] for outputs in found], tokens, plan, name in (of_tokens or ()))
+        name: _in_order([outputs[name] for outputs in found], chunk, plan, name in (of_tokens or ()))
         for name in found[0]
     }
 
 
-def _in_order(found: list[np.ndarray], tokens: TokenIds, plan: BatchPlan, of_tokens: bool) -> np.ndarray:
+def _in_order(found: list[np.ndarray], chunk: Chunk, plan: BatchPlan, of_tokens: bool) -> np.ndarray:
     """One output of all batches in the order of the examples, without what only filled or padded."""
     first = found[0]
     if of_tokens:
-        out = np.empty((len(tokens.flat), *first.shape[2:]), np.float32)
-        for rows, values in zip(plan.rows, found, strict=True) if len(tokens) else ():
+        out = np.empty((len(chunk.flat), *first.shape[2:]), first.dtype)
+        for rows, values in zip(plan.rows, found, strict=True) if len(chunk) else ():
             for row, own in zip(rows, values, strict=True):
                 if row != FILL:
-                    start, end = tokens.row_splits[row], tokens.row_splits[row + 1]
+                    start, end = chunk.row_splits[row], chunk.row_splits[row + 1]
                     out[start:end] = own[: end - start]
         return out
     order, predicted = plan.rows.reshape(-1), np.concatenate(found)
-    out = np.empty((len(tokens), *first.shape[1:]), np.float32)
-    if len(tokens):
+    out = np.empty((len(chunk), *first.shape[1:]), first.dtype)
+    if len(chunk):
         out[order[order != FILL]] = predicted[order != FILL]
     return out

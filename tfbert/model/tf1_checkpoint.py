@@ -9,6 +9,8 @@ miniatures and SciBERT were published, or the `model.ckpt-STEP.*` that Google's 
 | `bert/encoder/layer_0/output/dense/kernel` | `bert.encoder.layer.0.output.dense.weight` | transposed |
 | `bert/encoder/layer_0/output/LayerNorm/gamma` | `bert.encoder.layer.0.output.LayerNorm.weight` | |
 | `output_weights`, `output_bias` | `classifier.weight`, `classifier.bias` | |
+| `cls/seq_relationship/output_weights`, `.../output_bias` | `cls.seq_relationship.weight`, `....bias` | |
+| `cls/predictions/output_bias` | `cls.predictions.bias` | |
 """
 
 from __future__ import annotations
@@ -78,5 +80,7 @@ def tensor_name(variable: str) -> tuple[str, bool]:
         return f"classifier.{variable.removeprefix('output_').replace('weights', 'weight')}", False
     name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", variable).replace("/", ".")
     stem, _, leaf = name.rpartition(".")
+    if stem.startswith("cls.") and leaf in ("output_weights", "output_bias"):  # Not transposed, as above.
+        return f"{stem}.{leaf.removeprefix('output_').replace('weights', 'weight')}", False
     leaf = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(leaf, leaf)
     return f"{stem}.{leaf}.weight" if leaf.endswith("_embeddings") else f"{stem}.{leaf}", name.endswith(".kernel")

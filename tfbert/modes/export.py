@@ -25,7 +25,7 @@ from tfbert.modes.serving.question_answerer import QuestionAnswerer
 from tfbert.modes.serving.served_model import ServedModel
 from tfbert.modes.serving.tagger import Tagger
 from tfbert.modes.serving.text_classifier import TextClassifier
-from tfbert.modes.trained_model import TrainedModel, load_trained_model
+from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
 from tfbert.tasks.base import Examples
@@ -68,6 +68,7 @@ def export(config: Config) -> dict[str, Any]:
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
         model = load_trained_model(config)
+    check_can(model.task, _SERVED, "export")
     has_data = bool(config.data.dataset or config.data.uses_files)
     sets = labelled_sets(config.data, model) if has_data else {}
     served = _SERVED[model.task.name]

@@ -20,6 +20,8 @@ from tfbert.modes.prediction_texts import CHUNK_ROWS
 from tfbert.modes.trained_model import TrainedModel
 from tfbert.tasks.answer_lists import Asked, answered
 from tfbert.tasks.answers import Candidates
+from tfbert.tasks.masked_texts import MASK, encode_masked_texts, filled
+from tfbert.tasks.masked_words import MaskedRows
 from tfbert.tasks.question_answering import EncodedQuestions, QuestionExamples
 from tfbert.tasks.tag_files import TaggedItem, tagged
 from tfbert.tasks.texts import TextExamples, takes
@@ -29,6 +31,8 @@ BEST = "best"
 NAME = "inputs"
 """What messages call all that is given."""
 
+_CHUNK_MASKED = 256
+"""Texts with masked words, of each of which some hundred candidates are kept."""
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
 
 Entry = TypeVar("Entry")
@@ -73,13 +77,21 @@ class Given(abc.ABC, Generic[Entry]):
     def encode(self, entries: Sequence[Entry]) -> EncodedExamples:
         """Some entries as token ids."""
 
+    def predictions(self, outputs: Any, encoded: Any) -> Any:
+        """What the model's outputs say of the entries that were encoded."""
+        return self._model.task.predictions(outputs, encoded)
+
+    def scores(self, predictions: Any) -> np.ndarray:
+        """The numbers behind them, `[n, ...]`."""
+        return self._model.task.scores(predictions)
+
     @abc.abstractmethod
     def answers(self, entries: Sequence[Entry], predictions: Any) -> Iterator[Any]:
         """The answer to each.
 
         Args:
             entries: Some, once they were encoded.
-            predictions: What the task makes of the model's outputs for them.
+            predictions: What `predictions` makes of the model's outputs for them.
         """
 
 
@@ -210,6 +222,52 @@ class GivenQuestions(Given[Asked]):
     def answers(self, entries: Sequence[Asked], predictions: Candidates) -> Iterator[dict[str, Any]]:
         for answer in answered(self._model.task, entries, predictions):
             yield {name: answer[name] for name in ("score", "start", "end", "answer")}
+
+
+class GivenMasked(Given[str]):
+    """Texts with words to be filled in.
+
+    Args:
+        model: The model that was called.
+        top_k: How many words each masked place gets.
+    """
+
+    most = _CHUNK_MASKED
+
+    def __init__(self, model: TrainedModel, top_k: int):
+        super().__init__(model)
+        self._top_k = top_k
+        self._encoded = 0
+
+    def is_one(self, inputs: Any) -> bool:
+        return isinstance(inputs, str | Mapping)
+
+    def entry(self, value: Any, where: str) -> str:
+        text = check_text(value, "text", where, strict=False)
+        if MASK not in text:
+            raise UsageError(
+                f"A text to be filled in has a {MASK}. Received: {text!r:.60} in {where}. "
+                f"Write {MASK} for the word that is to be found."
+            )
+        return text
+
+    def size(self, entry: str) -> int:
+        return len(entry)
+
+    def encode(self, entries: Sequence[str]) -> MaskedRows:
+        names = [f"{NAME}[{self._encoded + i}]" for i in range(len(entries))]
+        self._encoded += len(entries)
+        self._texts = encode_masked_texts(self._model.tokenizer, entries, names, self._model.max_seq_length)
+        return self._texts
+
+    def predictions(self, outputs: dict[str, np.ndarray], encoded: MaskedRows) -> dict[str, np.ndarray]:
+        return outputs
+
+    def scores(self, predictions: dict[str, np.ndarray]) -> np.ndarray:
+        return predictions["score"]
+
+    def answers(self, entries: Sequence[str], predictions: dict[str, np.ndarray]) -> Iterator[list[Any]]:
+        return filled(self._texts, predictions, self._model.tokenizer, self._top_k)
 
 
 def _as_pipeline(what: str, entity: dict[str, Any]) -> dict[str, Any]:

@@ -13,14 +13,19 @@ import tf_keras as keras
 
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.modes import PredictConfig
+from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config, DataConfig, ModelConfig
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.devices.runtime import settings_kept
 from tfbert.errors import UsageError
 from tfbert.model.predictor import DirectPredictor
-from tfbert.modes.given import BEST, NAME, Given, GivenQuestions, GivenSentences, GivenTexts
+from tfbert.modes.given import BEST, NAME, Given, GivenMasked, GivenQuestions, GivenSentences, GivenTexts
 from tfbert.modes.prediction_texts import CHUNK_CHARACTERS
-from tfbert.modes.trained_model import TrainedModel, load_trained_model
+from tfbert.modes.trained_model import TrainedModel, check_finite, load_trained_model
+from tfbert.tasks.masked_words import MOST_CANDIDATES
+
+_FILLED = 5
+"""Words that a masked place gets where nobody says how many, as in transformers."""
 
 
 def load(
@@ -30,7 +35,7 @@ def load(
     tagging: TaggingConfig | None = None,
     answering: AnsweringConfig | None = None,
 ) -> LoadedModel:
-    """Loads a fine-tuned model of any task, to be called on texts.
+    """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to be called on texts.
 
     It computes in float32 on one device, a GPU where there is one. Nothing of the process is changed: not the
     precision policy, the seeds, or the devices. A process may load several models, and train others.
@@ -57,6 +62,8 @@ def load(
         [{'label': '1', 'score': 0.998}, {'label': '0', 'score': 0.971}, ...]
         >>> tfbert.load("runs/squad")({"question": "Who sang?", "context": "Ella sang."})
         {'score': 0.93, 'start': 0, 'end': 4, 'answer': 'Ella'}
+        >>> tfbert.load("runs/bert")("Paris is the [MASK] of France.", top_k=1)
+        [{'score': 0.97, 'token': 3007, 'token_str': 'capital', 'sequence': 'paris is the capital of france.'}]
     """
     if tf.distribute.has_strategy():
         raise UsageError(
@@ -83,14 +90,16 @@ class LoadedModel:
         model: The model, created under no strategy.
 
     Attributes:
-        task: `classification`, `regression`, `token_classification` or `question_answering`.
+        task: `classification`, `regression`, `token_classification`, `question_answering` or `pretraining`.
         label_names: Name of each class or tag; empty where there are none.
         max_seq_length: Longest input in tokens.
     """
 
     def __init__(self, model: TrainedModel):
         self._model = model
-        self._predictor = DirectPredictor(model.logits, of_tokens=model.task.reads_tokens)
+        self._predictor = DirectPredictor(
+            model.logits, of_tokens=model.task.reads_tokens, input_names=model.task.input_names
+        )
         self.task = model.task.name
         self.label_names = model.task.label_names
         self.max_seq_length = model.max_seq_length
@@ -114,12 +123,16 @@ class LoadedModel:
         (its probability among the best ones), `start` and `end`, characters of the context, and `answer`, what stands
         between them; of no answer `answer` is empty, and `start` and `end` are 0.
 
+        Of a model that was pre-trained, it is a text with `[MASK]` where words are to be filled in. The answer is a
+        list of words, best first, each with `score` (its probability), `token` (its id), `token_str` and `sequence`,
+        the text with it; of a text with several `[MASK]` a list of such lists.
+
         Args:
             inputs: One input gives one answer. Any iterable of them, such as a list, a generator, a column of pandas or
                 an array of NumPy, gives a list of answers in its order. So the words of a single sentence go into a
                 list of their own: `model([["Ella", "sang"]])`.
             top_k: Of classification and regression, give a list of the `top_k` best classes, best first; None: of all.
-                `"best"`: the best one, not in a list.
+                `"best"`: the best one, not in a list. Of words to be filled in, as many as that; `"best"`: 5.
             batch_size: Rows that are computed at a time; of some thousand inputs at once, those alike in length.
 
         Raises:
@@ -135,13 +148,21 @@ class LoadedModel:
         return self._answers(given, list(entries) if isinstance(inputs, Sized) else entries, batch_size)
 
     def _given(self, top_k: int | None | Literal["best"]) -> Given:
-        is_of_texts = self.task in ("classification", "regression")
-        if top_k != BEST and not is_of_texts:
+        is_of_texts, is_masked = self.task in ("classification", "regression"), self.task == PRETRAINING
+        if top_k != BEST and not is_of_texts and not is_masked:
             raise UsageError(
                 f"top_k chooses among classes, and this is {self._model.task.kind}. Received: top_k={top_k!r}. Drop it."
             )
         if top_k is not None and top_k != BEST:
             _check_whole("top_k", top_k)
+        if is_masked:
+            words = _FILLED if top_k == BEST else top_k
+            if words is None or words > MOST_CANDIDATES:
+                raise UsageError(
+                    f"top_k must be at most {MOST_CANDIDATES} where words are filled in. "
+                    f"Received: top_k={top_k}. Pass fewer."
+                )
+            return GivenMasked(self._model, words)
         if is_of_texts:
             return GivenTexts(self._model, top_k)
         return {"token_classification": GivenSentences, "question_answering": GivenQuestions}[self.task](self._model)
@@ -150,8 +171,8 @@ class LoadedModel:
         found: list[Any] = []
         for chunk in _chunks(given, entries):
             encoded = given.encode(chunk)
-            predictions = self._model.task.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
-            self._model.check_finite(predictions, range(len(found), len(found) + len(chunk)), NAME)
+            predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
+            check_finite(given.scores(predictions), range(len(found), len(found) + len(chunk)), NAME)
             found += given.answers(chunk, predictions)
         return found
 

@@ -21,7 +21,7 @@ from tfbert.modes.bad_rows import BadRows
 from tfbert.modes.prediction_questions import open_question_files
 from tfbert.modes.prediction_sentences import open_sentence_files
 from tfbert.modes.prediction_texts import open_texts
-from tfbert.modes.trained_model import TrainedModel, load_trained_model, saved_task
+from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
 from tfbert.tasks.choose import check_files
@@ -94,6 +94,7 @@ def predict(config: Config) -> dict[str, float]:
     devices = start_devices(config.runtime)
     strategy, chief = devices.strategy, devices.chief
     task = saved_task(config)
+    check_can(task, _OPENERS, "predict")
     check_files(task, config.data, filter(None, (config.predict.input_file,)))
     jobs = _OPENERS[task.name](config)
     for path in (job.path for job in jobs if job.path and chief):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,8 +54,10 @@ class TrainedModel:
     max_seq_length: int
 
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """float32 `[rows, num_labels]`, or `[rows, width, num_labels]`, for a batch's inputs, for a `Predictor`."""
-        return tf.cast(self.task.head().forward(self.classifier, inputs, training), tf.float32)
+        """float32 `[rows, num_labels]`, or `[rows, width, num_labels]`, for a batch's inputs, for a `Predictor`; or
+        what else the task keeps of the model's outputs."""
+        outputs = self.task.head().forward(self.classifier, inputs, training)
+        return self.task.kept(tf.nest.map_structure(lambda output: tf.cast(output, tf.float32), outputs), inputs)
 
     def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
         """What runs it over data; it must have been loaded in the strategy's scope."""
@@ -68,8 +70,7 @@ class TrainedModel:
 
     def predict(self, predictor: Predictor, examples: Examples) -> Any:
         """Predictions for examples in their order, as the task makes them."""
-        encoded = self.encode(examples)
-        return self.task.predictions(predictor.outputs(encoded), encoded)
+        return self.task.predict(predictor, self.encode(examples))
 
     def check_finite(self, predictions: Any, ids: Sequence[Any], name: str) -> None:
         """Refuses predictions that are not finite: their labels would look like any other.
@@ -82,14 +83,7 @@ class TrainedModel:
         Raises:
             RunError: for the first.
         """
-        scores = self.task.scores(predictions)
-        bad = np.flatnonzero(~np.isfinite(scores).all(axis=tuple(range(1, scores.ndim))))
-        if len(bad):
-            which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
-            raise RunError(
-                f"Predictions must be finite. Received: {str(scores[bad[0]]):.60} for {which} of {name}. "
-                f"{SAVED_MODEL_WAY_OUT}."
-            )
+        check_finite(self.task.scores(predictions), ids, name)
 
     def check_texts(self, columns: Sequence[str], source: str) -> None:
         """Checks that data holds as many texts a row as the model was trained on.
@@ -105,6 +99,39 @@ class TrainedModel:
         raise UsageError(
             f"The model was trained on {takes}. Received: {source} with {' and '.join(columns)}. "
             f"Pass --text_column={todo}, or a model for {'single texts' if len(columns) == 1 else 'pairs'}."
+        )
+
+
+def check_finite(scores: np.ndarray, ids: Sequence[Any], name: str) -> None:
+    """What `TrainedModel.check_finite` does, of the numbers behind predictions, `[n, ...]`.
+
+    Raises:
+        RunError: for the first that is not finite.
+    """
+    bad = np.flatnonzero(~np.isfinite(scores).all(axis=tuple(range(1, scores.ndim))))
+    if len(bad):
+        which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
+        raise RunError(
+            f"Predictions must be finite. Received: {str(scores[bad[0]]):.60} for {which} of {name}. "
+            f"{SAVED_MODEL_WAY_OUT}."
+        )
+
+
+def check_can(task: Task, known: Container[str], mode: str) -> None:
+    """Refuses a mode that a model's task has not.
+
+    Args:
+        task: The model's.
+        known: The names of the tasks that have it.
+        mode: The mode.
+
+    Raises:
+        UsageError: for a model that was pre-trained alone.
+    """
+    if task.name not in known:
+        raise UsageError(
+            f"--mode={mode} is for models that were fine-tuned. Received: one for {task.kind}. "
+            "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
         )
 
 

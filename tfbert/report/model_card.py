@@ -50,7 +50,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         ModelCardData(**metadata).to_yaml(),
         "---",
         "",
-        f"# {_plain(config.model.model_name_or_path)} fine-tuned on {_plain(config.data.source)}",
+        f"# {_plain(config.model.model_name_or_path)} {data.task.made} on {_plain(_source(config))}",
         "",
         *data.task.card(data.train.num_texts),
         *([f"Classes, in the order of the logits: {classes}."] if classes else []),
@@ -103,6 +103,11 @@ def command_line(config: Config) -> str:
                 text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
                 words.append(f"--{field.name}={text}")
     return " ".join(map(_shell_word, words))
+
+
+def _source(config: Config) -> str:
+    """What it was trained on."""
+    return ", ".join(config.pretraining.train_records) or config.data.source
 
 
 def _is_hub_name(name: str) -> bool:

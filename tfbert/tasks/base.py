@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from tfbert.batches.inputs import INPUTS
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.tasks import MAX_SEQ_LENGTH
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     import tf_keras as keras
 
     from tfbert.config.run import Config, DataConfig, TrainingConfig
+    from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 
 SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
@@ -86,6 +89,8 @@ class Task(abc.ABC):
         default_metric: Decides which weights are kept where the user names none.
         default_max_seq_length: Longest input in tokens where the user names none.
         reads_tokens: Whether the model's outputs are of tokens, an entry each, rather than of rows.
+        input_names: What a model is given of examples without labels.
+        made: What training does to a model, in a word.
         label_names: Name of each class; empty where there are none.
     """
 
@@ -94,6 +99,8 @@ class Task(abc.ABC):
     default_metric: ClassVar[str]
     default_max_seq_length: ClassVar[int] = MAX_SEQ_LENGTH
     reads_tokens: ClassVar[bool] = False
+    input_names: ClassVar[tuple[str, ...]] = INPUTS
+    made: ClassVar[str] = "fine-tuned"
     label_names: tuple[str, ...] = ()
 
     @property
@@ -132,8 +139,8 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def loss(self, training: TrainingConfig) -> keras.losses.Loss:
-        """Values per example, float32 `[rows]`, or per token `[rows, width]`."""
+    def loss(self, training: TrainingConfig) -> keras.losses.Loss | dict[str, keras.losses.Loss]:
+        """Values per example, float32 `[rows]`, or per token `[rows, width]`; of several outputs one each by name."""
 
     @abc.abstractmethod
     def labelled_sets(
@@ -174,6 +181,24 @@ class Task(abc.ABC):
                     )
 
     # Predictions.
+
+    def kept(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
+        """What of the model's outputs leaves its device, in the graph.
+
+        Args:
+            outputs: Float32, of a batch.
+            inputs: The batch's.
+        """
+        return outputs
+
+    def predict(self, predictor: Predictor, encoded: EncodedExamples) -> Any:
+        """Predictions for examples.
+
+        Args:
+            predictor: Of what `kept` leaves of the model's outputs.
+            encoded: As `encode` made them.
+        """
+        return self.predictions(predictor.outputs(encoded), encoded)
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> Any:
         """What the model's outputs say of each example.

@@ -17,6 +17,7 @@ from tfbert.model.bert_config import OWN_FIELD
 from tfbert.tasks.base import Task
 from tfbert.tasks.classes import have_fractions
 from tfbert.tasks.classification import Classification
+from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.question_answering import QuestionAnswering
 from tfbert.tasks.regression import Regression
 from tfbert.tasks.token_classification import TokenClassification
@@ -116,6 +117,8 @@ def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptio
         )
     if architecture.endswith("ForQuestionAnswering"):
         return QuestionAnswering.of_options(options.answering, getattr(saved, OWN_FIELD, None))
+    if architecture.endswith(("ForPreTraining", "ForMaskedLM")):
+        return Pretraining(next_sentence=architecture.endswith("ForPreTraining"), options=options.pretraining)
     is_tagger = architecture.endswith("ForTokenClassification")
     if not is_tagger and (saved.problem_type == "regression" or saved.num_labels == 1):
         return Regression()

@@ -14,18 +14,23 @@ import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
+from tfbert.corpus.record_files import open_records
 from tfbert.data.files import RawTable
 from tfbert.data.questions import training_questions
 from tfbert.data.sources import read_all
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Examples, Task, TaskData
 from tfbert.tasks.choose import choose_task, class_words
+from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
 from tfbert.tasks.questions import question_source
 from tfbert.tasks.sentences import in_iob2, sentence_source
 from tfbert.tasks.tables import read_training_tables
 from tfbert.tasks.tags import class_names
 from tfbert.tasks.token_classification import TokenClassification
+
+_SAMPLED_RECORDS = 2048
+"""Of the training data, to be evaluated on, at most; and no more than there are others."""
 
 
 def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskData:
@@ -106,13 +111,28 @@ def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
     return _data_of(task, sets, notes, config)
 
 
+def _records(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Records of a corpus; evaluated, beside others, is a sample of those that are trained on."""
+    own, notes, sets = options.pretraining, [], {}
+    skips = {"skip_bad_records": own.skip_bad_records, "notes": notes}
+    train = subset(open_records(own.train_records, "train_records", **skips), config.max_train_examples, notes)
+    if own.validation_records:
+        sets["validation"] = open_records(own.validation_records, "validation_records", **skips)
+        sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
+        sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
+    if own.next_sentence and not train.has_pairs:
+        notes.append(f"{train.name}: no pairs, so no next sentence: words alone are predicted")
+    task = Pretraining(next_sentence=own.next_sentence and train.has_pairs, options=own, seed=options.seed)
+    return TaskData(task=task, train=train, validation=sets, test=None, notes=tuple(notes))
+
+
 def _data_of(task: Task, sets: dict[str, Examples], notes: Sequence[str], config: DataConfig) -> TaskData:
     """The sets by their names. A data set's split `test` is read where it has no other to evaluate on."""
     train, test = sets.pop("train"), sets.pop("test") if config.test_file else None
     return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes))
 
 
-_LOADERS = {TokenClassification.name: _sentences, QuestionAnswering.name: _questions}
+_LOADERS = {TokenClassification.name: _sentences, QuestionAnswering.name: _questions, Pretraining.name: _records}
 """What reads a run's data, by its task; texts where it is none of these."""
 
 

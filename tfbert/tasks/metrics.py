@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_LOWER_IS_BETTER = ("loss", "mse")
+_LOWER_IS_BETTER = ("loss", "mse", "perplexity", "masked_lm_loss", "next_sentence_loss")
 
 
 def is_better(name: str, new: float, best: float | None) -> bool:
-    """Whether a value beats the best so far: lower for `loss` and `mse`, higher for the rest; a NaN never does."""
+    """Whether a value beats the best so far: a lower one of losses, `mse` and `perplexity`, a higher one of the rest; a
+    NaN never does."""
     if math.isnan(new):
         return False
     if best is None or math.isnan(best):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches, warmup_steps
@@ -58,7 +59,7 @@ class Run:
         data: The examples, as text.
         metric: Decides which weights are kept.
         tokenizer: The model's.
-        train: The training examples as token ids.
+        train: The training examples as token ids, or where these are read from.
         schedule: The run in updates.
         batches: Their batches.
         classifier: The model that is saved.
@@ -76,14 +77,14 @@ class Run:
     data: TaskData
     metric: str
     tokenizer: BertTokenizer
-    train: EncodedExamples
+    train: EncodedExamples | MaskedRecords
     schedule: Schedule
     batches: TrainingBatches
     classifier: TFBertPreTrainedModel
     model: FineTuner
 
-    def encode(self, examples: Examples) -> EncodedExamples:
-        """Examples to be predicted, as token ids."""
+    def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
+        """Examples to be predicted, likewise."""
         return self.data.task.encode(examples, self.tokenizer, self.config.data.max_seq_length)
 
 
@@ -179,7 +180,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         tokenizer=tokenizer,
         train=train,
         schedule=schedule,
-        batches=training_batches(config, train.tokens.lengths, schedule, num_replicas=replicas),
+        batches=training_batches(config, train.lengths, schedule, num_replicas=replicas),
         classifier=classifier,
         model=model,
     )

@@ -187,7 +187,7 @@ class Evaluate(StepCallback):
         return self._best_predictions
 
     def _predict(self, name: str) -> Any:
-        return self._task.predictions(self._predictor.outputs(self._sets[name]), self._sets[name])
+        return self._task.predict(self._predictor, self._sets[name])
 
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
@@ -230,7 +230,7 @@ class Evaluate(StepCallback):
 
     def _speeds(self, seconds: float) -> dict[str, float]:
         """How fast an evaluation of all sets was that took `seconds`, metrics included."""
-        work = sum((Work.of(examples.tokens.lengths) for examples in self._sets.values()), Work())
+        work = sum((Work.of(examples.lengths) for examples in self._sets.values()), Work())
         predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
         flops = forward_flops(self.model.model.config, work, reads_tokens=self._task.reads_tokens)
         return {

@@ -42,8 +42,7 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
 
     kept = evaluation.kept_predictions() if evaluation else None
     if data.test is not None:
-        test = run.encode(data.test)
-        found = data.task.predictions(trained.predictor.outputs(test), test)
+        found = data.task.predict(trained.predictor, run.encode(data.test))
         results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)
     results |= trained.saving.costs()
     lines = summary(results, run.directory)

@@ -8,6 +8,7 @@ import time
 
 import tensorflow as tf
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import planned_steps
 from tfbert.devices.preemption import StopRequest
@@ -57,7 +58,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
 
     Raises:
         Preempted: where it was, with a checkpoint.
-        RunError: for training that diverged.
+        RunError: for training that diverged, or records that cannot be read any more.
     """
     config, schedule, model = run.config, run.schedule, run.model
     for line in banner(run):
@@ -68,15 +69,20 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
         first_step=schedule.first_step,
         tensorboard=config.output.tensorboard,
     )
-    rows = config.runtime.per_device_eval_batch_size
-    predictor = Predictor(model, run.strategy, rows_per_replica=rows, of_tokens=run.data.task.reads_tokens)
+    task = run.data.task
+    predictor = Predictor(
+        lambda inputs, training: task.kept(model(inputs, training=training), inputs),
+        run.strategy,
+        rows_per_replica=config.runtime.per_device_eval_batch_size,
+        of_tokens=task.reads_tokens,
+    )
     with run.strategy.scope():
         data_clock = DataClock()
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
     data_clock.attach(model)
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
-        planned_steps(run.batches.plans(), run.train.tokens.lengths),
+        planned_steps(run.batches.plans(), run.train.lengths),
         warm_up=min(config.output.logging_steps, steps // 2),
         compiles_widths=config.runtime.xla,
     )
@@ -96,6 +102,10 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
         model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+    except tf.errors.OpError:
+        if isinstance(run.train, MaskedRecords):
+            run.train.check_read()
+        raise
     finally:
         run_log.close()
     return Trained(

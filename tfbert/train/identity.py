@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tf_keras as keras
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
+from tfbert.corpus.records import Records
 from tfbert.output.output_dir import RUN_CONFIG
 from tfbert.tasks.base import TaskData
 from tfbert.train.saved_state import RunState
@@ -118,7 +120,7 @@ def differences(before: dict[str, Any], now: dict[str, Any], settled: dict[str, 
 
 
 def facts_of(
-    data: TaskData, train: EncodedExamples, tokenizer: BertTokenizer, bert_config: BertConfig
+    data: TaskData, train: EncodedExamples | MaskedRecords, tokenizer: BertTokenizer, bert_config: BertConfig
 ) -> dict[str, Any]:
     """What model, data and precision come to."""
     return {
@@ -129,7 +131,7 @@ def facts_of(
         "do_lower_case": tokenizer.do_lower_case,
         "precision": keras.mixed_precision.global_policy().name,
         "train_examples": len(train),
-        "train_crc32": _crc(train.tokens.flat, train.labels, train.weights),
+        "train_crc32": train.crc32,
         EVALUATION: _evaluation_crc(data),
     }
 
@@ -150,6 +152,9 @@ def _evaluation_crc(data: TaskData) -> int:
     """Tells evaluation sets apart: their names, texts and labels."""
     value = 0
     for name, part in data.validation.items():
+        if isinstance(part, Records):
+            value = zlib.crc32(f"{name}\0{part.crc32}".encode(), value)
+            continue
         texts = "\0".join([name, *part.texts()])
         value = zlib.crc32(texts.encode("utf-8", "surrogatepass"), _crc(part.labels, np.array([value])))
     return value

@@ -7,6 +7,7 @@ import logging
 
 import tensorflow as tf
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples, make_dataset
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, training_batches
@@ -25,7 +26,11 @@ attention scores of 512 tokens, have 2^13 elements a token. Far fewer tokens fil
 
 
 def find_accumulation(
-    model: FineTuner, consensus: Consensus, config: Config, examples: EncodedExamples, schedule: Schedule
+    model: FineTuner,
+    consensus: Consensus,
+    config: Config,
+    examples: EncodedExamples | MaskedRecords,
+    schedule: Schedule,
 ) -> int:
     """Finds the fewest micro-batches whose largest batch fits, by computing it; leaves `model` split that way.
 
@@ -51,7 +56,7 @@ def find_accumulation(
     size, replicas = config.training.global_batch_size, model.distribute_strategy.num_replicas_in_sync
     share = micro_batch_size(size, replicas, 1)
     for steps in (number for number in range(1, share + 1) if share % number == 0):
-        lengths, split = examples.tokens.lengths, config.accumulating(steps)
+        lengths, split = examples.lengths, config.accumulating(steps)
         batches = training_batches(split, lengths, schedule, num_replicas=replicas)
         micro = batches.rows // (replicas * steps)
         if micro > 1 and micro * _width(batches) > MAX_TOKENS:
@@ -74,7 +79,7 @@ def _width(batches: TrainingBatches) -> int:
     return -(-batches.shape.num_tokens // batches.rows) if batches.shape else int(batches.largest.widths.max())
 
 
-def _fits(model: FineTuner, examples: EncodedExamples, batches: TrainingBatches) -> bool:
+def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: TrainingBatches) -> bool:
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     largest = make_dataset(examples, lambda: iter([batches.largest]), range(replicas), replicas, shape=batches.shape)

@@ -8,8 +8,10 @@ import pathlib
 import numpy as np
 import tf_keras as keras
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import warmup_steps
+from tfbert.corpus.records import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
@@ -29,10 +31,11 @@ def banner(run: Run) -> list[str]:
     """
     config, data, schedule = run.config, run.data, run.schedule
     policy = keras.mixed_precision.global_policy().name
-    training, lengths, replicas = config.training, run.train.tokens.lengths, run.strategy.num_replicas_in_sync
+    training, replicas = config.training, run.strategy.num_replicas_in_sync
+    counts, reads_records = _length_counts(run.train.lengths), isinstance(run.train, MaskedRecords)
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    full = int((lengths == config.data.max_seq_length).sum())
+    full = 0 if reads_records else int(counts[config.data.max_seq_length :].sum())
     about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
     about = about if full else ""
     if data.task.reads_tokens:  # What is longer than a row goes into several.
@@ -47,7 +50,7 @@ def banner(run: Run) -> list[str]:
         *data.notes,
         f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
         f"data       {config.data.source}: train {len(data.train):,}{others}; {kind}",
-        f"tokens     median {int(np.median(lengths))}, longest {lengths.max()}{about}",
+        f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
         f"{steps} micro-batch{'es' * (steps > 1)} x {micro}"
         f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
@@ -63,6 +66,18 @@ def banner(run: Run) -> list[str]:
         f"devices    {describe(run.strategy)}",
         f"output     {run.directory}",
     ]
+
+
+def _length_counts(lengths: np.ndarray | RecordLengths) -> np.ndarray:
+    """How many examples are of 0, 1, 2, ... tokens."""
+    return lengths.counts if isinstance(lengths, RecordLengths) else np.bincount(lengths)
+
+
+def _median(counts: np.ndarray) -> int:
+    """The median of what was counted, rounded down."""
+    ends = np.cumsum(counts)
+    middle = np.array([(ends[-1] - 1) // 2, ends[-1] // 2])
+    return int(np.searchsorted(ends, middle, side="right").mean())
 
 
 def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, float]:

@@ -1,0 +1,132 @@
+"""Which record is in which batch, where there are too many of them to shuffle at once: pure NumPy.
+
+An epoch's order is a permutation that is computed where it is asked for, a function of (seed, epoch). It is cut into
+pools of some batches, planned one after the other: memory is bounded by a pool, and a run takes up any update without
+planning those before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from tfbert.batches.plan import GROUP_BATCHES, BatchPlan, as_plan, steps_per_epoch
+
+_ROUNDS = 8
+
+
+class Lengths(Protocol):
+    """Tokens of each record, looked up where asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray: ...
+
+
+def permuted(places: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
+    """A permutation of `count` numbers, at some places of it.
+
+    A Feistel network (Luby and Rackoff 1988) permutes the numbers of the next even number of bits; what falls outside
+    is permuted again until it falls inside (Black and Rogaway 2002).
+
+    Args:
+        places: int64 `[n]`, from 0 to `count - 1`.
+        count: Numbers that are permuted, at least 1.
+        seed: The run's.
+        epoch: Counted from 0.
+
+    Returns:
+        int64 `[n]`.
+    """
+    half = max(1, -(-int(count - 1).bit_length() // 2))
+    keys = np.random.Generator(np.random.PCG64([seed, epoch])).integers(2**64, size=_ROUNDS, dtype=np.uint64)
+    low, bits = np.uint64((1 << half) - 1), np.uint64(half)
+    out = np.asarray(places).astype(np.uint64)
+    outside = np.arange(len(out))
+    while len(outside):
+        left, right = out[outside] >> bits, out[outside] & low
+        for key in keys:
+            left, right = right, left ^ (_mixed(right + key) & low)
+        out[outside] = left << bits | right
+        outside = outside[out[outside] >= count]
+    return out.astype(np.int64)
+
+
+def plan_pool(
+    lengths: Lengths,
+    pool: int,
+    *,
+    global_batch_size: int,
+    seed: int,
+    epoch: int,
+    group_by_length: bool,
+    allowed_widths: np.ndarray,
+) -> BatchPlan:
+    """Plans the batches of one pool of an epoch, up to `GROUP_BATCHES`; otherwise as `plan_epoch`.
+
+    Args:
+        lengths: Of all records.
+        pool: Which one; the short batch, if any, comes last in the last.
+        global_batch_size: Rows of each batch.
+        seed: The run's seed.
+        epoch: Counted from 0.
+        group_by_length: Whether to batch similar lengths.
+        allowed_widths: As for `plan_epoch`.
+    """
+    size = GROUP_BATCHES * global_batch_size
+    places = np.arange(pool * size, min((pool + 1) * size, len(lengths)))
+    order = permuted(places, len(lengths), seed=seed, epoch=epoch)
+    whole = len(order) // global_batch_size * global_batch_size
+    known = lengths[order]
+    if group_by_length:
+        batches = np.argsort(known[:whole], kind="stable").reshape(-1, global_batch_size)
+        rng = np.random.Generator(np.random.PCG64([seed, epoch, pool]))
+        sort = np.concatenate([batches[rng.permutation(len(batches))].reshape(-1), np.arange(whole, len(order))])
+        order, known = order[sort], known[sort]
+    return as_plan(order, known, global_batch_size, allowed_widths, epoch)
+
+
+def plan_pools(
+    lengths: Lengths,
+    *,
+    global_batch_size: int,
+    seed: int,
+    epoch: int,
+    group_by_length: bool,
+    allowed_widths: np.ndarray,
+    first_batch: int = 0,
+) -> Iterator[BatchPlan]:
+    """Plans an epoch pool by pool, from any of its batches on.
+
+    Args:
+        lengths: Of all records.
+        global_batch_size: Rows of each batch.
+        seed: The run's seed.
+        epoch: Counted from 0.
+        group_by_length: Whether to batch similar lengths.
+        allowed_widths: As for `plan_epoch`.
+        first_batch: The first one to plan.
+    """
+    num_pools = -(-steps_per_epoch(len(lengths), global_batch_size) // GROUP_BATCHES)
+    first_pool, done = divmod(first_batch, GROUP_BATCHES)
+    for pool in range(first_pool, num_pools):
+        plan = plan_pool(
+            lengths,
+            pool,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            epoch=epoch,
+            group_by_length=group_by_length,
+            allowed_widths=allowed_widths,
+        )
+        yield plan.part(slice(done, None))
+        done = 0
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """Mixes the bits of uint64 numbers (the finalizer of splitmix64, Steele et al. 2014)."""
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)

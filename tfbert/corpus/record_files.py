@@ -1,0 +1,175 @@
+"""Finds the files of records that a run names, indexes them, and checks that they fit together and fit the model."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Sequence
+
+from tfbert.corpus.record_index import RecordFile, find_index, index_file
+from tfbert.corpus.records import Records
+from tfbert.corpus.schema import Schema
+from tfbert.errors import UsageError
+from tfbert.output.logs import clock_text
+
+log = logging.getLogger("tfbert")
+
+_BESIDE_RECORDS = (".json", ".txt", ".md", ".index")
+"""What may lie in a directory of records and holds none."""
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def open_records(
+    paths: Sequence[str],
+    option: str = "train_records",
+    *,
+    vocab_size: int | None = None,
+    max_seq_length: int | None = None,
+    skip_bad_records: bool = False,
+    notes: list[str] | None = None,
+) -> Records:
+    """Opens records; builds the indexes that are missing.
+
+    Args:
+        paths: Directories (all files in them), files or patterns; of several, in the order of their paths.
+        option: What names them, for messages.
+        vocab_size: Tokens of the model's vocabulary; None to check nothing of it.
+        max_seq_length: Tokens that the user says a record has room for; None for whatever it has.
+        skip_bad_records: Leave out what follows a damaged record in its file rather than refuse.
+        notes: Receives a line for what was left out.
+
+    Raises:
+        UsageError: for records that are not there, cannot be read, differ from each other or do not fit the model;
+            the message names what differs.
+        RunError: for a disk without room for an index.
+    """
+    found = find_files(paths, option)
+    files = [file for file in _indexed(found) if _is_usable(file, skip_bad_records, notes)]
+    files = [file for file in files if len(file)]
+    if not files:
+        raise UsageError(
+            f"{option} must hold records. Received: {option}={','.join(paths)!r}, {len(found)} files without any. "
+            "Pass others."
+        )
+    schema = _common_schema(files)
+    if max_seq_length is not None and schema.max_seq_length != max_seq_length:
+        raise UsageError(
+            f"Records and model must be of one length. Received: max_seq_length={max_seq_length} with {option} of "
+            f"{schema.max_seq_length} tokens ({files[0].name!r}). Drop --max_seq_length, or pass other records."
+        )
+    for file in files:
+        if vocab_size is not None and file.max_id >= vocab_size:
+            raise UsageError(
+                f"Records must be of the model's vocabulary. Received: token {file.max_id} in {file.name!r} with a "
+                f"vocabulary of {vocab_size} tokens. Pass the --vocab_file that they were made with, or prepare others."
+            )
+    name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    has_pairs = schema.has_next_sentence and any(file.has_pairs for file in files)
+    return Records(name=name, files=tuple(files), schema=schema, has_pairs=has_pairs)
+
+
+def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
+    """The files that are meant, sorted, none of them twice.
+
+    Raises:
+        UsageError: for a path or a pattern that no file fits.
+    """
+    found: dict[pathlib.Path, pathlib.Path] = {}
+    for given in paths:
+        path = pathlib.Path(given).expanduser()
+        if path.is_dir():
+            inside = (p for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in _BESIDE_RECORDS)
+            files = [p for p in inside if p.is_file()]
+        elif path.is_file():
+            files = [path]
+        else:
+            files = [p for p in pathlib.Path(path.anchor).glob(str(path.relative_to(path.anchor))) if p.is_file()]
+        if not files:
+            raise UsageError(
+                f"{option} must name files of records. Received: {option}={given!r}, which no file fits. "
+                "Pass a directory that --mode=prepare wrote, or files or patterns."
+            )
+        found |= {file.resolve(): file for file in files if file.resolve() not in found}
+    return sorted(found.values())
+
+
+def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
+    """The files with their indexes; says how far it is where that takes long."""
+    with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        known = list(pool.map(find_index, paths))
+        missing = [path for path, file in zip(paths, known, strict=True) if file is None]
+        progress = _Progress(missing)
+        built = [pool.submit(progress.index, path) for path in missing]
+        try:
+            found = dict(zip(missing, (future.result() for future in built), strict=True))
+        finally:
+            for future in built:
+                future.cancel()
+    return [found[path] if file is None else file for path, file in zip(paths, known, strict=True)]
+
+
+class _Progress:
+    """Indexes files, and logs now and then how far that is."""
+
+    def __init__(self, paths: Sequence[pathlib.Path]):
+        self._total = sum(path.stat().st_size for path in paths)
+        self._done: dict[pathlib.Path, int] = {}
+        self._began = self._said = time.monotonic()
+        self._lock = threading.Lock()
+
+    def index(self, path: pathlib.Path) -> RecordFile:
+        size = path.stat().st_size
+        found = index_file(path, lambda done: self._report(path, min(done, size)))
+        self._report(path, size)
+        return found
+
+    def _report(self, path: pathlib.Path, done: int) -> None:
+        with self._lock:
+            self._done[path] = done
+            now = time.monotonic()
+            if now - self._said < _SECONDS_BETWEEN_LINES:
+                return
+            self._said = now
+            whole = max(sum(self._done.values()), 1)
+            rate = whole / (now - self._began)
+        left = clock_text(max(self._total - whole, 0) / rate)
+        log.info(
+            "indexing records  %.1f of %.1f GB  %.0f MB/s  %s left", whole / 1e9, self._total / 1e9, rate / 1e6, left
+        )
+
+
+def _is_usable(file: RecordFile, skips: bool, notes: list[str] | None) -> bool:
+    """Whether any of a file is used; says so where it is not all.
+
+    Raises:
+        UsageError: for a damaged file that is not to be skipped.
+    """
+    if not file.damage:
+        return True
+    sound = int(file.offsets[-1])
+    if not skips:
+        raise UsageError(
+            f"Records must be whole. Received: {file.name!r}, whose record at byte {sound:,} {file.damage}. "
+            "Make or copy the file anew, or add --skip_bad_records to leave out what follows."
+        )
+    if notes is not None:
+        notes.append(
+            f"warning: {file.name}: left out from byte {sound:,} on, {file.size - sound:,} of {file.size:,} bytes, and "
+            f"{len(file):,} records kept: the record there {file.damage}"
+        )
+    return bool(len(file))
+
+
+def _common_schema(files: Sequence[RecordFile]) -> Schema:
+    first = files[0]
+    for other in files[1:]:
+        if difference := first.schema.difference(other.schema):
+            raise UsageError(
+                "Records that are trained on together must be made alike. "
+                f"Received: {first.name!r} and {other.name!r} with {difference}. Pass those of one kind."
+            )
+    return first.schema

@@ -1,0 +1,236 @@
+"""An index of a file of records, built once and kept beside it: any record is then read by its number alone.
+
+The index lies beside the file, hidden, or in the user's cache directory where that cannot be written. It holds the
+offsets and lengths of all records as arrays, which are mapped, not read: what is open of it does not grow with the
+corpus. A file compressed by GZIP has no offsets: it is unpacked once, beside the index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import gzip
+import hashlib
+import os
+import pathlib
+import zlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tfbert.corpus.record_scan import Scan, scan
+from tfbert.corpus.schema import Schema
+from tfbert.errors import RunError, UsageError
+from tfbert.output.sealed import seal, unseal
+
+_MAGIC = b"tfbert records 1"
+_ALIGN = 64
+_CHUNK = 1 << 20
+_GZIP = b"\x1f\x8b\x08"
+_NO_ROOM_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordFile:
+    """A file of records, indexed.
+
+    Attributes:
+        name: As it was given.
+        plain: The file that the offsets count in: itself, or its copy that is not compressed.
+        offsets: int64 `[n + 1]`, mapped: where each record begins, and where the last one ends.
+        lengths: int32 `[n]`, mapped: tokens of each.
+        schema: Their form; None without records.
+        max_id: The largest token id.
+        has_pairs: Whether any has a segment B.
+        content: CRC-32 that tells its records from others.
+        damage: What is wrong from the last offset on; empty for a whole file.
+        size: Bytes of `plain`.
+    """
+
+    name: str
+    plain: pathlib.Path
+    offsets: np.ndarray
+    lengths: np.ndarray
+    schema: Schema | None
+    max_id: int
+    has_pairs: bool
+    content: int
+    damage: str
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def find_index(path: pathlib.Path) -> RecordFile | None:
+    """A file as its index knows it; None where there is none, or none of the file as it is now."""
+    for place in _places(path):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return _read(path, place)
+    return None
+
+
+def index_file(path: pathlib.Path, report: Callable[[int], None] = lambda done: None) -> RecordFile:
+    """A file with its index, which is built where there is none of it; other processes wait for who builds it.
+
+    Args:
+        path: Of records, plain or compressed by GZIP.
+        report: Called now and then with how many bytes were read so far.
+
+    Raises:
+        UsageError: for a file that cannot be read, is of no records, or whose index can be put nowhere.
+        RunError: for a disk that is full.
+    """
+    if (found := find_index(path)) is not None:
+        return found
+    try:
+        with _one_builder(path):
+            found = find_index(path)
+            return _build(path, report) if found is None else found
+    except OSError as error:
+        raise UsageError(
+            f"A file of records must be readable. Received: {str(path)!r} ({error.strerror}). Pass another."
+        ) from None
+
+
+def _places(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Where its index can be: beside it, or among those of the user."""
+    path = path.absolute()
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return path.with_name(f".{path.name}.index"), cache / "tfbert" / "records" / f"{digest}-{path.name}.index"
+
+
+@contextlib.contextmanager
+def _one_builder(path: pathlib.Path) -> Iterator[None]:
+    """Waits while another process builds the index; where files cannot be locked, both build it, and one is kept."""
+    with path.open("rb") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(path: pathlib.Path, report: Callable[[int], None]) -> RecordFile:
+    with path.open("rb") as file:
+        is_compressed = file.read(len(_GZIP)) == _GZIP
+    before = _stamp(path)
+    for index in _places(path):
+        try:
+            index.parent.mkdir(parents=True, exist_ok=True)
+            plain, damage = _unpack(path, index) if is_compressed else (path, "")
+            found = scan(plain, str(path), report)
+            if _stamp(path) != before:
+                raise UsageError(
+                    f"A file of records must stay as it is while it is read. Received: {str(path)!r}, which changed. "
+                    "Wait until nothing writes to it."
+                )
+            _write(index, found, {"file": before, "plain": _stamp(plain), "damage": found.damage or damage})
+            return _read(path, index)
+        except OSError as error:
+            if error.errno in _NO_ROOM_HERE:
+                continue
+            raise RunError(
+                f"An index of records must be writable. Received: {str(index)!r} ({error.strerror}). Free space there."
+            ) from None
+    raise UsageError(
+        "An index must be kept beside the records, or in the user's cache. "
+        f"Received: {str(path)!r}, and neither {' nor '.join(str(place.parent) for place in _places(path))} can be "
+        "written. Point XDG_CACHE_HOME to a directory that can."
+    )
+
+
+def _plain_of(index: pathlib.Path) -> pathlib.Path:
+    return index.with_suffix(".unpacked")
+
+
+def _unpack(path: pathlib.Path, index: pathlib.Path) -> tuple[pathlib.Path, str]:
+    """Unpacks a file beside its index as far as that goes: the copy, and what is wrong with what comes then."""
+    damage = ""
+    with _whole(_plain_of(index)) as out:
+        try:
+            with gzip.open(path, "rb") as file:
+                while chunk := file.read1(_CHUNK):  # `read` would lose what comes in the same chunk before the end.
+                    out.write(chunk)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            damage = "is damaged, or cut off"
+    return _plain_of(index), damage
+
+
+def _write(index: pathlib.Path, found: Scan, stamps: dict) -> None:
+    offsets, lengths = found.offsets.astype("<i8"), found.lengths.astype("<i4")
+    header = {
+        **stamps,
+        "records": len(lengths),
+        "crc32_of_arrays": zlib.crc32(lengths.tobytes(), zlib.crc32(offsets.tobytes())),
+        "schema": dataclasses.asdict(found.schema) if found.schema else None,
+        "max_id": found.max_id,
+        "has_pairs": found.has_pairs,
+        "content": found.content,
+    }
+    text = seal(header).encode()
+    with _whole(index) as file:
+        start = _MAGIC + np.int64(len(text)).astype("<i8").tobytes() + text
+        file.write(start.ljust(-(-len(start) // _ALIGN) * _ALIGN, b"\0"))
+        file.write(offsets.tobytes())
+        file.write(lengths.tobytes())
+
+
+def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
+    """A file as an index has it.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: for no index of the file as it is now.
+    """
+    with index.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise ValueError("no index")
+        size = int.from_bytes(file.read(8), "little")
+        header, is_sealed = unseal(file.read(min(size, _CHUNK)).decode())
+        start = -(-(len(_MAGIC) + 8 + size) // _ALIGN) * _ALIGN
+        is_unpacked = header["plain"] != header["file"]
+        plain = _plain_of(index) if is_unpacked else path
+        if not is_sealed or header["file"] != _stamp(path) or header["plain"] != _stamp(plain):
+            raise ValueError("of another file")
+        file.seek(start)
+        crc = 0
+        while chunk := file.read(_CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    if crc != header["crc32_of_arrays"]:
+        raise ValueError("damaged")
+    count = header["records"]
+    offsets = np.memmap(index, "<i8", "r", start, (count + 1,))
+    lengths = np.memmap(index, "<i4", "r", start + offsets.nbytes, (count,)) if count else np.zeros(0, np.int32)
+    return RecordFile(
+        name=str(path),
+        plain=plain,
+        offsets=offsets,
+        lengths=lengths,
+        schema=Schema(**header["schema"]) if header["schema"] else None,
+        max_id=header["max_id"],
+        has_pairs=header["has_pairs"],
+        content=header["content"],
+        damage=header["damage"],
+        size=header["plain"][0],
+    )
+
+
+def _stamp(path: pathlib.Path) -> list[int]:
+    """What changes where a file is written to: its size, and when that was last, in nanoseconds."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+@contextlib.contextmanager
+def _whole(path: pathlib.Path) -> Iterator:
+    """A file to be written that takes its name only once it is whole, under a name of this process until then."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
