@@ -28,6 +28,7 @@ FLOORS = (
     "output",
     "data",
     "tokens",
+    "corpus",
     "batches",
     "model",
     "tasks",
