@@ -96,3 +96,10 @@ def test_of_very_many_parts_some(monkeypatch):
     monkeypatch.setattr("tfbert.corpus.learned_vocab._MAX_PARTS", 4)
     source = Made({f"p{i}": 2 for i in range(50)})
     assert len(sample(source, 0, 1000)) == 8
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_plain_text_takes_the_short_way_to_the_same(lower_case):
+    text = "".join(map(chr, range(32, 127))) * 2 + " Ab aB  ab"
+    by_normalizer = learn_from([text + "\n"] * 3, 300, lower_case=lower_case)  # A line feed is not printable.
+    assert learn_from([text] * 3, 300, lower_case=lower_case) == by_normalizer
