@@ -20,7 +20,8 @@ from tfbert.errors import UsageError
 from tfbert.output.lock import LOCK
 
 _TASK_BYTES = 16 << 20
-"""Of the corpus as it is on the disk, in a task of the scan; less where there would be few."""
+"""Of the corpus as it is on the disk, in a task of the scan."""
+_LEAST_TASKS, _MOST_TASKS = 4, 64  # A process: to share the work, and because each is given the names of all files.
 
 
 def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: int) -> None:
@@ -97,7 +98,8 @@ def _scan(
     total = sum(sizes[name] for _, name in parts)
     progress = Progress("reading the corpus", total)
     seen = Scanned(documents=np.zeros(recipe.num_shards, np.int64))
-    tasks = _group(parts, sizes, min(_TASK_BYTES, total // (4 * num_processes)))
+    most = max(_TASK_BYTES, total // (_MOST_TASKS * num_processes))
+    tasks = _group(parts, sizes, min(most, total // (_LEAST_TASKS * num_processes)))
     arguments = [(source, group, recipe, tuple(shards), str(directory)) for group in tasks]
     for size, part in pool.map(_scan_group, arguments):
         seen.add(part)

@@ -95,7 +95,14 @@ _TRADES = (
         "portrait landscape picture mural drawing", "easel palette pencil", "bright dark colourful strange",
     ),
 )  # fmt: skip
-_PLURALS = {"sheep": "sheep", "shelf": "shelves", "lady": "ladies", "injury": "injuries", "salmon": "salmon", "cello": "cellos"}
+_PLURALS = {
+    "sheep": "sheep",
+    "shelf": "shelves",
+    "lady": "ladies",
+    "injury": "injuries",
+    "salmon": "salmon",
+    "cello": "cellos",
+}
 # {who}: who it is about, by name, trade or pronoun; {do}: a verb with its thing. The rest is bound by the tale.
 _PATTERNS = (
     "{time} {who} {do} in the {place}",
