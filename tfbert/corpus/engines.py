@@ -69,14 +69,23 @@ def check_corpus(name: str, recipe: Recipe, seen: Scanned) -> None:
         raise UsageError(
             f"A corpus must have documents. Received: {name} without a sentence. Check input_files and corpus_format."
         )
-    if recipe.random_next_sentence and not seen.longer_documents:
-        raise UsageError(
-            "Next sentences are found in documents of two sentences and more. "
-            f"Received: {name}, {count:,} documents of one sentence each. Separate documents, not sentences, by blank "
-            "lines, or pass --norandom_next_sentence."
-        )
+    check_lengths(name, recipe, documents=count, longer_documents=seen.longer_documents)
     fewest = int(np.argmin(seen.documents))
     check_documents(recipe, fewest, int(seen.documents[fewest]))
+
+
+def check_lengths(name: str, recipe: Recipe, *, documents: int, longer_documents: int) -> None:
+    """Refuses documents of which none has two sentences, where pairs are made of them.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    if recipe.random_next_sentence and not longer_documents:
+        raise UsageError(
+            "Next sentences are found in documents of two sentences and more. "
+            f"Received: {name}, {documents:,} documents of one sentence each. Separate documents, not sentences, by "
+            "blank lines, or pass --norandom_next_sentence."
+        )
 
 
 def bucket_size(directory: pathlib.Path, shard: int) -> int:

@@ -16,7 +16,7 @@ from tfbert.config.run import Config
 from tfbert.corpus import manifest
 from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
-from tfbert.corpus.engines import make_shards
+from tfbert.corpus.engines import check_lengths, make_shards
 from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job
@@ -168,6 +168,9 @@ def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig)
             f"Every shard needs documents. Received: none for shard {lost[0]} of {job.recipe.num_shards}, or its file "
             "has gone. Pass a lower --num_shards, or run it again."
         )
+    if corpus.engine == "beam":  # The other engine has seen all before it makes any.
+        counts = {name: sum(entry[name] for entry in entries) for name in ("documents", "longer_documents")}
+        check_lengths(source.name, job.recipe, **counts)
     records = sum(entry["records"] for entry in entries)
     sentences = sum(entry["sentences"] for entry in entries)
     seconds = time.perf_counter() - start
