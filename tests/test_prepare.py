@@ -333,6 +333,17 @@ def test_beam_makes_the_same_bytes(made, words, tmp_path):
     assert content(tmp_path) == content(made)
 
 
+@pytest.mark.parametrize(
+    "documents, message",
+    [([["fan.", "bel."]] * 3, "needs 2 documents at least"), ([["fan."]] * 40, "40 documents of one sentence each")],
+)
+def test_beam_refuses_what_the_other_engine_does(documents, message, words, tmp_path):
+    pytest.importorskip("apache_beam")
+    with pytest.raises(UsageError, match=message):
+        prepare_records(ListedCorpus({"a": documents}), words, config(engine="beam"), tmp_path / "records")
+    assert not (tmp_path / "records" / "manifest.json").exists()
+
+
 def test_beam_is_asked_for_where_it_is_not(words, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     with pytest.raises(UsageError, match=r"engine=beam needs Apache Beam. .*pip install 'tfbert\[beam\]'"):

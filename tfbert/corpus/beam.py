@@ -8,8 +8,8 @@ directory of records under the same paths.
 
 from __future__ import annotations
 
-import logging
 import pathlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from tfbert.corpus.buckets import stored
@@ -18,7 +18,7 @@ from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job, StoredDocument, build_shard
 from tfbert.errors import EXPECTED, RunError, UsageError, first_line
 
-log = logging.getLogger("tfbert")
+_OURS = re.compile(r"\b(UsageError|RunError): (.+?)(?= \[while running |\\n|$)", re.MULTILINE)
 
 
 def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_args: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_
         beam_args: Options of the pipeline, as Beam's command lines have them.
 
     Raises:
-        UsageError: where Beam is not installed, or refuses its options.
+        UsageError: where Beam is not installed, and what `build_shard` raises.
         RunError: for a pipeline that failed.
     """
     try:
@@ -55,9 +55,10 @@ def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_
         pipeline.run().wait_until_finish()
     except EXPECTED:
         raise
-    except Exception as error:  # Of whatever kind the runner has; it wraps ours, and names the step.
-        lines = [line for line in str(error).splitlines() if "Error: " in line] or [first_line(error)]
-        raise RunError(f"The Beam pipeline failed: {first_line(lines[-1], most=1000)}") from error
+    except Exception as error:  # Of whatever kind the runner has; ours is somewhere in its text.
+        if ours := _OURS.search(str(error)):
+            raise {"UsageError": UsageError, "RunError": RunError}[ours[1]](ours[2]) from error
+        raise RunError(f"The Beam pipeline failed: {first_line(error)}") from error
 
 
 def _documents(

@@ -20,7 +20,8 @@ from tfbert.errors import UsageError
 from tfbert.output.lock import LOCK
 
 _TASK_BYTES = 16 << 20
-"""Of the corpus as it is on the disk, in a task of the scan; less where there would be few."""
+"""Of the corpus as it is on the disk, in a task of the scan."""
+_LEAST_TASKS, _MOST_TASKS = 4, 64  # A process: to share the work, and because each is given the names of all files.
 
 
 def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: int) -> None:
@@ -68,14 +69,23 @@ def check_corpus(name: str, recipe: Recipe, seen: Scanned) -> None:
         raise UsageError(
             f"A corpus must have documents. Received: {name} without a sentence. Check input_files and corpus_format."
         )
-    if recipe.random_next_sentence and not seen.longer_documents:
-        raise UsageError(
-            "Next sentences are found in documents of two sentences and more. "
-            f"Received: {name}, {count:,} documents of one sentence each. Separate documents, not sentences, by blank "
-            "lines, or pass --norandom_next_sentence."
-        )
+    check_lengths(name, recipe, documents=count, longer_documents=seen.longer_documents)
     fewest = int(np.argmin(seen.documents))
     check_documents(recipe, fewest, int(seen.documents[fewest]))
+
+
+def check_lengths(name: str, recipe: Recipe, *, documents: int, longer_documents: int) -> None:
+    """Refuses documents of which none has two sentences, where pairs are made of them.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    if recipe.random_next_sentence and not longer_documents:
+        raise UsageError(
+            "Next sentences are found in documents of two sentences and more. "
+            f"Received: {name}, {documents:,} documents of one sentence each. Separate documents, not sentences, by "
+            "blank lines, or pass --norandom_next_sentence."
+        )
 
 
 def bucket_size(directory: pathlib.Path, shard: int) -> int:
@@ -97,7 +107,8 @@ def _scan(
     total = sum(sizes[name] for _, name in parts)
     progress = Progress("reading the corpus", total)
     seen = Scanned(documents=np.zeros(recipe.num_shards, np.int64))
-    tasks = _group(parts, sizes, min(_TASK_BYTES, total // (4 * num_processes)))
+    most = max(_TASK_BYTES, total // (_MOST_TASKS * num_processes))
+    tasks = _group(parts, sizes, min(most, total // (_LEAST_TASKS * num_processes)))
     arguments = [(source, group, recipe, tuple(shards), str(directory)) for group in tasks]
     for size, part in pool.map(_scan_group, arguments):
         seen.add(part)

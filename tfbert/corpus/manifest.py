@@ -7,7 +7,8 @@
     .preparing.json                    how it is being made, until there is a manifest; sealed
 
 An entry holds `file`, `records`, `bytes`, `file_crc32`, `lengths` (records by their number of tokens),
-`documents`, `sentences` and `tokens` of the corpus, `random_next_sentences` and `predictions` of all records.
+`documents`, `sentences` and `tokens` of the corpus, `longer_documents` of two sentences and more, and of all records
+`random_next_sentences` and `predictions`.
 """
 
 from __future__ import annotations
@@ -155,7 +156,16 @@ def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] 
         if entry is None:
             return None
         entries.append({key: value for key, value in entry.items() if key not in ("of", "num_shards")})
-    names = ("records", "bytes", "documents", "sentences", "tokens", "random_next_sentences", "predictions")
+    names = (
+        "records",
+        "bytes",
+        "documents",
+        "longer_documents",
+        "sentences",
+        "tokens",
+        "random_next_sentences",
+        "predictions",
+    )
     totals = {name: sum(entry[name] for entry in entries) for name in names}
     manifest = identity | {"totals": totals, "shards": entries}
     _write_whole(directory / MANIFEST, seal(manifest))

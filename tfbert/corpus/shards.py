@@ -76,6 +76,7 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
     entry = {
         "file": file.name,
         "documents": len(tokenized),
+        "longer_documents": int((np.diff(tokenized.document_ends, prepend=0) > 1).sum()),
         "sentences": len(tokenized.sentence_ends),
         "tokens": len(tokenized.tokens),
     }

@@ -16,11 +16,15 @@ from tfbert.config.run import Config
 from tfbert.corpus import manifest
 from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
-from tfbert.corpus.engines import make_shards
+from tfbert.corpus.engines import check_lengths, make_shards
+from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job
+from tfbert.corpus.sources import open_source
 from tfbert.corpus.worker_pool import available_cores
 from tfbert.errors import RunError, UsageError
+from tfbert.model.files import load_tokenizer
+from tfbert.output import output_dir
 from tfbert.output.lock import locked
 from tfbert.output.logs import clock_text
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -31,6 +35,36 @@ SHARD_BYTES = 64 << 20
 """Of the corpus as it is on the disk, in a shard where nothing else is asked for."""
 _LEAST_SHARDS = 4
 _DOCUMENTS_A_SHARD = 100  # Enough that a hash leaves no shard without.
+
+
+def prepare(config: Config) -> dict[str, Any]:
+    """Makes records as the configuration says.
+
+    Args:
+        config: With `mode="prepare"`.
+
+    Returns:
+        What the manifest has as `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`,
+        `random_next_sentences`, `predictions`; empty while shards are missing that other tasks of an array job make.
+
+    Raises:
+        UsageError: for anything given that cannot be used; no record has been written then.
+        RunError: where a record cannot be written, or a process ends.
+    """
+    source = open_source(config.corpus, config.data)
+    directory = pathlib.Path(config.output.output_dir)
+    output_dir.check_writable(directory)
+    _leave_gpus_alone()
+    if config.corpus.learn_vocab:
+        tokenizer = BertTokenizer(learn_vocab(source, config.corpus.learn_vocab, config.runtime.seed))
+    else:
+        tokenizer = load_tokenizer(config.model, None, training_texts=())
+    made = prepare_records(source, tokenizer, config, directory)
+    if made is None:
+        return {}
+    totals = made["totals"]
+    log.info("Records in %s: %s", directory, ", ".join(f"{name} {value:,}" for name, value in totals.items()))
+    return totals
 
 
 def prepare_records(
@@ -134,6 +168,9 @@ def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig)
             f"Every shard needs documents. Received: none for shard {lost[0]} of {job.recipe.num_shards}, or its file "
             "has gone. Pass a lower --num_shards, or run it again."
         )
+    if corpus.engine == "beam":  # The other engine has seen all before it makes any.
+        counts = {name: sum(entry[name] for entry in entries) for name in ("documents", "longer_documents")}
+        check_lengths(source.name, job.recipe, **counts)
     records = sum(entry["records"] for entry in entries)
     sentences = sum(entry["sentences"] for entry in entries)
     seconds = time.perf_counter() - start
