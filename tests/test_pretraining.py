@@ -88,10 +88,18 @@ def packed_plan_of(examples, num_parts):
 
 
 @pytest.mark.parametrize(
-    "next_sentence, replicas, accumulation, is_packed",
-    [(True, 1, 1, False), (True, 2, 2, False), (False, 1, 4, False), (True, 1, 2, True), (False, 2, 1, True)],
+    "next_sentence, replicas, accumulation, is_packed, xla",
+    [
+        (True, 1, 1, False, False),
+        (True, 2, 2, False, False),
+        (False, 1, 4, False, False),
+        (True, 1, 2, True, False),
+        (False, 2, 1, True, False),
+        pytest.param(True, 1, 2, False, True, marks=pytest.mark.slow),
+        pytest.param(True, 2, 2, True, True, marks=pytest.mark.slow),
+    ],
 )
-def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, accumulation, is_packed):
+def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, accumulation, is_packed, xla):
     task = Pretraining(next_sentence=next_sentence, options=PretrainingConfig(masked_lm_prob=0.3), seed=5)
     examples = encoded(records, task, TrainingConfig())
     plan = packed_plan_of(examples, replicas * accumulation) if is_packed else plan_of(examples)
@@ -112,6 +120,7 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
             tiny_bert(kind=kind, num_hidden_layers=1),
             gradient_accumulation_steps=accumulation,
             forward=task.head().forward,
+            jit_compile=xla,
         )
         model.compile(optimizer=keras.optimizers.SGD(RATE), loss=task.loss(TrainingConfig()))
         model.create_variables()
