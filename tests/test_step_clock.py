@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras as keras
+from transformers import TFBertForPreTraining
 
 from tests.models import random_batch, strategy_of, tiny_bert
 from tfbert.batches.plan import FILL
@@ -15,7 +16,7 @@ from tfbert.config.run import Config, DataConfig, TrainingConfig
 from tfbert.measure.data_clock import DataClock
 from tfbert.measure.flops import Work, forward_flops, training_flops
 from tfbert.measure.step_clock import PlannedStep, StepClock
-from tfbert.model.forward import forward
+from tfbert.model.forward import forward, forward_pretraining
 from tfbert.step.finetuner import FineTuner
 
 
@@ -105,28 +106,45 @@ def test_planned_steps_are_what_the_plans_say(first_step, batching):
         assert sum((s.work for s in steps), Work()).tokens == 2 * lengths.sum()
 
 
-def test_forward_flops_are_the_products_tensorflow_counts():
-    """One text without padding: TensorFlow's profiler counts the same products, and some element-wise work."""
-    model = tiny_bert(num_labels=3)
-    width = 24
-    inputs = {name: tf.TensorSpec([1, width], tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
-    graph = tf.function(lambda x: forward(model, x, training=False)).get_concrete_function(inputs).graph
+_ADJOINT = {"MatMul": ("transpose_a",), "BatchMatMulV2": ("adj_x",)}
+
+
+def products_of(compute, inputs):
+    """The floating-point operations of the products in a graph, from the shapes in it."""
+    graph = tf.function(compute).get_concrete_function(inputs).graph
 
     def product(node):
-        """Twice the multiplications of a product, from the shapes in the graph."""
+        """Twice the multiplications of a product."""
         out = int(np.prod(node.outputs[0].shape))
         inner = node.inputs[0].shape[-2 if node.get_attr(_ADJOINT[node.type][0]) else -1]
         return 2 * out * inner
 
-    found = sum(product(node) for node in graph.get_operations() if node.type in _ADJOINT)
-    einsums = [node for node in graph.get_operations() if node.type == "Einsum"]
-    assert not einsums
+    assert not [node for node in graph.get_operations() if node.type == "Einsum"]
+    return sum(product(node) for node in graph.get_operations() if node.type in _ADJOINT)
+
+
+def specs(width, **others):
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return {n: tf.TensorSpec([1, w], tf.int32) for n, w in (dict.fromkeys(names, width) | others).items()}
+
+
+def test_forward_flops_are_the_products_tensorflow_counts():
+    """One text without padding: TensorFlow's profiler counts the same products, and some element-wise work."""
+    model = tiny_bert(num_labels=3)
+    width = 24
+    found = products_of(lambda x: forward(model, x, training=False), specs(width))
     expected = forward_flops(model.config, Work(examples=1, tokens=width, squared_tokens=width**2))
     assert expected == found
     assert training_flops(model.config, Work(examples=1, tokens=width, squared_tokens=width**2)) == 3 * found
 
 
-_ADJOINT = {"MatMul": ("transpose_a",), "BatchMatMulV2": ("adj_x",)}
+def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
+    model = tiny_bert(num_labels=2, kind=TFBertForPreTraining)
+    width, masked = 12, 3
+    inputs = specs(width, masked_lm_positions=masked)
+    found = products_of(lambda x: forward_pretraining(model, x, training=False), inputs)
+    work = Work(examples=1, tokens=width, squared_tokens=width**2)
+    assert forward_flops(model.config, work, masked_share=masked / width) == pytest.approx(found)
 
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])

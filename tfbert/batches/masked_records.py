@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,8 @@ CHUNK = 8192
 _PACKED_INPUTS = ("input_ids", "token_type_ids", "position_ids", "example_ids")
 _MULTIPLE = 8
 """Predictions of a row are rounded up to it: matrix units like it, and fewer shapes are compiled."""
-_EVALUATION_SEED = 0
+_EVALUATION_SEED = 2**32
+"""No run has it, so that a record which is also trained on is not evaluated with masks it was trained with."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,15 +74,16 @@ class MaskedRecords:
 
     @classmethod
     def to_evaluate(
-        cls, records: Records, masking: Masking | None, *, has_next_sentence: bool, pad_id: int = 0
-    ) -> MaskedRecords:
-        """Records whose masks are the same in every evaluation of every run."""
+        cls, records: Records, masking: Masking | None, *, has_next_sentence: bool, pad_id: int = 0, **others: Any
+    ) -> Self:
+        """Records whose masks are the same in every evaluation of every run; `others` are what a subclass adds."""
         return cls(
             records=records,
             masking=masking,
             seed=_EVALUATION_SEED,
             has_next_sentence=has_next_sentence,
             pad_id=pad_id,
+            **others,
         )
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from typing import Literal, get_type_hints
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig, mode_problems
-from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
+from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.rules import (
     COMPUTE,
     EVALUATE,
@@ -342,6 +342,7 @@ class Config:
         """The same training run with every default that depends on another option written out, and one name for each
         metric."""
         is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
+        is_pretraining = self.data.task == PRETRAINING
         epochs = _EPOCHS_OF_DEMO.get(self.data.task, _EPOCHS) if is_demo else _EPOCHS
         training = dataclasses.replace(
             self.training,
@@ -351,7 +352,7 @@ class Config:
         )
         data = dataclasses.replace(
             self.data,
-            dataset=self.data.dataset if self.data.uses_files else self.data.dataset or "demo",
+            dataset=self.data.dataset if self.data.uses_files or is_pretraining else self.data.dataset or "demo",
             max_seq_length=self.max_seq_length,
         )
         answering = self.answering

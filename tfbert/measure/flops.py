@@ -44,13 +44,15 @@ class Work:
         )
 
 
-def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False) -> float:
+def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, masked_share: float = 0.0) -> float:
     """Floating-point operations of the forward pass, a multiplication and an addition counted as two.
 
     Args:
-        bert_config: A `BertConfig`: `num_hidden_layers`, `hidden_size`, `intermediate_size` and `num_labels` are read.
+        bert_config: A `BertConfig`: `num_hidden_layers`, `hidden_size`, `intermediate_size` and `num_labels` are read,
+            and `vocab_size` for masked tokens.
         work: The examples.
         reads_tokens: Whether the head reads every token of the last layer, and stands on no pooler.
+        masked_share: Share of the tokens that are read besides, each to find its word in the vocabulary.
     """
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
     keys_and_values = 2 * hidden * hidden
@@ -64,9 +66,12 @@ def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False) -
     else:
         last = (keys_and_values + per_pair) * work.tokens + rest * work.examples
         head = (hidden * hidden + hidden * bert_config.num_labels) * work.examples  # Pooler and classifier.
+    if masked_share:
+        head += masked_share * hidden * (hidden + bert_config.vocab_size) * work.tokens
+        last += masked_share * (rest * work.tokens + per_pair * work.squared_tokens)
     return 2.0 * (whole + last + head)
 
 
-def training_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False) -> float:
+def training_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, masked_share: float = 0.0) -> float:
     """Floating-point operations of forward and backward pass."""
-    return TRAINING_PASSES * forward_flops(bert_config, work, reads_tokens=reads_tokens)
+    return TRAINING_PASSES * forward_flops(bert_config, work, reads_tokens=reads_tokens, masked_share=masked_share)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from huggingface_hub import ModelCardData
 
+from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config
 from tfbert.tasks.base import TaskData
 
@@ -45,6 +46,8 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         known = tuple(name for name in data.task.metric_names if name != "loss")
         metadata["metrics"] = [name for name in names if name.endswith(known)]
     limit = "Longer texts are split into rows of" if data.task.reads_tokens else "Texts are cut to"
+    if data.task.name == PRETRAINING:
+        limit = "Records have at most"
     lines = [
         "---",
         ModelCardData(**metadata).to_yaml(),

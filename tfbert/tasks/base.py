@@ -89,6 +89,7 @@ class Task(abc.ABC):
         default_metric: Decides which weights are kept where the user names none.
         default_max_seq_length: Longest input in tokens where the user names none.
         reads_tokens: Whether the model's outputs are of tokens, an entry each, rather than of rows.
+        masked_share: Share of tokens whose word is looked for in the vocabulary.
         input_names: What a model is given of examples without labels.
         made: What training does to a model, in a word.
         label_names: Name of each class; empty where there are none.
@@ -99,6 +100,7 @@ class Task(abc.ABC):
     default_metric: ClassVar[str]
     default_max_seq_length: ClassVar[int] = MAX_SEQ_LENGTH
     reads_tokens: ClassVar[bool] = False
+    masked_share: float = 0.0
     input_names: ClassVar[tuple[str, ...]] = INPUTS
     made: ClassVar[str] = "fine-tuned"
     label_names: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedChunk
+from tfbert.batches.plan import FILL
 from tfbert.tokens.tokenizer import TokenIds
 
 LABELS = "masked_lm_ids"
@@ -55,10 +56,11 @@ class MaskedRows:
         return len(self.tokens)
 
     def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """A batch's inputs; rows that only fill it have the masked places of another one."""
-        of = np.maximum(rows, 0)
-        labels = {} if self.labels is None else {LABELS: self.labels[of]}
-        return padded_inputs(self.tokens, rows, width) | {POSITIONS: self.positions[of]} | labels
+        """A batch's inputs."""
+        others = {POSITIONS: self.positions} | ({} if self.labels is None else {LABELS: self.labels})
+        is_real = (rows != FILL)[:, None]  # Another row's places may be beyond the width.
+        given = {name: np.where(is_real, array[rows], 0) for name, array in others.items()}
+        return padded_inputs(self.tokens, rows, width) | given
 
 
 def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -62,6 +62,10 @@ class Pretraining(Task):
     def kind(self) -> str:
         return f"pre-training on masked words{' and next sentences' * self.next_sentence}"
 
+    @property
+    def masked_share(self) -> float:
+        return self.options.masked_lm_prob
+
     def head(self) -> PretrainingHead:
         return pretraining_head(next_sentence=self.next_sentence)
 

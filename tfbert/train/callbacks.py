@@ -232,7 +232,8 @@ class Evaluate(StepCallback):
         """How fast an evaluation of all sets was that took `seconds`, metrics included."""
         work = sum((Work.of(examples.lengths) for examples in self._sets.values()), Work())
         predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
-        flops = forward_flops(self.model.model.config, work, reads_tokens=self._task.reads_tokens)
+        read = {"reads_tokens": self._task.reads_tokens, "masked_share": self._task.masked_share}
+        flops = forward_flops(self.model.model.config, work, **read)
         return {
             "eval_runtime": round(seconds, 3),
             "eval_samples_per_second": round(work.examples / predictor.seconds, 2),

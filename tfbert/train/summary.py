@@ -97,7 +97,8 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
     step = int(run.model.optimizer.iterations.numpy())
     finite = int(counters.finite_steps.numpy())
     steady = steps.steady
-    flops = training_flops(run.classifier.config, steady.work, reads_tokens=run.data.task.reads_tokens)
+    read = {"reads_tokens": run.data.task.reads_tokens, "masked_share": run.data.task.masked_share}
+    flops = training_flops(run.classifier.config, steady.work, **read)
     numbers = {
         "train_loss": float(counters.loss_sum.numpy()) / finite if finite else math.nan,
         "train_runtime": round(seconds, 2),
