@@ -154,6 +154,16 @@ def test_what_needs_evaluation_is_refused_without_any(watch, tmp_path):
 
 @pytest.mark.parametrize(
     "model, learning_rate, resolved",
+    [("scratch/tiny", None, 5e-3), ("some/model", None, 5e-4), ("scratch/tiny", 0.1, 0.1)],
+)
+def test_lamb_has_a_larger_rate_where_none_is_given(model, learning_rate, resolved):
+    training = TrainingConfig(optimizer="lamb", learning_rate=learning_rate)
+    config = Config(model=ModelConfig(model_name_or_path=model), training=training).resolved()
+    assert config.training.learning_rate == resolved
+
+
+@pytest.mark.parametrize(
+    "model, learning_rate, resolved",
     [("scratch/tiny", None, 5e-4), ("some/model", None, 5e-5), ("some/model", 2e-5, 2e-5), ("scratch/tiny", 0.1, 0.1)],
 )
 def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_rate, resolved):

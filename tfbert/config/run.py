@@ -119,7 +119,7 @@ class TrainingConfig:
     """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
     by a share of its own size, so its rates are far larger."""
     learning_rate: float | None = option(None, resume="same", modes=TRAIN)
-    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones."""
+    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
     """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
     lr_power: float = option(1.0, resume="same", modes=TRAIN)
@@ -344,11 +344,12 @@ class Config:
         is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
         is_pretraining = self.data.task == PRETRAINING
         epochs = _EPOCHS_OF_DEMO.get(self.data.task, _EPOCHS) if is_demo else _EPOCHS
+        rates = (5e-4, 5e-3) if self.training.optimizer == "lamb" else (5e-5, 5e-4)
         training = dataclasses.replace(
             self.training,
             metric_for_best_model=self.training.metric_for_best_model.removeprefix("eval_"),
             num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else epochs),
-            learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
+            learning_rate=self.training.learning_rate or rates[self.model.is_scratch],
         )
         data = dataclasses.replace(
             self.data,
