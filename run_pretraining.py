@@ -15,9 +15,9 @@ from tfbert.config.commands import PRETRAIN
 
 VERBS = {
     "prepare": ("tfbert.modes.prepare", "prepare"),
-    "train": ("tfbert.train.run", "finetune"),
+    "train": ("tfbert.modes.pretrain", "pretrain"),
     "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
-    "benchmark": ("tfbert.modes.benchmark", "run_benchmark"),
+    "benchmark": ("tfbert.modes.pretrain", "benchmark"),
 }
 
 

@@ -1,0 +1,122 @@
+"""Pre-training as a command: records and a vocabulary are found or made, and the rest is a run like any other."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import logging
+import multiprocessing
+import pathlib
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from tfbert.config.data import DataConfig
+from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.run import Config, OutputConfig, RuntimeConfig
+from tfbert.corpus.built_in import BuiltInCorpus
+from tfbert.corpus.learned_vocab import learn_vocab
+from tfbert.corpus.manifest import VOCAB
+from tfbert.devices.quiet import silence_libraries, stderr_held_back
+from tfbert.errors import RunError, UsageError
+from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.modes.benchmark import run_benchmark
+from tfbert.modes.prepare import prepare_records
+from tfbert.output import output_dir
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
+
+log = logging.getLogger("tfbert")
+
+_TOKENS_OF_BUILT_IN = 1000
+
+
+def pretrain(config: Config) -> dict[str, float]:
+    """Pre-trains as the configuration says; without records on the built-in corpus, prepared beside `output_dir`.
+
+    Args:
+        config: The run, its task `pretraining`.
+
+    Returns:
+        As `finetune`.
+
+    Raises:
+        UsageError: as `finetune`, and for several workers without records.
+    """
+    return finetune(with_records(config))
+
+
+def benchmark(config: Config) -> Any:
+    """`run_benchmark`, likewise."""
+    return run_benchmark(with_records(config))
+
+
+def with_records(config: Config) -> Config:
+    """The same run with records, and for random weights the vocabulary that they were made with."""
+    if not config.pretraining.train_records:
+        config = _with_built_in_records(config)
+    vocab = pathlib.Path(config.pretraining.train_records[0]) / VOCAB
+    if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
+    return config
+
+
+def _with_built_in_records(config: Config) -> Config:
+    if config.runtime.strategy == "multi_worker":
+        raise UsageError(
+            "Several workers read records that are there. Received: train_records='' with strategy='multi_worker'. "
+            "Make them with --mode=prepare first, in a directory that all see, and pass --train_records."
+        )
+    directory = output_dir.choose(config, output_dir.start_time())
+    records = directory.with_name(f"{directory.name}-records")
+    log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
+    # In a process of its own: devices are still to be set up in this one, and a benchmark leaves them to its rows.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, context, _start_quietly) as process:
+        try:
+            train, validation = process.submit(_prepare_built_in, config, records).result()
+        except BrokenProcessPool:
+            raise RunError(
+                "The process that makes records ended, as the kernel ends one where memory is short. Received: the "
+                "built-in corpus. Start again."
+            ) from None
+    return dataclasses.replace(
+        config,
+        pretraining=dataclasses.replace(config.pretraining, train_records=(train,), validation_records=(validation,)),
+        output=dataclasses.replace(config.output, output_dir=str(directory)),
+    )
+
+
+def _start_quietly() -> None:
+    """Begins a process as the command does: TensorFlow says what it has found of devices before it can be told not to."""
+    silence_libraries()
+    with stderr_held_back():
+        import tensorflow as tf
+
+        tf.config.set_visible_devices([], "GPU")
+        tf.constant(0)
+
+
+def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str]:
+    """Makes both splits' records with one vocabulary; returns their directories."""
+    if config.model.is_scratch and not config.model.vocab_file:
+        tokenizer = BertTokenizer(learn_vocab(BuiltInCorpus("train"), _TOKENS_OF_BUILT_IN, config.runtime.seed))
+    else:
+        tokenizer = load_tokenizer(config.model, resolve_model(config.model), training_texts=())
+    masks, found = config.pretraining, []
+    for split in ("train", "validation"):
+        path = directory / split
+        options = Config(
+            mode="prepare",
+            data=DataConfig(max_seq_length=config.max_seq_length, task=PRETRAINING),
+            corpus=CorpusConfig(num_processes=1, learn_vocab=_TOKENS_OF_BUILT_IN),
+            pretraining=PretrainingConfig(
+                masked_lm_prob=masks.masked_lm_prob,
+                max_predictions_per_seq=masks.max_predictions_per_seq,
+                whole_word_masking=masks.whole_word_masking,
+            ),
+            runtime=RuntimeConfig(seed=config.runtime.seed),
+            output=OutputConfig(output_dir=str(path)),
+        )
+        prepare_records(BuiltInCorpus(split), tokenizer, options, path)
+        found.append(str(path))
+    return found[0], found[1]
