@@ -19,7 +19,7 @@ from tfbert.config.run import RuntimeConfig
 from tfbert.corpus import buckets, engines, manifest
 from tfbert.corpus.schema import detect_schema, restore
 from tfbert.errors import RunError, UsageError
-from tfbert.modes.prepare import default_num_shards, prepare_records, shards_asked_for
+from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
 from tfbert.output.lock import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -249,6 +249,29 @@ def test_a_corpus_that_makes_no_records_is_refused(documents, options, message, 
     with pytest.raises(UsageError, match=message):
         prepare_records(ListedCorpus({"a": documents}), words, config(**options), tmp_path / "records")
     assert not list(tmp_path.iterdir()), "nothing is left"
+
+
+def test_parts_without_documents_are_told_of(words, tmp_path, caplog):
+    corpus = made_up_corpus()
+    corpus.documents["nothing.txt"] = []
+    prepare_records(corpus, words, config(), tmp_path)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "1 parts of the corpus hold no sentence, such as nothing.txt."
+    ]
+
+
+def test_the_command_learns_a_vocabulary_once(tmp_path, monkeypatch, logged):
+    text = "\n\n".join("\n".join(d) for part in ("part-0", "part-1") for d in made_up_corpus().read(part))
+    (tmp_path / "corpus.txt").write_text(text + "\n")
+    options = config(input_files=(str(tmp_path / "corpus.txt"),), learn_vocab=200)
+    options = dataclasses.replace(options, output=dataclasses.replace(options.output, output_dir=str(tmp_path / "out")))
+    totals = prepare(options)
+    assert totals["documents"] == 40 and totals["records"] > 40
+    before = content(tmp_path / "out")
+    monkeypatch.setattr("tfbert.modes.prepare.learn_vocab", None)
+    next((tmp_path / "out").glob("records*")).unlink()
+    assert prepare(options) == totals
+    assert content(tmp_path / "out") == before
 
 
 def test_shards_that_would_not_fit_in_memory_are_refused(words, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from tfbert.corpus.shards import Job, build_shard, check_documents
 from tfbert.corpus.worker_pool import WorkerPool
 from tfbert.errors import UsageError
 from tfbert.output.lock import LOCK
+
+log = logging.getLogger("tfbert")
 
 _TASK_BYTES = 16 << 20
 """Of the corpus as it is on the disk, in a task of the scan."""
@@ -114,7 +117,10 @@ def _scan(
         seen.add(part)
         progress.advance(size, part.sentences)
     progress.close()
-    seen.empty_parts.sort()
+    if seen.empty_parts:
+        log.warning(
+            "%d parts of the corpus hold no sentence, such as %s.", len(seen.empty_parts), min(seen.empty_parts)
+        )
     return seen
 
 

@@ -24,7 +24,7 @@ import socket
 import zlib
 from typing import Any
 
-from tfbert.corpus.recipe import Recipe, vocab_text
+from tfbert.corpus.recipe import Recipe, hash_of, vocab_text
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import write_text
 from tfbert.output.sealed import seal, unseal
@@ -33,24 +33,27 @@ MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entri
 WORK = ".work"
 """Begins the names of directories for what lies between the corpus and its shards; each has a lock of its own."""
 _VERSION = 1
+_LEARNED = "learned_vocab"
 _OWN = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
 _BEGINNINGS = re.compile(r"\.lock|\.+(preparing|vocab)\.")
 _READ_BYTES = 1 << 22
 _RULE = "A directory of records must have the manifest that --mode=prepare wrote"
 
 
-def identify(recipe: Recipe, fingerprints: dict[str, str]) -> dict[str, Any]:
+def identify(recipe: Recipe, fingerprints: dict[str, str], learned: dict[str, int]) -> dict[str, Any]:
     """All that decides what is in the records.
 
     Args:
         recipe: Options and vocabulary.
         fingerprints: Of each part of the corpus.
+        learned: How the vocabulary was learned, if it was; kept, so that it need not be learned again.
     """
-    return {"version": _VERSION, "options": recipe.options(), "inputs": fingerprints}
+    return {"version": _VERSION, "options": recipe.options(), "inputs": fingerprints, _LEARNED: learned}
 
 
 def digest_of(identity: dict[str, Any]) -> str:
-    """A hash of what `identify` returned."""
+    """A hash of what `identify` returned, however the vocabulary came about."""
+    identity = {key: value for key, value in identity.items() if key != _LEARNED}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
@@ -82,6 +85,20 @@ def begin(
         _write_whole(directory / PREPARING, seal(identity))
     _check_same(directory, _read_sealed(_begun(directory)), identity)
     _write_whole(directory / VOCAB, vocab_text(vocab))
+
+
+def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str] | None:
+    """The vocabulary that was learned for these records earlier, in the same way; None if it was not.
+
+    That the corpus is the same is found out by `begin`.
+    """
+    try:
+        values = _read_sealed(_begun(directory) or directory / PREPARING)
+        text = (directory / VOCAB).read_text(encoding="utf-8")
+    except (OSError, UsageError, UnicodeDecodeError):
+        return None
+    is_same = values.get(_LEARNED) == learned and values["options"]["vocab_sha256"] == hash_of(text)
+    return text.split("\n")[:-1] if is_same else None
 
 
 def clear(directory: pathlib.Path) -> None:

@@ -103,11 +103,10 @@ class Recipe:
         """All but the vocabulary, as JSON can hold it; of that its size and hash."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del fields["vocab"]
-        text = vocab_text(self.vocab).encode()
         return fields | {
             "casing": dict(self.casing),
             "vocab_size": len(self.vocab),
-            "vocab_sha256": hashlib.sha256(text).hexdigest(),
+            "vocab_sha256": hash_of(vocab_text(self.vocab)),
         }
 
     @functools.cached_property
@@ -138,3 +137,8 @@ class Recipe:
 def vocab_text(vocab: tuple[str, ...]) -> str:
     """What `vocab.txt` holds."""
     return "".join(token + "\n" for token in vocab)
+
+
+def hash_of(text: str) -> str:
+    """Of a vocabulary's text: its SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()

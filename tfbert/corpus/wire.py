@@ -25,7 +25,7 @@ def serialize(
     """Serialises records.
 
     Args:
-        masked: Of them: ids padded with 0, as `[PAD]` is in Google's script.
+        masked: Of them, at any width.
         lengths: int [rows]: tokens of each.
         second_start: int [rows]: where the second segment begins; the length for records of one.
         next_sentence: int [rows]: 1 where the second stretch of text does not follow the first.

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import pathlib
+import shutil
 import time
 from typing import Any
 
@@ -52,11 +53,12 @@ def prepare(config: Config) -> dict[str, Any]:
         RunError: where a record cannot be written, or a process ends.
     """
     source = open_source(config.corpus, config.data)
-    directory = pathlib.Path(config.output.output_dir)
+    directory = pathlib.Path(config.output.output_dir).absolute()
     output_dir.check_writable(directory)
     _leave_gpus_alone()
     if config.corpus.learn_vocab:
-        tokenizer = BertTokenizer(learn_vocab(source, config.corpus.learn_vocab, config.runtime.seed))
+        vocab = None if config.output.overwrite_output_dir else manifest.learned_vocab(directory, _how_learned(config))
+        tokenizer = BertTokenizer(vocab or learn_vocab(source, config.corpus.learn_vocab, config.runtime.seed))
     else:
         tokenizer = load_tokenizer(config.model, None, training_texts=())
     made = prepare_records(source, tokenizer, config, directory)
@@ -104,8 +106,11 @@ def prepare_records(
         )
     work = directory / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
     with locked(directory, shared=is_part):
-        identity = manifest.identify(recipe, source.fingerprints())
+        identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config))
         manifest.begin(directory, identity, tokenizer.vocab, overwrite=config.output.overwrite_output_dir)
+        for path in () if is_part else directory.glob(f"{manifest.WORK}*"):
+            if path != work:  # Left by a killed task of an array job.
+                shutil.rmtree(path, ignore_errors=True)
         job = Job(recipe=recipe, digest=manifest.digest_of(identity), directory=str(directory), work=str(work))
         try:
             with locked(work):
@@ -113,8 +118,7 @@ def prepare_records(
         except UsageError:
             _take_back(directory)
             raise
-        with contextlib.suppress(OSError):
-            work.rmdir()
+        shutil.rmtree(work, ignore_errors=True)
         made = manifest.finish(directory, identity)
     if made is None:
         log.info("Shards %s to %s of %s are there; others are missing.", shards[0], shards[-1], recipe.num_shards)
@@ -181,6 +185,12 @@ def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig)
         clock_text(seconds),
         f"{sentences / seconds:,.0f}",
     )
+
+
+def _how_learned(config: Config) -> dict[str, int]:
+    """How the vocabulary is learned; empty where it is not."""
+    size = config.corpus.learn_vocab
+    return {"learn_vocab": size, "seed": config.runtime.seed} if size else {}
 
 
 def _take_back(directory: pathlib.Path) -> None:
