@@ -145,26 +145,31 @@ class Records:
         with tf.device("CPU"):
             found = self._parse(tf.constant(serialised, tf.string, shape=[len(serialised)]))
         parsed = Parsed(*(part if part is None else part.numpy() for part in found))
-        lengths = parsed.mask.sum(axis=1).astype(np.int32)
+        lengths = parsed.mask.sum(axis=1, dtype=np.int32)
         has_second = parsed.segments > 0
         says = parsed.next_sentence is not None
         return RecordRows(
             ids=restore(parsed.ids, parsed.positions, parsed.labels, parsed.weights),
             lengths=lengths,
             second_start=np.where(has_second.any(axis=1), has_second.argmax(axis=1), lengths).astype(np.int32),
-            next_sentence=parsed.next_sentence[:, 0].astype(np.int32) if says else np.zeros_like(lengths),
+            next_sentence=parsed.next_sentence[:, 0] if says else np.zeros_like(lengths),
             masked=Masked(
-                ids=parsed.ids.astype(np.int32),
-                positions=parsed.positions.astype(np.int32),
-                labels=parsed.labels.astype(np.int32),
+                ids=parsed.ids,
+                positions=parsed.positions,
+                labels=parsed.labels,
                 weights=parsed.weights,
             ),
         )
 
     @functools.cached_property
     def _parse(self):
+        def parsed(records: tf.Tensor) -> Parsed:
+            found = parse(records, self.schema)
+            small = (part if part is None or part.dtype == tf.float32 else tf.cast(part, tf.int32) for part in found)
+            return Parsed(*small)
+
         return tf.function(
-            lambda records: parse(records, self.schema),
+            parsed,
             input_signature=[tf.TensorSpec([None], tf.string)],
             autograph=False,
         )
