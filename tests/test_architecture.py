@@ -120,7 +120,10 @@ def test_config_needs_the_standard_library_only(path):
     assert {other[0] for other in own_imports(path)} <= {"config", "errors"}
 
 
-@pytest.mark.parametrize("name, others", [("plan", {("errors",)}), ("packing", {("batches", "plan")})])
+@pytest.mark.parametrize(
+    "name, others",
+    [("plan", {("errors",)}), ("packing", {("batches", "plan")}), ("pools", {("batches", "plan")})],
+)
 def test_plans_are_pure_numpy(name, others):
     used = {module.split(".")[0] for module, _ in imports(f"tfbert/batches/{name}.py")} - STANDARD
     assert used == {"numpy", "tfbert"}

@@ -11,7 +11,7 @@ from tfbert.batches.packing import PackedPlan, PackedShape, choose_packed_shape,
 from tfbert.batches.plan import FILL, BatchPlan, exact_widths, few_widths, plan_epoch, steps_per_epoch
 from tfbert.batches.pools import plan_pools
 from tfbert.config.run import Config
-from tfbert.corpus.records import RecordLengths
+from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.errors import UsageError
 
 _MOST_PACKED = 20_000_000

@@ -11,7 +11,7 @@ import tf_keras as keras
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import warmup_steps
-from tfbert.corpus.records import RecordLengths
+from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
