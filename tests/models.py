@@ -87,6 +87,23 @@ class NumpyAdamW:
         return value - self.decay * self.rate * decays * value - rate * m / (np.sqrt(v) + self.epsilon)
 
 
+class NumpyLAMB:
+    """LAMB as in You et al. 2020, Algorithm 2, in float64."""
+
+    def __init__(self, rate, decay=0.0, epsilon=1e-6):
+        self.rate, self.decay, self.epsilon, self.step, self.m, self.v = rate, decay, epsilon, 0, {}, {}
+
+    def __call__(self, name, value, gradient, decays):
+        m = 0.9 * self.m.get(name, 0.0) + 0.1 * gradient
+        v = 0.999 * self.v.get(name, 0.0) + 0.001 * gradient**2
+        self.m[name], self.v[name] = m, v
+        t = self.step + 1
+        u = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + self.epsilon) + self.decay * decays * value
+        length, of_update = np.sqrt((value**2).sum()), np.sqrt((u**2).sum())
+        ratio = length / of_update if length > 0 and of_update > 0 else 1.0
+        return value - self.rate * ratio * u
+
+
 def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=0, values=None):
     """One big batch after the other, nothing split: the weights that every way of splitting must reach.
 

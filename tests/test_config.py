@@ -83,6 +83,10 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
         ("training", {"warmup_ratio": -0.1}, "warmup_ratio"),
         ("training", {"label_smoothing": 1.0}, "label_smoothing"),
         ("training", {"lr_schedule": "exponential"}, "lr_schedule"),
+        ("training", {"lr_power": 0.5}, "lr_schedule=polynomial"),
+        ("training", {"lr_power": 0.0, "lr_schedule": "polynomial"}, "lr_power"),
+        ("training", {"lr_power": math.inf, "lr_schedule": "polynomial"}, "lr_power"),
+        ("training", {"optimizer": "sgd"}, "optimizer"),
         ("training", {"class_weights": (1.0, 0.0)}, "class_weights"),
         ("training", {"class_weights": (1.0, math.inf)}, "class_weights"),
         ("training", {"metric_for_best_model": "bleu"}, "metric_for_best_model"),
@@ -146,6 +150,16 @@ def test_what_needs_evaluation_is_refused_without_any(watch, tmp_path):
         Config(data=DataConfig(train_file=str(path)), training=TrainingConfig(**watch))
     Config(data=DataConfig(train_file=str(path), validation_file=str(path)), training=TrainingConfig(**watch))
     Config(training=TrainingConfig(**watch))
+
+
+@pytest.mark.parametrize(
+    "model, learning_rate, resolved",
+    [("scratch/tiny", None, 5e-3), ("some/model", None, 5e-4), ("scratch/tiny", 0.1, 0.1)],
+)
+def test_lamb_has_a_larger_rate_where_none_is_given(model, learning_rate, resolved):
+    training = TrainingConfig(optimizer="lamb", learning_rate=learning_rate)
+    config = Config(model=ModelConfig(model_name_or_path=model), training=training).resolved()
+    assert config.training.learning_rate == resolved
 
 
 @pytest.mark.parametrize(

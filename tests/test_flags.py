@@ -71,8 +71,10 @@ GIVEN = {
     "gradient_checkpointing": ("true", True),
     "num_train_epochs": ("1.5", 1.5),
     "max_steps": ("9", 9),
+    "optimizer": ("lamb", "lamb"),
     "learning_rate": ("3e-5", 3e-5),
     "lr_schedule": ("cosine", "cosine"),
+    "lr_power": ("0.5", 0.5),
     "warmup_ratio": ("0.25", 0.25),
     "warmup_steps": ("4", 4),
     "weight_decay": ("0.5", 0.5),
@@ -138,6 +140,7 @@ BESIDE = {
     "header": ["--text_column=0", "--label_column=1"],
     "mixed_precision_dtype": ["--mixed_precision"],
     "max_compiled_shapes": ["--xla"],
+    "lr_power": ["--lr_schedule=polynomial"],
 }
 
 

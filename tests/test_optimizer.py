@@ -1,6 +1,7 @@
-"""Schedules as lists of rates; AdamW, its decay groups and skipped updates against NumPy; on one replica and two."""
+"""Schedules as lists of rates; AdamW and LAMB, decay groups and skipped updates against NumPy; one replica and two."""
 
 import contextlib
+import copy
 import math
 
 import numpy as np
@@ -8,11 +9,12 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.models import NumpyAdamW, strategy_of
+from tests.models import NumpyAdamW, NumpyLAMB, strategy_of
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.run import TrainingConfig
+from tfbert.step.fused import FusedAdamW, FusedLAMB, norm
 from tfbert.step.gradients import all_reduce_sum
-from tfbert.step.optimizer import FusedAdamW, WarmupSchedule, apply_if_finite, unscaled
+from tfbert.step.optimizer import WarmupSchedule, apply_if_finite, unscaled
 from tfbert.step.optimizer import scaled as scaled_loss
 from tfbert.train.build import optimizer_of
 
@@ -20,7 +22,7 @@ SLOW = pytest.mark.slow
 
 
 def rates(schedule, warmup, total, beyond=0):
-    rate = WarmupSchedule(peak=2.0, schedule=schedule, warmup_steps=warmup, total_steps=total)
+    rate = WarmupSchedule(peak=2.0, schedule=schedule, warmup_steps=warmup, total_steps=total, power=0.5)
     return [float(rate(tf.constant(step, tf.int64))) for step in range(total + beyond)]
 
 
@@ -35,13 +37,14 @@ def rates(schedule, warmup, total, beyond=0):
         ("linear", 0, 1, [2.0]),
         ("linear", 5, 3, [2 / 6, 4 / 6, 1.0]),
         ("cosine", 3, 3, [0.5, 1.0, 1.5]),
+        ("polynomial", 1, 5, [1.0, 2.0, 2 * math.sqrt(0.75), 2 * math.sqrt(0.5), 1.0]),
     ],
 )
 def test_rates_step_by_step(schedule, warmup, total, expected):
     np.testing.assert_allclose(rates(schedule, warmup, total), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "polynomial"])
 def test_no_update_is_wasted_and_past_the_end_the_rate_is_0(schedule):
     found = rates(schedule, 2, 9, beyond=3)
     assert min(found[:9]) > 0
@@ -49,9 +52,19 @@ def test_no_update_is_wasted_and_past_the_end_the_rate_is_0(schedule):
 
 
 def test_a_schedule_survives_its_configuration():
-    first = WarmupSchedule(peak=0.1, schedule="cosine", warmup_steps=2, total_steps=7)
+    first = WarmupSchedule(peak=0.1, schedule="polynomial", warmup_steps=2, total_steps=7, power=2.0)
     again = WarmupSchedule.from_config(first.get_config())
     assert [float(again(step)) for step in range(8)] == [float(first(step)) for step in range(8)]
+    # Schedules were saved without a power before there was one.
+    before = WarmupSchedule.from_config({name: v for name, v in first.get_config().items() if name != "power"})
+    assert before.power == 1.0
+
+
+def test_a_polynomial_of_power_1_is_the_line():
+    options = {"peak": 2.0, "warmup_steps": 2, "total_steps": 9}
+    line, polynomial = (WarmupSchedule(schedule=name, **options) for name in ("linear", "polynomial"))
+    steps = tf.range(12)
+    np.testing.assert_allclose(polynomial(steps), line(steps), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +82,24 @@ def test_the_runs_optimizer_is_what_the_configuration_says():
     np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 3, 11)], [0.125, 0.5, 0.5])
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-8)
     assert not any((optimizer.clipnorm, optimizer.global_clipnorm, optimizer.clipvalue))
+
+
+def test_lamb_is_what_the_configuration_says():
+    config = TrainingConfig(
+        optimizer="lamb",
+        learning_rate=0.5,
+        lr_schedule="polynomial",
+        lr_power=2.0,
+        warmup_ratio=0.0,
+        weight_decay=0.03,
+    )
+    optimizer = optimizer_of(config, total_steps=4)
+    assert isinstance(optimizer, FusedLAMB)
+    np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 1, 2)], [0.5, 0.28125, 0.125])
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
+    assert float(optimizer.weight_decay) == pytest.approx(0.03)
+    names = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias", "bert/encoder/LayerNorm/gamma")
+    assert [optimizer._use_weight_decay(tf.Variable(1.0, name=name)) for name in names] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +155,12 @@ def some_gradients(steps=5, seed=0):
     return [(rng.normal(size=(2, 2)), rng.normal(size=2)) for _ in range(steps)]
 
 
+def lamb(**options):
+    optimizer = FusedLAMB(**{"learning_rate": 0.05, "weight_decay": 0.1} | options)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
 def fused(**options):
     options = {"learning_rate": 0.05, "weight_decay": 0.1, "epsilon": 1e-8} | options
     optimizer = FusedAdamW(**options)
@@ -132,11 +169,16 @@ def fused(**options):
 
 
 @pytest.mark.parametrize(
+    "make_optimizer, reference",
+    [(fused, NumpyAdamW(0.05, 0.1)), (lamb, NumpyLAMB(0.05, 0.1))],
+    ids=["adamw", "lamb"],
+)
+@pytest.mark.parametrize(
     "replicas, factor", [(2, 0.25), *(pytest.param(*case, marks=SLOW) for case in [(1, 1.0), (1, 0.25), (2, 1.0)])]
 )
-def test_fused_adamw_equals_numpy(replicas, factor):
-    found, optimizer = train(fused, some_gradients(), replicas=replicas, factor=factor)
-    reference = NumpyAdamW(0.05, 0.1)
+def test_the_fused_update_equals_numpy(replicas, factor, make_optimizer, reference):
+    found, optimizer = train(make_optimizer, some_gradients(), replicas=replicas, factor=factor)
+    reference = copy.deepcopy(reference)
     kernel, bias = np.array([[1.0, -2.0], [3.0, 0.5]]), np.array([1.0, 2.0])
     for g_kernel, g_bias in some_gradients():
         kernel = reference("kernel", kernel, factor * g_kernel, True)
@@ -145,6 +187,33 @@ def test_fused_adamw_equals_numpy(replicas, factor):
     np.testing.assert_allclose(found[0], kernel, rtol=2e-5)
     np.testing.assert_allclose(found[1], bias, rtol=2e-5)
     assert int(optimizer.iterations.numpy()) == 5
+
+
+def test_lamb_where_a_norm_is_0():
+    """A variable of zeros moves as Adam's; one whose direction is 0 stays, but for its decay."""
+    zeros, still = tf.Variable([0.0, 0.0], name="zeros"), tf.Variable([3.0, 4.0], name="bias")
+    optimizer = lamb(learning_rate=0.1)
+    optimizer.build([zeros, still])
+    gradients = [tf.constant([2.0, -5.0]), tf.zeros(2)]
+    optimizer.apply_gradients(zip(gradients, [zeros, still], strict=True))
+    np.testing.assert_allclose(zeros, [-0.1, 0.1], rtol=1e-5)
+    np.testing.assert_array_equal(still, [3.0, 4.0])
+
+
+def test_lamb_moves_a_variable_by_a_share_of_its_size():
+    rng = np.random.default_rng(3)
+    value = rng.normal(size=(7, 5)).astype(np.float32)
+    for scale in (1e-4, 1.0, 1e4):
+        variable, optimizer = tf.Variable(scale * value, name="kernel"), lamb(learning_rate=0.02, weight_decay=0.0)
+        optimizer.apply_gradients([(tf.constant(rng.normal(size=(7, 5)), tf.float32), variable)])
+        moved = np.linalg.norm(variable.numpy() - scale * value)
+        np.testing.assert_allclose(moved, 0.02 * np.linalg.norm(scale * value), rtol=1e-4)
+
+
+def test_the_norm_of_tens_of_millions_of_elements_does_not_stop_growing():
+    """2^25 squares of 1, added one after the other in float32, come to 2^24."""
+    found = tf.function(norm, jit_compile=True)(tf.ones([2**17, 2**8]))
+    np.testing.assert_allclose(found, 2**12.5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("has_strategy", [False, True])
@@ -195,6 +264,8 @@ def test_fused_adamw_follows_a_schedule_and_a_changed_rate():
 
 OPTIMIZERS = {
     "fused": fused,
+    "lamb": lamb,
+    "scaled lamb": lambda: keras.mixed_precision.LossScaleOptimizer(lamb(), initial_scale=8.0),
     "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
     "adam": lambda: keras.optimizers.Adam(0.1),
     "scaled sgd": lambda: keras.mixed_precision.LossScaleOptimizer(
@@ -206,7 +277,7 @@ OPTIMIZERS = {
     ),
     "fixed fused": lambda: keras.mixed_precision.LossScaleOptimizer(fused(), dynamic=False, initial_scale=8.0),
 }
-QUICK = {("fused", 1), ("sgd", 1), ("fixed adam", 1), ("scaled fused", 2)}
+QUICK = {("fused", 1), ("lamb", 1), ("scaled lamb", 2), ("sgd", 1), ("fixed adam", 1), ("scaled fused", 2)}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +336,8 @@ def test_scaling_concerns_loss_scale_optimizers_only():
     assert float(unscaled(scaling, [tf.constant(48.0)])[0]) == 3.0
 
 
+@pytest.mark.parametrize("kind", [FusedAdamW, FusedLAMB])
 @pytest.mark.parametrize("option", [{"amsgrad": True}, {"use_ema": True}])
-def test_what_the_fused_update_does_not_do_is_refused(option):
+def test_what_the_fused_update_does_not_do_is_refused(option, kind):
     with pytest.raises(ValueError, match=next(iter(option))):
-        FusedAdamW(learning_rate=0.1, **option)
+        kind(learning_rate=0.1, **option)

@@ -12,7 +12,7 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 
 from tfbert import private
-from tfbert.step.optimizer import FusedAdamW
+from tfbert.step.fused import FusedAdamW
 
 ROOT = pathlib.Path(__file__).parent.parent / "tfbert"
 MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))

@@ -28,7 +28,7 @@ def three_files(tmp_path, count=20, **options):
     write_records(directory / "b.tfrecord", written[7:], **options)
     write_records(directory / "a.tfrecord", written[:7], **options)
     write_records(directory / "c.tfrecord", [], **options)
-    (directory / "manifest.json").write_text("{}")
+    (directory / "notes.txt").write_text("no records")
     return directory, written
 
 
@@ -52,7 +52,7 @@ def check_read(records, written, indices):
 def test_records_are_read_by_number(tmp_path, options):
     directory, written = three_files(tmp_path, **options)
     for again in range(2):  # The second time from the indexes.
-        records = open_records([str(directory)], vocab_size=VOCAB_SIZE)
+        records = open_records([str(directory)])
         assert len(records) == 20 and records.has_pairs and records.num_texts == 2, again
         check_read(records, written, [19, 0, 7, 6, 7, 13])
         assert records.lengths[np.arange(20)].tolist() == [len(record.ids) for record in written]
@@ -192,8 +192,10 @@ def test_a_gzip_file_that_is_cut_off_is_damaged(tmp_path):
 def test_what_does_not_fit_is_named(tmp_path):
     written = some_records(5)
     path = write_records(tmp_path / "x", written)
-    with pytest.raises(UsageError, match=r"token 4\d in .* with a vocabulary of 30 tokens"):
-        open_records([str(path)], vocab_size=30)
+    records = open_records([str(path)], "validation_records")
+    records.check_vocabulary(["x"] * VOCAB_SIZE)
+    with pytest.raises(UsageError, match=r"validation_records with token 4\d in .* a vocabulary of 30 tokens"):
+        records.check_vocabulary(["x"] * 30)
     with pytest.raises(UsageError, match="max_seq_length=128 with train_records of 16 tokens"):
         open_records([str(path)], max_seq_length=128)
     other = write_records(tmp_path / "y", written, num_masked=6)

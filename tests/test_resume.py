@@ -10,6 +10,7 @@ import pytest
 
 from tests.runs import checkpoints_in
 from tfbert.batches.schedule import warmup_steps
+from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
@@ -74,6 +75,7 @@ def test_every_option_says_what_it_is_to_a_run_that_goes_on():
         DataConfig,
         TaggingConfig,
         AnsweringConfig,
+        PretrainingConfig,
         TrainingConfig,
         RuntimeConfig,
         OutputConfig,
@@ -179,6 +181,8 @@ def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
 REFUSED = [
     ({"training": {"learning_rate": 1e-3}}, "learning_rate=0.0005 there and 0.001 here"),
     ({"training": {"lr_schedule": "cosine", "warmup_ratio": 0.2}}, "lr_schedule='linear' there and 'cosine' here, w"),
+    ({"training": {"optimizer": "lamb"}}, "optimizer='adamw' there and 'lamb' here"),
+    ({"training": {"lr_schedule": "polynomial", "lr_power": 0.5}}, "lr_power=1.0 there and 0.5 here"),
     ({"training": {"global_batch_size": 16}}, "global_batch_size=32 there and 16 here"),
     ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 there and 0.0 here"),
     ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 there and 0.1 here"),

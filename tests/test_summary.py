@@ -43,7 +43,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
 
 class Encoded(types.SimpleNamespace):
     def __len__(self):
-        return len(self.tokens.lengths)
+        return len(self.lengths)
 
 
 @pytest.mark.parametrize("longest, has_validation", [(9, True), (16, False)])
@@ -59,7 +59,7 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
         ),
         schedule=types.SimpleNamespace(total_steps=6, steps_per_epoch=2, eval_steps=2),
         directory="out",
-        train=Encoded(tokens=types.SimpleNamespace(lengths=np.array([3, 5, longest]))),
+        train=Encoded(lengths=np.array([3, 5, longest])),
         strategy=strategy_of(1),
         batches=types.SimpleNamespace(description="few"),
         classifier=types.SimpleNamespace(num_parameters=lambda: 1),

@@ -6,7 +6,8 @@ import tf_keras as keras
 
 from tests.models import random_batch, strategy_of
 from tfbert.step.finetuner import FineTuner
-from tfbert.step.optimizer import NO_DECAY, FusedAdamW
+from tfbert.step.fused import FusedAdamW, FusedLAMB
+from tfbert.step.optimizer import NO_DECAY
 
 RATE, DECAY, CLIP = 1e-2, 0.1, 0.5
 
@@ -39,6 +40,12 @@ def build(make_model, *, replicas=1, policy="float32", optimizer=None, loss=None
 
 def fused():
     optimizer = FusedAdamW(learning_rate=RATE, weight_decay=DECAY, epsilon=EPSILON)
+    optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
+    return optimizer
+
+
+def lamb():
+    optimizer = FusedLAMB(learning_rate=RATE, weight_decay=DECAY, epsilon=EPSILON)
     optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
     return optimizer
 

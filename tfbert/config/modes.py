@@ -315,7 +315,7 @@ def _prepare(config: Config) -> list[str]:
 def _pretraining(config: Config) -> list[str]:
     """What pre-training and what measures it need."""
     out, options = [], config.pretraining
-    if config.data.dataset or config.data.data_dir or config.data.text_column:
+    if config.data.dataset not in ("", "demo") or config.data.data_dir or config.data.text_column:
         out.append(
             "Pre-training reads records. Received: dataset, data_dir or text_column. "
             "Make records of it with --mode=prepare, and pass --train_records."

@@ -32,8 +32,11 @@ class CorpusConfig:
     Empty: `dataset`, or the built-in corpus."""
     corpus_format: CorpusFormat = option("auto", modes=_PREPARE, tasks=_ONLY)
     """`sentences`: a sentence a line, a blank line between documents; `document`: a file is a document; `jsonl`,
-    `parquet`: a document a row, its text in `text_column`. `auto`: jsonl and parquet by their ending; other files are
-    `sentences` where they have blank lines, else refused with both choices. All but parquet also .gz."""
+    `parquet`: a document a row, its text in `text_column` (of several columns, one after the other). `auto`: parquet
+    by its ending, jsonl by that or its first line; other files are `sentences` where they have blank lines, else
+    refused with both choices. All but parquet also .gz."""
+    language: str = option("en", modes=_PREPARE, tasks=_ONLY)
+    """Of text that is not a sentence a line, as a code such as `de` or `zh`: its abbreviations end no sentence."""
     learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY)
     """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than read `vocab_file`."""
     dupe_factor: int = option(1, modes=_PREPARE, tasks=_ONLY)

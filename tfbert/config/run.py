@@ -39,7 +39,8 @@ from tfbert.config.tasks import (
 )
 from tfbert.errors import UsageError
 
-LrSchedule = Literal["linear", "cosine", "constant"]
+Optimizer = Literal["adamw", "lamb"]
+LrSchedule = Literal["linear", "cosine", "polynomial", "constant"]
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
 Resume = Literal["auto", "never"]
@@ -116,16 +117,22 @@ class TrainingConfig:
     built-in corpora of token_classification and question_answering."""
     max_steps: int = option(0, resume="longer", modes=TRAIN)
     """Train for this many updates; with `num_train_epochs` for those passes at most. 0: no limit."""
+    optimizer: Optimizer = option("adamw", resume="same", modes=TRAIN)
+    """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
+    by a share of its own size, so its rates are far larger."""
     learning_rate: float | None = option(None, resume="same", modes=TRAIN)
-    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones."""
+    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
-    """After the warm-up: `linear` or `cosine` down to 0 at the last step, or `constant`."""
+    """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
+    lr_power: float = option(1.0, resume="same", modes=TRAIN)
+    """With `polynomial`: the share of the steps still to come, to this power, is the share of the peak rate. 0.5 is
+    usual with `lamb`."""
     warmup_ratio: float = option(0.1, resume="same", modes=TRAIN)
     """Share of all steps during which the rate rises linearly from 0."""
     warmup_steps: int = option(0, resume="same", modes=TRAIN)
     """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
     weight_decay: float = option(0.01, resume="same", modes=TRAIN)
-    """AdamW's decoupled decay (Loshchilov & Hutter 2019); never on biases and LayerNorm."""
+    """Decoupled decay of the weights, as AdamW and LAMB have it; never on biases and LayerNorm."""
     max_grad_norm: float = option(1.0, resume="same", modes=TRAIN)
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
     max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
@@ -166,10 +173,15 @@ class TrainingConfig:
             out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
         elif not self.is_auto:
             out += at_least("gradient_accumulation_steps", steps, 1)
-        for name in ("num_train_epochs", "learning_rate"):
+        for name in ("num_train_epochs", "learning_rate", "lr_power"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 out.append(f"{name} must be above 0 and finite. Received: {name}={value}. Pass a positive number.")
+        if self.lr_power != 1 and self.lr_schedule != "polynomial":
+            out.append(
+                "lr_power takes effect with lr_schedule=polynomial only. "
+                f"Received: lr_power={self.lr_power}. Add --lr_schedule=polynomial."
+            )
         for name in ("warmup_ratio", "label_smoothing"):
             value = getattr(self, name)
             if not 0 <= value < 1:
@@ -335,11 +347,12 @@ class Config:
         is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
         is_pretraining = self.data.task == PRETRAINING
         epochs = _EPOCHS_OF_DEMO.get(self.data.task, _EPOCHS) if is_demo else _EPOCHS
+        rates = (5e-4, 5e-3) if self.training.optimizer == "lamb" else (5e-5, 5e-4)
         training = dataclasses.replace(
             self.training,
             metric_for_best_model=self.training.metric_for_best_model.removeprefix("eval_"),
             num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else epochs),
-            learning_rate=self.training.learning_rate or (5e-4 if self.model.is_scratch else 5e-5),
+            learning_rate=self.training.learning_rate or rates[self.model.is_scratch],
         )
         data = dataclasses.replace(
             self.data,

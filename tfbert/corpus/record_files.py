@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import concurrent.futures
+import glob
 import logging
 import os
 import pathlib
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
+from tfbert.corpus.manifest import MANIFEST, PREPARING, read_manifest
 from tfbert.corpus.record_index import RecordFile, find_index, index_file
 from tfbert.corpus.records import Records
 from tfbert.corpus.schema import Schema
@@ -27,7 +30,6 @@ def open_records(
     paths: Sequence[str],
     option: str = "train_records",
     *,
-    vocab_size: int | None = None,
     max_seq_length: int | None = None,
     skip_bad_records: bool = False,
     notes: list[str] | None = None,
@@ -37,7 +39,6 @@ def open_records(
     Args:
         paths: Directories (all files in them), files or patterns; of several, in the order of their paths.
         option: What names them, for messages.
-        vocab_size: Tokens of the model's vocabulary; None to check nothing of it.
         max_seq_length: Tokens that the user says a record has room for; None for whatever it has.
         skip_bad_records: Leave out what follows a damaged record in its file rather than refuse.
         notes: Receives a line for what was left out.
@@ -48,7 +49,10 @@ def open_records(
         RunError: for a disk without room for an index.
     """
     found = find_files(paths, option)
-    files = [file for file in _indexed(found) if _is_usable(file, skip_bad_records, notes)]
+    manifests = _manifests(found)
+    indexed = _indexed(found)
+    _check_manifests(indexed, manifests)
+    files = [file for file in indexed if _is_usable(file, skip_bad_records, notes)]
     files = [file for file in files if len(file)]
     if not files:
         raise UsageError(
@@ -61,33 +65,30 @@ def open_records(
             f"Records and model must be of one length. Received: max_seq_length={max_seq_length} with {option} of "
             f"{schema.max_seq_length} tokens ({files[0].name!r}). Drop --max_seq_length, or pass other records."
         )
-    for file in files:
-        if vocab_size is not None and file.max_id >= vocab_size:
-            raise UsageError(
-                f"Records must be of the model's vocabulary. Received: token {file.max_id} in {file.name!r} with a "
-                f"vocabulary of {vocab_size} tokens. Pass the --vocab_file that they were made with, or prepare others."
-            )
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     has_pairs = schema.has_next_sentence and any(file.has_pairs for file in files)
-    return Records(name=name, files=tuple(files), schema=schema, has_pairs=has_pairs)
+    vocabularies = {str(directory): manifest["options"]["vocab_sha256"] for directory, manifest in manifests.items()}
+    return Records(
+        name=name, files=tuple(files), schema=schema, has_pairs=has_pairs, option=option, vocabularies=vocabularies
+    )
 
 
 def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
     """The files that are meant, sorted, none of them twice.
 
     Raises:
-        UsageError: for a path or a pattern that no file fits.
+        UsageError: for a path or a pattern that no file fits, or a directory whose records are not all there yet.
     """
     found: dict[pathlib.Path, pathlib.Path] = {}
     for given in paths:
         path = pathlib.Path(given).expanduser()
         if path.is_dir():
-            inside = (p for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in _BESIDE_RECORDS)
-            files = [p for p in inside if p.is_file()]
+            files = _in_directory(path, option)
         elif path.is_file():
             files = [path]
         else:
-            files = [p for p in pathlib.Path(path.anchor).glob(str(path.relative_to(path.anchor))) if p.is_file()]
+            # Path.glob would find hidden files too, such as indexes.
+            files = [p for p in map(pathlib.Path, glob.glob(str(path), recursive=True)) if p.is_file()]  # noqa: PTH207
         if not files:
             raise UsageError(
                 f"{option} must name files of records. Received: {option}={given!r}, which no file fits. "
@@ -95,6 +96,44 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
             )
         found |= {file.resolve(): file for file in files if file.resolve() not in found}
     return sorted(found.values())
+
+
+def _in_directory(directory: pathlib.Path, option: str) -> list[pathlib.Path]:
+    """The files of a directory: those of its manifest, or all but what is hidden and what has other endings."""
+    if not any((directory / name).exists() for name in (MANIFEST, PREPARING)):
+        visible = (path for path in directory.iterdir() if not path.name.startswith("."))
+        return [path for path in visible if path.is_file() and path.suffix not in _BESIDE_RECORDS]
+    files = [directory / entry["file"] for entry in read_manifest(directory)["shards"]]
+    for file in files:
+        if not file.is_file():
+            raise UsageError(
+                "Records must be those of their manifest. "
+                f"Received: {option}={str(directory)!r} without {file.name}. Copy the directory as a whole."
+            )
+    return files
+
+
+def _manifests(paths: Sequence[pathlib.Path]) -> dict[pathlib.Path, dict[str, Any]]:
+    """Those of the directories of files that have one."""
+    directories = {path.parent for path in paths}
+    return {directory: read_manifest(directory) for directory in directories if (directory / MANIFEST).exists()}
+
+
+def _check_manifests(files: Sequence[RecordFile], manifests: dict[pathlib.Path, dict[str, Any]]) -> None:
+    """Refuses files that are not those of their directory's manifest. Damaged ones are refused otherwise.
+
+    Raises:
+        UsageError: naming one.
+    """
+    shards = [(directory / entry["file"], entry) for directory, found in manifests.items() for entry in found["shards"]]
+    records = {path: entry["records"] for path, entry in shards}
+    for file in files:
+        path = pathlib.Path(file.name)
+        if not file.damage and records.get(path, len(file)) != len(file):
+            raise UsageError(
+                f"Records must be those of their manifest. Received: {file.name!r} with {len(file):,} records, and "
+                f"{records[path]:,} in {MANIFEST}. Make them again, or copy the directory as a whole."
+            )
 
 
 def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:

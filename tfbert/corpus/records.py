@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import os
 import pathlib
 import threading
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from tfbert.corpus.manifest import VOCAB
 from tfbert.corpus.masking import Masked
+from tfbert.corpus.recipe import vocab_text
 from tfbert.corpus.record_index import RecordFile
 from tfbert.corpus.record_parse import Parsed, parse
 from tfbert.corpus.record_scan import FRAME_BYTES, HEAD_BYTES
 from tfbert.corpus.schema import Schema, restore
-from tfbert.errors import RunError
+from tfbert.errors import RunError, UsageError
 
 _MOST_OPEN = 512
 """Files that stay open, of the 1,024 that a process may have as systems are set up."""
@@ -102,6 +105,8 @@ class Records:
         schema: That one.
         has_pairs: Whether they are two stretches of text, and say whether the second one follows the first.
         chosen: int64 `[n]`, the numbers of these records among those of all files; None for all.
+        option: What named them, for messages.
+        vocabularies: By directory, the SHA-256 of the vocabulary that its manifest names.
     """
 
     name: str
@@ -109,6 +114,8 @@ class Records:
     schema: Schema
     has_pairs: bool
     chosen: np.ndarray | None = None
+    option: str = "train_records"
+    vocabularies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     labels: None = None  # Of `Examples`: these are their own.
 
     def __len__(self) -> int:
@@ -129,6 +136,30 @@ class Records:
         """Tells what is in these records from what is in others."""
         value = zlib.crc32(repr([(len(file), file.content) for file in self.files]).encode())
         return value if self.chosen is None else zlib.crc32(self.chosen.tobytes(), value)
+
+    def check_vocabulary(self, vocab: Sequence[str]) -> None:
+        """Refuses records of another vocabulary.
+
+        Args:
+            vocab: The model's tokens in the order of their ids.
+
+        Raises:
+            UsageError: for a token that is none of it, or a manifest that names another one.
+        """
+        rule, way_out = "Records must be of the model's vocabulary", "the --vocab_file that they were made with"
+        for file in self.files:
+            if file.max_id >= len(vocab):
+                raise UsageError(
+                    f"{rule}. Received: {self.option} with token {file.max_id} in {file.name!r}, and a vocabulary of "
+                    f"{len(vocab):,} tokens. Pass {way_out}, or prepare others."
+                )
+        own = hashlib.sha256(vocab_text(tuple(vocab)).encode("utf-8", "surrogatepass")).hexdigest()
+        for directory, other in self.vocabularies.items():
+            if own != other:
+                raise UsageError(
+                    f"{rule}. Received: {self.option} in {directory!r}, made with another one, {VOCAB} there. "
+                    f"Pass {way_out}, or prepare others."
+                )
 
     def take(self, indices: Iterable[int]) -> Records:
         """The records at `indices`, in that order. They keep their numbers."""

@@ -106,7 +106,7 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
     if format == "parquet":
         if not isinstance(source, pathlib.Path):
             raise UsageError("Parquet is read from a file. Received: standard input. Pass the file's path.")
-        return _open_parquet(source)
+        return open_parquet(source)
     lines = lines_of(source, name)
     if format == "text":
         return OpenFile(
@@ -149,7 +149,7 @@ def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, 
         is_path = isinstance(source, pathlib.Path)
         is_gzip = is_path and source.suffix.lower() == ".gz"
         if is_gzip:
-            _check_gzip(source)
+            check_gzip(source)
         opener = gzip.open if is_gzip else pathlib.Path.open
         with opener(source, "rb") if is_path else source as file:
             for number, line in enumerate(file, start=1):
@@ -165,8 +165,13 @@ def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, 
         ) from None
 
 
-def _check_gzip(path: pathlib.Path) -> None:
-    """Says of a file that is no gzip data at all what it is; an empty one is left to who reads it."""
+def check_gzip(path: pathlib.Path) -> None:
+    """Says of a file that is no gzip data at all what it is; an empty one is left to who reads it.
+
+    Raises:
+        UsageError: that says it.
+        OSError: where it cannot be opened.
+    """
     with path.open("rb") as file:
         head = file.read(512)
     if not head or head.startswith(_GZIP_MAGIC):
@@ -320,7 +325,16 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
     return OpenFile(name=name, columns=list(first), read=read)
 
 
-def _open_parquet(path: pathlib.Path) -> OpenFile:
+def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) -> OpenFile:
+    """A Parquet file, as `open_rows` opens it.
+
+    Args:
+        path: The file.
+        row_groups: Read these only, from 0, and count rows from the first of them. None: all.
+
+    Raises:
+        UsageError: for a file that is not there or not whole.
+    """
     import pyarrow
     from pyarrow import parquet
 
@@ -337,7 +351,7 @@ def _open_parquet(path: pathlib.Path) -> OpenFile:
         number = 0
         try:
             with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=list(wanted)):
+                for batch in file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=row_groups, columns=list(wanted)):
                     for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
                         number += 1
                         yield number, list(row)

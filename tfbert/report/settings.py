@@ -37,6 +37,7 @@ def _has_no_header(options: dict[str, Any]) -> bool:
 
 _IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
     "warmup_ratio": lambda options: bool(options["warmup_steps"]),
+    "lr_power": lambda options: options["lr_schedule"] != "polynomial",
     "max_compiled_shapes": lambda options: not options["xla"],
     "mixed_precision_dtype": lambda options: not options["mixed_precision"],
     "cluster_timeout_seconds": lambda options: options["strategy"] != "multi_worker",

@@ -93,6 +93,7 @@ class FineTuner(keras.Model):
         self._dropout = None
         self._unreached = []
         self._terms = None
+        self._has_metrics = False
 
     @property
     def progress(self) -> StepCounters:
@@ -152,6 +153,7 @@ class FineTuner(keras.Model):
         with self.distribute_strategy.scope():
             # Its means are not tracked, as compiled metrics are not: they are no weights to be saved and loaded.
             self._terms = LossTerms(loss, kwargs.get("loss_weights"), names)
+        self._has_metrics = any(m is not None for m in tf.nest.flatten([metrics, kwargs.get("weighted_metrics")]))
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
         self._dropout = None  # What is trainable may have changed, and the optimizer has.
 
@@ -239,7 +241,8 @@ class FineTuner(keras.Model):
         self._terms.update_metrics(losses * total_counts, counts)
         for index, mask in masks.items():
             with_mask(tf.nest.flatten(predictions)[index], mask)
-        self.compiled_metrics.update_state(labels, predictions, sample_weight)
+        if self._has_metrics:
+            self.compiled_metrics.update_state(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def try_step(self, data: Any) -> tf.Tensor:
@@ -294,6 +297,10 @@ class FineTuner(keras.Model):
             with noise, tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
             losses = self._terms.sums(labels, predictions, weights, self.losses) / total_counts
+            if not self._has_metrics:
+                # Nobody reads them, and those of a batch of tens of thousands are large: a number for each token of the
+                # vocabulary at each masked position.
+                predictions = ()
             masks = {i: mask_of(output) for i, output in enumerate(tf.nest.flatten(predictions))}
             masks = {i: mask for i, mask in masks.items() if mask is not None}
             return scaled(self.optimizer, self._terms.total(losses)), losses, (predictions, masks)

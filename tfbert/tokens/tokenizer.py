@@ -143,6 +143,11 @@ class BertTokenizer:
         """Whether texts are lower-cased."""
         return self._casing["do_lower_case"]
 
+    @property
+    def casing(self) -> dict[str, bool | None]:
+        """`do_lower_case`, `strip_accents` and `tokenize_chinese_chars`, as the constructor takes them."""
+        return dict(self._casing)
+
     @classmethod
     def from_vocab_file(cls, path: str | pathlib.Path, **casing: bool | None) -> BertTokenizer:
         """Reads a vocabulary, one token a line.

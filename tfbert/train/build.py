@@ -193,8 +193,9 @@ def optimizer_of(training: TrainingConfig, total_steps: int) -> keras.optimizers
         schedule=training.lr_schedule,
         warmup_steps=warmup_steps(training, total_steps),
         total_steps=total_steps,
+        power=training.lr_power,
     )
-    return build_optimizer(rate, weight_decay=training.weight_decay)
+    return build_optimizer(rate, weight_decay=training.weight_decay, kind=training.optimizer)
 
 
 def _check_evaluation_options(config: Config, data: TaskData) -> None:

@@ -5,7 +5,7 @@ A checkpoint is a directory `checkpoints/step-N`:
 | file | what |
 | --- | --- |
 | `model.safetensors`, `config.json`, tokenizer files | the model, as `from_pretrained` loads it |
-| `optimizer.safetensors` | AdamW's moments, the update count, the loss scale, the step counters |
+| `optimizer.safetensors` | the optimizer's moments, the update count, the loss scale, the step counters |
 | `state.json` | evaluation's state, what the run was, size and CRC-32 of each file, `best-N`'s too; sealed itself |
 
 Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best

@@ -19,6 +19,11 @@ from tfbert.step.finetuner import FineTuner
 
 log = logging.getLogger("tfbert")
 
+MAX_TOKENS = 2**18
+"""Most tokens of a micro-batch that are tried. Kernels count elements in 32 bits, and a batch of tens of thousands has
+tensors beyond that: the process would be aborted, where a lack of memory is an error. The widest of BERT-large, the
+attention scores of 512 tokens, have 2^13 elements a token. Far fewer tokens fill any device."""
+
 
 def find_accumulation(
     model: FineTuner,
@@ -53,11 +58,13 @@ def find_accumulation(
     for steps in (number for number in range(1, share + 1) if share % number == 0):
         lengths, split = examples.lengths, config.accumulating(steps)
         batches = training_batches(split, lengths, schedule, num_replicas=replicas)
+        micro = batches.rows // (replicas * steps)
+        if micro > 1 and micro * _width(batches) > MAX_TOKENS:
+            continue
         model.split_into(steps)
         if not consensus.any(not _fits(model, examples, batches)):
             return steps
         gc.collect()  # What was computed hangs on the error's frames until now.
-        micro = batches.rows // (replicas * steps)
         log.info("a micro-batch of %d does not fit into memory", micro)
         if micro == 1:  # Where the data holds less than a global batch, further ones would only add empty rows.
             break
@@ -65,6 +72,11 @@ def find_accumulation(
         f"One example at a time must fit into memory. Received: global_batch_size={size} on {replicas} replicas, and "
         "not even micro-batches of 1 fit. Lower --max_seq_length, or add --gradient_checkpointing or --mixed_precision."
     )
+
+
+def _width(batches: TrainingBatches) -> int:
+    """Most tokens of an example's place in the batches."""
+    return -(-batches.shape.num_tokens // batches.rows) if batches.shape else int(batches.largest.widths.max())
 
 
 def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: TrainingBatches) -> bool:

@@ -57,7 +57,8 @@ def banner(run: Run) -> list[str]:
         f"batches    {run.batches.description}",
         f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
         f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
-        f"rate       {training.learning_rate:g}, {training.lr_schedule}, "
+        f"rate       {'LAMB, ' * (training.optimizer == 'lamb')}{training.learning_rate:g}, {training.lr_schedule}"
+        f"{f' of power {training.lr_power:g}' * (training.lr_schedule == 'polynomial')}, "
         f"{warmup_steps(training, schedule.total_steps):,} updates of warm-up",
         f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
         f"{', XLA' * config.runtime.xla}"

@@ -1,0 +1,59 @@
+"""Corpora in memory, as `Source` has them, and the options of making small records of them."""
+
+import dataclasses
+import hashlib
+import random
+
+from tfbert.config.data import DataConfig
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.run import Config, OutputConfig
+
+WIDTH = 32
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [a + b for a in "bdfgklmnprst" for b in ("an", "el", "ir", "ot", "um")]
+CORPUS_VOCAB = [*SPECIAL, *WORDS, "##s", "##ing", ".", ","]
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedCorpus:
+    """Parts of documents of sentences."""
+
+    documents: dict[str, list[list[str]]]
+    name: str = "the list"
+
+    def parts(self):
+        return sorted(self.documents)
+
+    def read(self, part):
+        yield from self.documents[part]
+
+    def sizes(self):
+        return {part: sum(len(s) + 1 for d in documents for s in d) for part, documents in self.documents.items()}
+
+    def fingerprints(self):
+        return {part: hashlib.sha256(repr(text).encode()).hexdigest() for part, text in self.documents.items()}
+
+
+def made_up_corpus(num_documents=60, num_parts=3, seed=0, least_sentences=1):
+    """Documents of 1 to 12 sentences."""
+    rng = random.Random(seed)
+
+    def sentence():
+        words = [rng.choice(WORDS) + rng.choice(["", "", "s", "ing"]) for _ in range(rng.randint(1, 14))]
+        return " ".join(words) + "."
+
+    parts = {f"part-{i}": [] for i in range(num_parts)}
+    for number in range(num_documents):
+        document = [sentence() for _ in range(rng.randint(least_sentences, 12))]
+        parts[f"part-{number % num_parts}"].append(document)
+    return ListedCorpus(parts)
+
+
+def config(**corpus):
+    """Four shards, by one process."""
+    return Config(
+        mode="prepare",
+        data=DataConfig(max_seq_length=WIDTH),
+        corpus=CorpusConfig(**{"num_shards": 4, "num_processes": 1, "learn_vocab": 100} | corpus),
+        output=OutputConfig(output_dir="records"),
+    )

@@ -1,0 +1,184 @@
+"""Between the corpus and its shards: each document's text in the file of its shard, in the order in which it came.
+
+All processes append to the same files, a shard's each. What a run was killed over is not used: a mark says when all is
+there, and how large each file is then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import struct
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from tfbert.corpus.documents import Source
+from tfbert.corpus.recipe import Recipe
+from tfbert.corpus.shards import StoredDocument
+from tfbert.errors import RunError, UsageError
+from tfbert.output.output_dir import write_text
+from tfbert.output.sealed import seal, unseal
+
+MAX_SHARD_BYTES = 1 << 30
+"""Of a shard's text: about a third of what it takes in memory."""
+_MARK = "scanned.json"
+_HEADER = struct.Struct("<QQQ")  # Part, number, bytes of text.
+_BUFFER_BYTES = 32 << 20
+_NUMBERS = 1 << 12  # Documents whose shards are found at once.
+
+
+@dataclasses.dataclass(kw_only=True)
+class Scanned:
+    """What was seen of a corpus. The counts are of all documents, whichever shards were asked for.
+
+    Attributes:
+        documents: int64 [num_shards]: of each shard.
+        sentences: Of all documents.
+        longer_documents: Documents of two sentences and more.
+        empty_parts: Parts of no document.
+    """
+
+    documents: np.ndarray
+    sentences: int = 0
+    longer_documents: int = 0
+    empty_parts: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, other: Scanned) -> None:
+        """Adds what was seen elsewhere."""
+        self.documents += other.documents
+        self.sentences += other.sentences
+        self.longer_documents += other.longer_documents
+        self.empty_parts += other.empty_parts
+
+
+def stored(source: Source, part: int, name: str, recipe: Recipe) -> Iterator[tuple[int, int, StoredDocument]]:
+    """A part's documents: the shard of each, how many sentences it has, and what is kept of it.
+
+    Args:
+        source: The corpus.
+        part: The part's number among all.
+        name: Its name.
+        recipe: Says how many shards there are.
+
+    Raises:
+        UsageError: for what cannot be read.
+    """
+    shards: list[int] = []
+    for number, document in enumerate(source.read(name)):
+        place = number % _NUMBERS
+        if place == 0:
+            shards = recipe.shards_of(part, np.arange(number, number + _NUMBERS)).tolist()
+        # A lone surrogate has no form in UTF-8; the tokenizer drops what is none.
+        text = "\n".join(document).encode("utf-8", "ignore")
+        yield shards[place], len(document), (part, number, text)
+
+
+def scan(
+    source: Source, parts: list[tuple[int, str]], recipe: Recipe, wanted: Collection[int], directory: str
+) -> Scanned:
+    """Reads parts of a corpus, and appends the documents of the wanted shards to their files.
+
+    Args:
+        source: The corpus.
+        parts: Numbers and names.
+        recipe: Says how many shards there are.
+        wanted: Numbers of shards.
+        directory: Where the files are.
+
+    Raises:
+        UsageError: for what cannot be read.
+        RunError: where the files cannot be written.
+    """
+    seen = Scanned(documents=np.zeros(recipe.num_shards, np.int64))
+    waiting: dict[int, list[bytes]] = {}
+    size = 0
+    wanted = frozenset(wanted)
+    for part, name in parts:
+        before = seen.sentences
+        for shard, num_sentences, (_, number, text) in stored(source, part, name, recipe):
+            seen.documents[shard] += 1
+            seen.sentences += num_sentences
+            seen.longer_documents += num_sentences > 1
+            if shard in wanted:
+                waiting.setdefault(shard, []).extend((_HEADER.pack(part, number, len(text)), text))
+                size += len(text)
+                if size >= _BUFFER_BYTES:
+                    _append(waiting, directory)
+                    size = 0
+        if seen.sentences == before:
+            seen.empty_parts.append(name)
+    _append(waiting, directory)
+    return seen
+
+
+def mark(directory: pathlib.Path, digest: str, shards: Collection[int], seen: Scanned) -> None:
+    """Notes that the files of these shards are whole.
+
+    Raises:
+        UsageError: for a shard that would need too much memory.
+        RunError: where it cannot be written.
+    """
+    sizes = {str(shard): _size(directory, shard) for shard in shards}
+    largest = max(sizes, key=sizes.get)
+    if sizes[largest] > MAX_SHARD_BYTES:
+        raise UsageError(
+            f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB, as it is made in memory. "
+            f"Received: {sizes[largest] >> 20:,} MiB in shard {largest} of {len(seen.documents)}. "
+            "Pass a higher --num_shards; a single document that is larger must be cut."
+        )
+    values = dataclasses.asdict(seen) | {"documents": seen.documents.tolist(), "of": digest, "sizes": sizes}
+    write_text(directory / _MARK, seal(values))
+
+
+def marked(directory: pathlib.Path, digest: str, shards: Collection[int]) -> Scanned | None:
+    """What an earlier start scanned, if its files of these shards are whole; else None."""
+    try:
+        values, is_sealed = unseal((directory / _MARK).read_text(encoding="utf-8"))
+        if not is_sealed or values["of"] != digest:
+            return None
+        if any(values["sizes"].get(str(shard)) != _size(directory, shard) for shard in shards):
+            return None
+        fields = {field.name: values[field.name] for field in dataclasses.fields(Scanned)}
+    except (OSError, ValueError, KeyError, json.JSONDecodeError):
+        return None
+    return Scanned(**fields | {"documents": np.array(fields["documents"], np.int64)})
+
+
+def read_bucket(directory: pathlib.Path, shard: int) -> Iterator[StoredDocument]:
+    """A shard's documents, as they were appended."""
+    path = bucket(directory, shard)
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while header := file.read(_HEADER.size):
+            part, number, size = _HEADER.unpack(header)
+            yield part, number, file.read(size)
+
+
+def bucket(directory: pathlib.Path, shard: int) -> pathlib.Path:
+    """The file of a shard's documents."""
+    return directory / f"{shard:05}.documents"
+
+
+def _size(directory: pathlib.Path, shard: int) -> int:
+    path = bucket(directory, shard)
+    return path.stat().st_size if path.exists() else 0
+
+
+def _append(waiting: dict[int, list[bytes]], directory: str) -> None:
+    """Writes and forgets what waits."""
+    try:
+        for shard, pieces in waiting.items():
+            with bucket(pathlib.Path(directory), shard).open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # Other processes append to it as well.
+                file.write(b"".join(pieces))
+    except OSError as error:
+        raise RunError(
+            f"The text of shards is kept beside the records until they are made. Received: {directory} "
+            f"({os.strerror(error.errno) if error.errno else error}). Free space there."
+        ) from None
+    waiting.clear()

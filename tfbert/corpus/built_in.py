@@ -1,0 +1,45 @@
+"""The built-in corpus as a `Source`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal
+
+from tfbert.corpus.digests import digest
+from tfbert.corpus.documents import Document
+from tfbert.data.demo_corpus import demo_corpus
+
+_PARTS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltInCorpus:
+    """`demo_corpus`, in parts of as many documents.
+
+    Attributes:
+        split: Which of its documents.
+    """
+
+    split: Literal["train", "validation"] = "train"
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"the built-in corpus ({self.split})"
+
+    def parts(self) -> list[str]:
+        """`train-0` and so on."""
+        return [f"{self.split}-{i}" for i in range(_PARTS)]
+
+    def read(self, part: str) -> Iterator[Document]:
+        """Every fourth document, from the part's number on."""
+        return iter(demo_corpus(self.split)[self.parts().index(part) :: _PARTS])
+
+    def sizes(self) -> dict[str, int]:
+        """Characters of each part, with an end a sentence."""
+        return {part: sum(len(text) + 1 for document in self.read(part) for text in document) for part in self.parts()}
+
+    def fingerprints(self) -> dict[str, str]:
+        """Of the text itself: another version of this project may write other tales."""
+        return {part: digest(*self.read(part)) for part in self.parts()}

@@ -1,0 +1,154 @@
+"""All shards asked for, by processes of this machine: the corpus is scanned once, then each shard is built."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfbert.corpus import buckets
+from tfbert.corpus.buckets import Scanned
+from tfbert.corpus.documents import Source
+from tfbert.corpus.progress import Progress
+from tfbert.corpus.recipe import Recipe
+from tfbert.corpus.shards import Job, build_shard, check_documents
+from tfbert.corpus.worker_pool import WorkerPool
+from tfbert.errors import UsageError
+from tfbert.output.lock import LOCK
+
+_TASK_BYTES = 16 << 20
+"""Of the corpus as it is on the disk, in a task of the scan."""
+_LEAST_TASKS, _MOST_TASKS = 4, 64  # A process: to share the work, and because each is given the names of all files.
+
+
+def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: int) -> None:
+    """Makes shards.
+
+    Args:
+        source: The corpus.
+        job: What they are made by. What its directory `work`, which must be locked, holds after a kill is used again.
+        shards: Their numbers.
+        num_processes: Processes that do it.
+
+    Raises:
+        UsageError: for a corpus that cannot be used; no shard has been made then.
+        RunError: where something cannot be written, or a process ends.
+    """
+    directory = pathlib.Path(job.work)
+    with WorkerPool(num_processes) as pool:
+        seen = buckets.marked(directory, job.digest, shards)
+        if seen is None:
+            _clear(directory)
+            try:
+                seen = _scan(source, job.recipe, shards, pool, num_processes, directory)
+                check_corpus(source.name, job.recipe, seen)
+                buckets.mark(directory, job.digest, shards, seen)
+            except BaseException:
+                _clear(directory)
+                raise
+        sizes = {shard: bucket_size(directory, shard) for shard in shards}
+        progress = Progress("making records", sum(sizes.values()))
+        tasks = [(job, shard) for shard in sorted(shards, key=lambda shard: -sizes[shard])]
+        for entry in pool.map(_build, tasks):
+            progress.advance(sizes[entry["shard"]], entry["sentences"])
+        progress.close()
+    _clear(directory)
+
+
+def check_corpus(name: str, recipe: Recipe, seen: Scanned) -> None:
+    """Refuses a corpus of which no records can be made.
+
+    Raises:
+        UsageError: says why.
+    """
+    count = int(seen.documents.sum())
+    if not count:
+        raise UsageError(
+            f"A corpus must have documents. Received: {name} without a sentence. Check input_files and corpus_format."
+        )
+    check_lengths(name, recipe, documents=count, longer_documents=seen.longer_documents)
+    fewest = int(np.argmin(seen.documents))
+    check_documents(recipe, fewest, int(seen.documents[fewest]))
+
+
+def check_lengths(name: str, recipe: Recipe, *, documents: int, longer_documents: int) -> None:
+    """Refuses documents of which none has two sentences, where pairs are made of them.
+
+    Raises:
+        UsageError: where that is so.
+    """
+    if recipe.random_next_sentence and not longer_documents:
+        raise UsageError(
+            "Next sentences are found in documents of two sentences and more. "
+            f"Received: {name}, {documents:,} documents of one sentence each. Separate documents, not sentences, by "
+            "blank lines, or pass --norandom_next_sentence."
+        )
+
+
+def bucket_size(directory: pathlib.Path, shard: int) -> int:
+    """Bytes of a shard's documents, at least 1."""
+    path = buckets.bucket(directory, shard)
+    return max(1, path.stat().st_size if path.exists() else 0)
+
+
+def _scan(
+    source: Source,
+    recipe: Recipe,
+    shards: Sequence[int],
+    pool: WorkerPool,
+    num_processes: int,
+    directory: pathlib.Path,
+) -> Scanned:
+    sizes = source.sizes()
+    parts = list(enumerate(source.parts()))
+    total = sum(sizes[name] for _, name in parts)
+    progress = Progress("reading the corpus", total)
+    seen = Scanned(documents=np.zeros(recipe.num_shards, np.int64))
+    most = max(_TASK_BYTES, total // (_MOST_TASKS * num_processes))
+    tasks = _group(parts, sizes, min(most, total // (_LEAST_TASKS * num_processes)))
+    arguments = [(source, group, recipe, tuple(shards), str(directory)) for group in tasks]
+    for size, part in pool.map(_scan_group, arguments):
+        seen.add(part)
+        progress.advance(size, part.sentences)
+    progress.close()
+    seen.empty_parts.sort()
+    return seen
+
+
+def _group(parts: list[tuple[int, str]], sizes: dict[str, int], least: int) -> list[list[tuple[int, str]]]:
+    """Successive parts together that have so many bytes."""
+    groups: list[list[tuple[int, str]]] = [[]]
+    size = 0
+    for part in parts:
+        if size >= least and groups[-1]:
+            groups.append([])
+            size = 0
+        groups[-1].append(part)
+        size += sizes[part[1]]
+    return groups
+
+
+def _scan_group(
+    source: Source, parts: list[tuple[int, str]], recipe: Recipe, shards: tuple[int, ...], directory: str
+) -> tuple[int, Scanned]:
+    sizes = source.sizes()
+    return sum(sizes[name] for _, name in parts), buckets.scan(source, parts, recipe, shards, directory)
+
+
+def _build(job: Job, shard: int) -> dict[str, Any]:
+    directory = pathlib.Path(job.work)
+    entry = build_shard(job, shard, buckets.read_bucket(directory, shard))
+    with contextlib.suppress(OSError):
+        buckets.bucket(directory, shard).unlink()
+    return entry
+
+
+def _clear(directory: pathlib.Path) -> None:
+    """Empties it; its lock stays."""
+    for path in directory.iterdir():
+        if path.name != LOCK:
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -1,0 +1,242 @@
+"""Paths, directories and patterns -> the files of a corpus, each with its format, of which only heads are read."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import logging
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.corpus.blocks import BLOCK_BYTES, WHOLE, Block, BlockLines, blocks_of
+from tfbert.data.columns import find_columns
+from tfbert.data.rows import OpenFile, lines_of, open_json_lines, open_parquet
+from tfbert.errors import UsageError
+
+log = logging.getLogger("tfbert")
+
+_BY_ENDING = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_IN_DIRECTORIES = (*_BY_ENDING, ".txt", ".text", "")
+"""Endings of the files that are taken of a directory, all but Parquet's also with .gz. `wiki_00` has none."""
+_OTHERS = {
+    b"\x1f\x8b": "gzip data. Rename it to end in .gz",
+    b"PK\x03\x04": "a zip file. Unpack it",
+    b"BZh": "bzip2 data. Unpack it, or compress it with gzip",
+    b"\xfd7zXZ\x00": "xz data. Unpack it, or compress it with gzip",
+    b"\x28\xb5\x2f\xfd": "zstd data. Unpack it, or compress it with gzip",
+    b"PAR1": "a Parquet file. Pass --corpus_format=parquet, or rename it to end in .parquet",
+    b"%PDF": "a PDF document. Convert it to text",
+}
+_HEAD = 4096
+_SEARCHED_BYTES = 16 << 20  # For a blank line; War and Peace has 3 MB.
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """A file of a corpus.
+
+    Attributes:
+        path: Where it is.
+        name: What it is called wherever the corpus lies: its path below the directory that all files have in common.
+        format: `sentences`, `document`, `jsonl` or `parquet`.
+        size: Bytes, as it is on the disk.
+        columns: Of jsonl and Parquet: those whose texts make a document, one after the other.
+        blocks: What is read by itself: ranges of bytes, or of Parquet of row groups.
+    """
+
+    path: str
+    name: str
+    format: str
+    size: int
+    columns: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = (WHOLE,)
+
+
+def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[InputFile]:
+    """Finds the files of a corpus.
+
+    Of a directory and those in it, all files with a known ending or none are taken, but for hidden ones and those whose
+    name begins with `_`; with a `corpus_format`, the others too. A link is followed, and no file is taken twice. Empty
+    files are left out.
+
+    Args:
+        corpus: Its `input_files` and `corpus_format`.
+        text_column: Of jsonl and Parquet. Empty: found by name in each file.
+
+    Returns:
+        The files by name.
+
+    Raises:
+        UsageError: where nothing is found, for a file that is no text, lacks the column, or may be of two formats.
+    """
+    paths = _paths(corpus)
+    sizes = [path.stat().st_size for path in paths]
+    empty = [path for path, size in zip(paths, sizes, strict=True) if not size]
+    if len(empty) == len(paths):
+        raise UsageError(
+            "A corpus needs text. "
+            f"Received: input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty. Check the files."
+        )
+    if empty:
+        log.info("empty files left out of the corpus: %d; the first: %s", len(empty), empty[0])
+    above = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
+    found, uncut = [], []
+    for path, size in zip(paths, sizes, strict=True):
+        if not size:
+            continue
+        format = _format(path, corpus.corpus_format)
+        if not format:
+            uncut.append(path)
+            continue
+        name = os.fsencode(path.relative_to(above).as_posix()).decode("utf-8", "backslashreplace")
+        found.append(_input_file(path, name, format, size, tuple(text_column)))
+    if uncut:
+        raise UsageError(
+            "Text that is a sentence a line has blank lines between documents. "
+            f"Received: {len(uncut):,} of {len(paths):,} files without, the first {str(uncut[0])!r}. "
+            "Pass --corpus_format=sentences, or document where a file is a document."
+        )
+    return sorted(found, key=lambda file: file.name)
+
+
+def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
+    """All files that are meant, none twice."""
+    paths: list[pathlib.Path] = []
+    for entry in corpus.input_files:
+        given = pathlib.Path(entry).expanduser()
+        if given.exists():
+            matches = [given]
+        else:
+            # Path.glob takes no absolute pattern.
+            matches = [pathlib.Path(match) for match in glob.glob(str(given), recursive=True)]  # noqa: PTH207
+        files = [match for match in matches if not match.is_dir()]
+        for match in matches:
+            if match.is_dir():
+                files += _in_directory(match, everything=corpus.corpus_format != "auto")
+        if not files:
+            what = "a directory without text files" if matches else "nothing there"
+            raise UsageError(
+                "The files of a corpus must exist. "
+                f"Received: input_files={entry!r}, {what}. Check the path, and quote patterns."
+            )
+        paths += files
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(
+                "A corpus is read from files, more than once. "
+                f"Received: {str(path)!r}, which is none, as a pipe or a broken link. Leave it out."
+            )
+    by_place = {}
+    # Path.resolve would follow links: a file would be called by another name, and be of another format.
+    absolute = {pathlib.Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100
+    for path in sorted(
+        absolute, key=lambda path: (len(path.parts), path)
+    ):  # Where links lead to it twice: the short way.
+        by_place.setdefault(os.path.realpath(path), path)
+    return list(by_place.values())
+
+
+def _in_directory(directory: pathlib.Path, *, everything: bool) -> Iterator[pathlib.Path]:
+    seen: set[str] = set()  # Links may lead round.
+    left_out = []
+    for parent, directories, files in os.walk(directory, followlinks=True):
+        seen.add(os.path.realpath(parent))
+        directories[:] = [
+            name
+            for name in directories
+            if not name.startswith((".", "_")) and os.path.realpath(pathlib.Path(parent, name)) not in seen
+        ]
+        for name in files:
+            if name.startswith((".", "_")):  # `.DS_Store`, `_SUCCESS`
+                continue
+            if everything or _ending(name) in _IN_DIRECTORIES:
+                yield pathlib.Path(parent, name)
+            else:
+                left_out.append(name)
+    if left_out:
+        log.info(
+            "files of %s left out of the corpus, as their endings are no text's: %d; the first: %s",
+            directory,
+            len(left_out),
+            min(left_out),
+        )
+
+
+def _ending(name: str) -> str:
+    return pathlib.PurePath(name.lower().removesuffix(".gz")).suffix
+
+
+def _format(path: pathlib.Path, asked_for: str) -> str:
+    """A file's format; empty where it cannot be told."""
+    ending = _ending(path.name)
+    format = asked_for if asked_for != "auto" else _BY_ENDING.get(ending, "")
+    if format == "parquet":
+        return format
+    lines = lines_of(BlockLines(path), str(path))
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    for magic, what in _OTHERS.items():
+        if head.startswith(magic) and path.suffix.lower() != ".gz":
+            raise UsageError(f"A corpus must be text. Received: {str(path)!r}, which holds {what}.")
+    if ending in (".csv", ".tsv") and not format:
+        raise UsageError(
+            "A corpus is text, JSON lines or Parquet. "
+            f"Received: {str(path)!r}, a table. Convert it to JSON lines, or pass --corpus_format."
+        )
+    first = ""
+    size = 0
+    after_text = blank = False
+    for _, line in lines:
+        size += len(line)
+        is_blank = not line.strip()
+        if not is_blank and "\0" in line:
+            raise UsageError(
+                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or no "
+                "text. Convert it, for example with iconv -f UTF-16, or leave it out."
+            )
+        first = first or line.strip()
+        blank = blank or (is_blank and after_text)
+        after_text = after_text or not is_blank
+        if format or (not is_blank and first.startswith('{"')) or (blank and not is_blank) or size > _SEARCHED_BYTES:
+            break
+    if format:
+        return format
+    if first.startswith('{"'):  # WikiExtractor's files have no ending.
+        return "jsonl"
+    return "sentences" if (blank and not is_blank) or not first else ""
+
+
+def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_column: tuple[str, ...]) -> InputFile:
+    columns: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = (WHOLE,)
+    if format == "parquet":
+        columns = _columns(open_parquet(path), text_column)
+        blocks = _row_groups(path)
+    elif format == "jsonl":
+        columns = _columns(open_json_lines(str(path), lines_of(BlockLines(path), str(path))), text_column)
+    if format in ("sentences", "jsonl") and path.suffix.lower() != ".gz":
+        blocks = blocks_of(size)
+    return InputFile(str(path), name, format, size, columns, blocks)
+
+
+def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
+    columns, _ = find_columns(
+        file.name, file.columns, text_column=text_column, require_label=False, find_label=False, hint=file.hint
+    )
+    return columns
+
+
+def _row_groups(path: pathlib.Path) -> tuple[Block, ...]:
+    """Row groups of about `BLOCK_BYTES` in all, uncompressed, as `blocks_of` has bytes."""
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(path)
+    starts, size = [0], 0
+    for group in range(metadata.num_row_groups):
+        if size >= BLOCK_BYTES:
+            starts.append(group)
+            size = 0
+        size += metadata.row_group(group).total_byte_size
+    return tuple(zip(starts, (*starts[1:], metadata.num_row_groups), strict=True))

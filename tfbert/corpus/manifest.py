@@ -1,0 +1,251 @@
+"""What a directory of records says of itself: how it was made, and of what each file is.
+
+    manifest.json                      once all shards are whole; sealed
+    vocab.txt                          the vocabulary
+    records-00003-of-00100.tfrecord    the records
+    entries/00003.json                 of a shard: how it is known to be whole; sealed
+    .preparing.json                    how it is being made, until there is a manifest; sealed
+
+An entry holds `file`, `records`, `bytes`, `file_crc32`, `lengths` (records by their number of tokens),
+`documents`, `sentences` and `tokens` of the corpus, `longer_documents` of two sentences and more, and of all records
+`random_next_sentences` and `predictions`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import zlib
+from typing import Any
+
+from tfbert.corpus.recipe import Recipe, vocab_text
+from tfbert.errors import UsageError
+from tfbert.output.output_dir import write_text
+from tfbert.output.sealed import seal, unseal
+
+MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entries", "vocab.txt"
+WORK = ".work"
+"""Begins the names of directories for what lies between the corpus and its shards; each has a lock of its own."""
+_VERSION = 1
+_OWN = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
+_BEGINNINGS = re.compile(r"\.lock|\.+(preparing|vocab)\.")
+_READ_BYTES = 1 << 22
+_RULE = "A directory of records must have the manifest that --mode=prepare wrote"
+
+
+def identify(recipe: Recipe, fingerprints: dict[str, str]) -> dict[str, Any]:
+    """All that decides what is in the records.
+
+    Args:
+        recipe: Options and vocabulary.
+        fingerprints: Of each part of the corpus.
+    """
+    return {"version": _VERSION, "options": recipe.options(), "inputs": fingerprints}
+
+
+def digest_of(identity: dict[str, Any]) -> str:
+    """A hash of what `identify` returned."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def begin(
+    directory: pathlib.Path, identity: dict[str, Any], vocab: tuple[str, ...], *, overwrite: bool = False
+) -> None:
+    """Marks a directory as the place of such records. It must be locked, be it shared with tasks of the same job.
+
+    Args:
+        directory: The records'.
+        identity: What `identify` returned.
+        vocab: The vocabulary.
+        overwrite: Whether to take earlier records out, and to write beside other files.
+
+    Raises:
+        UsageError: for a directory that holds something else, or records made otherwise; says what differs.
+        RunError: where it cannot be written.
+    """
+    if overwrite:
+        clear(directory)
+    if _begun(directory) is None:
+        others = _others(directory, vocab)
+        if others and not overwrite and _begun(directory) is None:  # Another task may have begun just now.
+            raise UsageError(
+                "Records are written to a directory of their own. "
+                f"Received: output_dir={str(directory)!r}, which holds {min(others)}. "
+                "Pass another, or --overwrite_output_dir."
+            )
+        _write_whole(directory / PREPARING, seal(identity))
+    _check_same(directory, _read_sealed(_begun(directory)), identity)
+    _write_whole(directory / VOCAB, vocab_text(vocab))
+
+
+def clear(directory: pathlib.Path) -> None:
+    """Takes earlier records out of a directory, and nothing else."""
+    for path in [directory / MANIFEST, directory / PREPARING, *directory.glob(f"{ENTRIES}/*.json")]:
+        path.unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if _OWN.fullmatch(path.name):
+            path.unlink()
+    for path in directory.glob(f"{WORK}*"):
+        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):  # Not there, or not empty.
+        (directory / ENTRIES).rmdir()
+
+
+def shard_file(shard: int, num_shards: int, *, compressed: bool) -> str:
+    """The name of a shard's file."""
+    return f"records-{shard:05}-of-{num_shards:05}.tfrecord" + (".gz" if compressed else "")
+
+
+def write_entry(
+    directory: pathlib.Path, digest: str, shard: int, num_shards: int, entry: dict[str, Any]
+) -> dict[str, Any]:
+    """Writes the entry of a shard whose file is there; returns it.
+
+    Raises:
+        RunError: where it cannot be written.
+    """
+    entry = {"shard": shard, "num_shards": num_shards, "of": digest} | entry
+    (directory / ENTRIES).mkdir(exist_ok=True)
+    _write_whole(_entry_path(directory, shard), seal(entry))
+    return entry
+
+
+def read_entry(directory: pathlib.Path, digest: str, shard: int, *, content: bool) -> dict[str, Any] | None:
+    """The entry of a shard that is whole, or None.
+
+    Args:
+        directory: The records'.
+        digest: What it must have been made by.
+        shard: Its number.
+        content: Whether to read the file and compare its checksum, rather than its size alone.
+    """
+    try:
+        entry, is_sealed = unseal(_entry_path(directory, shard).read_text(encoding="utf-8"))
+        if not is_sealed or (entry["of"], entry["shard"]) != (digest, shard):
+            return None
+        file = directory / entry["file"]
+        if file.stat().st_size != entry["bytes"] or (content and crc32_of(file) != entry["file_crc32"]):
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return entry
+
+
+def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """Writes the manifest if all shards are whole.
+
+    Returns:
+        The manifest; None while shards are missing.
+
+    Raises:
+        RunError: where it cannot be written.
+    """
+    digest = digest_of(identity)
+    entries = []
+    found = sum(1 for _ in (directory / ENTRIES).iterdir()) if (directory / ENTRIES).is_dir() else 0
+    if found < identity["options"]["num_shards"]:
+        return None  # Without reading any: there may be many tasks, and each asks.
+    for shard in range(identity["options"]["num_shards"]):
+        entry = read_entry(directory, digest, shard, content=False)
+        if entry is None:
+            return None
+        entries.append({key: value for key, value in entry.items() if key not in ("of", "num_shards")})
+    names = (
+        "records",
+        "bytes",
+        "documents",
+        "longer_documents",
+        "sentences",
+        "tokens",
+        "random_next_sentences",
+        "predictions",
+    )
+    totals = {name: sum(entry[name] for entry in entries) for name in names}
+    manifest = identity | {"totals": totals, "shards": entries}
+    _write_whole(directory / MANIFEST, seal(manifest))
+    (directory / PREPARING).unlink(missing_ok=True)
+    return manifest
+
+
+def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    """The manifest of a directory of records: `options`, `inputs`, `totals` and `shards`, an entry each.
+
+    Raises:
+        UsageError: where there is none, as records are still being made; or it was changed.
+    """
+    try:
+        return _read_sealed(directory / MANIFEST)
+    except FileNotFoundError:
+        unfinished = " yet: shards are missing" if (directory / PREPARING).exists() else ""
+        todo = "Wait for it, or run it again" if unfinished else "Pass its output_dir, or files by name or pattern"
+        raise UsageError(f"{_RULE}. Received: {directory} without one{unfinished}. {todo}.") from None
+
+
+def crc32_of(path: pathlib.Path) -> int:
+    """The CRC-32 of a file's content."""
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            value = zlib.crc32(block, value)
+    return value
+
+
+def _entry_path(directory: pathlib.Path, shard: int) -> pathlib.Path:
+    return directory / ENTRIES / f"{shard:05}.json"
+
+
+def _read_sealed(path: pathlib.Path) -> dict[str, Any]:
+    if not path.exists():
+        raise FileNotFoundError(path)
+    try:
+        values, is_sealed = unseal(path.read_text(encoding="utf-8"))
+        if not is_sealed:
+            raise ValueError("without a checksum")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{_RULE}. Received: {path}: {error}. Make the records again.") from None
+    return values
+
+
+def _check_same(directory: pathlib.Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    old, new = found.get("options", {}), wanted["options"]
+    differs = [
+        f"{name}={old.get(name)!r}, asked for {value!r}" for name, value in new.items() if old.get(name) != value
+    ]
+    inputs, files = found.get("inputs", {}), wanted["inputs"]
+    if inputs != files:
+        changed = sorted(name for name in {*inputs, *files} if inputs.get(name) != files.get(name))
+        differs.append(f"{len(changed)} parts of the corpus, as {changed[0]}")
+    if found.get("version") != wanted["version"]:
+        differs.append(f"version={found.get('version')}")
+    if differs:
+        raise UsageError(
+            "A directory of records goes on with the options and the corpus that it began with. "
+            f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. "
+            "Pass another, or --overwrite_output_dir."
+        )
+
+
+def _begun(directory: pathlib.Path) -> pathlib.Path | None:
+    """The file that says how the records are made. In this order: the second is there before the first goes."""
+    return next((path for path in (directory / PREPARING, directory / MANIFEST) if path.exists()), None)
+
+
+def _others(directory: pathlib.Path, vocab: tuple[str, ...]) -> list[str]:
+    """What is in a directory beside what tasks of the same job have just begun to write, and the vocabulary itself."""
+    others = [path.name for path in directory.iterdir() if not _BEGINNINGS.match(path.name)]
+    if VOCAB in others and (directory / VOCAB).read_bytes() == vocab_text(vocab).encode():
+        others.remove(VOCAB)
+    return others
+
+
+def _write_whole(path: pathlib.Path, text: str) -> None:
+    """Writes a file whole, as other tasks may be doing with the same text."""
+    partial = path.with_name(f".{path.name.lstrip('.')}.{socket.gethostname()}-{os.getpid()}")
+    write_text(partial, text)
+    partial.replace(path)

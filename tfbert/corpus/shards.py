@@ -1,0 +1,204 @@
+"""One shard: documents -> records in a file. A pure function, whoever calls it: a process here, or a worker of Beam's.
+
+The file is written aside and renamed, then its entry is written: an entry is there only if its file is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+import random
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.corpus.instances import Instances, TokenizedDocuments, assemble, full_sentences, pairs
+from tfbert.corpus.manifest import crc32_of, shard_file, write_entry
+from tfbert.corpus.masking import mask, record_keys
+from tfbert.corpus.recipe import Recipe
+from tfbert.corpus.wire import serialize
+from tfbert.errors import RunError, UsageError, first_line
+from tfbert.tokens.tokenizer import BertTokenizer
+
+StoredDocument = tuple[int, int, bytes]
+"""The number of its part, its number there, and its sentences in UTF-8, a line feed between two."""
+
+_CHUNK_BYTES = 1 << 20  # Text that is tokenised at once.
+_BLOCK = 512  # Records that are made at once: what they need stays in the caches.
+_RECORD_FRAME = 16  # Bytes around a record: its length, and two checksums.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What all shards of a run share. It can be pickled.
+
+    Attributes:
+        recipe: What records are made by.
+        digest: Of the recipe and the inputs: what an entry is known by.
+        directory: The records'.
+        work: For files that are not whole yet; on the same file system.
+    """
+
+    recipe: Recipe
+    digest: str
+    directory: str
+    work: str
+
+
+def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> dict[str, Any]:
+    """Makes a shard's file and its entry.
+
+    Args:
+        job: What it is made by.
+        shard: Its number.
+        documents: Its documents, in any order.
+
+    Returns:
+        The entry, as `manifest` describes it.
+
+    Raises:
+        UsageError: for too few documents.
+        RunError: where the file cannot be written.
+    """
+    recipe = job.recipe
+    texts = [text for *_, text in sorted(documents)]
+    tokenized = tokenize(recipe, texts)
+    check_documents(recipe, shard, len(tokenized))
+    del texts
+    file = pathlib.Path(job.directory, shard_file(shard, recipe.num_shards, compressed=recipe.compress_records))
+    partial = pathlib.Path(job.work, f"{file.name}.{socket.gethostname()}-{os.getpid()}")
+    entry = {
+        "file": file.name,
+        "documents": len(tokenized),
+        "longer_documents": int((np.diff(tokenized.document_ends, prepend=0) > 1).sum()),
+        "sentences": len(tokenized.sentence_ends),
+        "tokens": len(tokenized.tokens),
+    }
+    try:
+        entry |= _write(recipe, shard, tokenized, partial)
+        entry |= {"bytes": partial.stat().st_size, "file_crc32": crc32_of(partial)}
+        partial.replace(file)
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise RunError(f"Records must be writable. Received: {str(file)!r} ({reason}). Free space there.") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+    return write_entry(pathlib.Path(job.directory), job.digest, shard, recipe.num_shards, entry)
+
+
+def check_documents(recipe: Recipe, shard: int, count: int) -> None:
+    """Refuses a shard of too few documents.
+
+    Raises:
+        UsageError: for a pair's second stretch of text needs another document of the shard.
+    """
+    needed = 2 if recipe.random_next_sentence else 1
+    if count < needed:
+        raise UsageError(
+            f"Every shard needs {needed} documents at least, which go to shards by hash. Received: {count} in shard "
+            f"{shard} of {recipe.num_shards}. Pass a lower --num_shards, or more documents; "
+            "blank lines, or rows, separate them."
+        )
+
+
+def tokenize(recipe: Recipe, texts: list[bytes]) -> TokenizedDocuments:
+    """Tokenises documents.
+
+    Args:
+        recipe: Names the vocabulary.
+        texts: Of each document its sentences, a line feed between two. Emptied: its memory is needed.
+    """
+    function = _tokenizer(recipe.vocab, recipe.casing)
+    tokens, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    counts = np.array([text.count(b"\n") + 1 for text in texts], np.int64)
+    texts.reverse()
+    chunk, size = [], 0
+    while texts:
+        for sentence in texts.pop().split(b"\n"):
+            chunk.append(sentence)
+            size += len(sentence)
+            if size >= _CHUNK_BYTES:
+                _tokenize_chunk(function, chunk, tokens, lengths)
+                chunk, size = [], 0
+    _tokenize_chunk(function, chunk, tokens, lengths)
+    return TokenizedDocuments.of_lengths(np.concatenate(tokens), np.concatenate(lengths), counts)
+
+
+def make_instances(recipe: Recipe, tokenized: TokenizedDocuments, sep_id: int, rng: random.Random) -> Instances:
+    """One pass over a shard's documents."""
+    options = {"max_seq_length": recipe.max_seq_length, "short_seq_prob": recipe.short_seq_prob, "rng": rng}
+    if recipe.random_next_sentence:
+        return pairs(tokenized, **options)
+    return full_sentences(tokenized, **options, sep_id=sep_id)
+
+
+def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: pathlib.Path) -> dict[str, Any]:
+    """Writes all passes to a file; returns what is to be counted in it."""
+    lengths = np.zeros(recipe.max_seq_length + 1, np.int64)
+    num_random = num_predictions = num_bytes = 0
+    with tf.io.TFRecordWriter(str(path), "GZIP" if recipe.compress_records else "") as writer:
+        for record, length, is_random, predictions in _records(recipe, shard, tokenized):
+            writer.write(record)
+            num_bytes += len(record) + _RECORD_FRAME
+            lengths[length] += 1
+            num_random += is_random
+            num_predictions += predictions
+    if not recipe.compress_records and path.stat().st_size != num_bytes:
+        raise OSError(0, "not all of it was written")
+    counted = {str(length): int(lengths[length]) for length in np.flatnonzero(lengths)}
+    return {
+        "records": int(lengths.sum()),
+        "lengths": counted,
+        "random_next_sentences": int(num_random),
+        "predictions": int(num_predictions),
+    }
+
+
+def _records(recipe: Recipe, shard: int, tokenized: TokenizedDocuments) -> Iterator[tuple[bytes, int, bool, int]]:
+    """Each record, its length in tokens, whether its second part is random, and how many tokens it predicts."""
+    cls_id, sep_id, pad_id = (recipe.vocab.index(token) for token in ("[CLS]", "[SEP]", "[PAD]"))
+    for number in range(recipe.dupe_factor):
+        key = recipe.key_of_pass(shard, number)
+        instances = make_instances(recipe, tokenized, sep_id, random.Random(key))
+        every = np.arange(len(instances))
+        keys = record_keys(key, 0, every)
+        order = np.argsort(record_keys(key, 1, every), kind="stable")
+        for start in range(0, len(order), _BLOCK):
+            rows = order[start : start + _BLOCK]
+            ids, lengths, second_start = assemble(
+                instances, rows, max_seq_length=recipe.max_seq_length, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id
+            )
+            masked = mask(ids, lengths, recipe.masking, keys[rows])
+            is_random = instances.is_random[rows]
+            records = serialize(masked, lengths, second_start, is_random, recipe.record_names)
+            predictions = masked.weights.sum(axis=1).astype(np.int64)
+            yield from zip(records, lengths.tolist(), is_random.tolist(), predictions.tolist(), strict=True)
+
+
+def _tokenize_chunk(
+    function: Callable[..., Any], chunk: list[bytes], tokens: list[np.ndarray], lengths: list[np.ndarray]
+) -> None:
+    with tf.device("CPU:0"):
+        found, counts = function(tf.constant(chunk, tf.string, [len(chunk)]))
+    tokens.append(found.numpy())
+    lengths.append(counts.numpy())
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(vocab: tuple[str, ...], casing: tuple[tuple[str, bool | None], ...]) -> Callable[..., Any]:
+    """Sentences, string [n] -> int32 ids of all of them, int64 [n] how many each has; one for a process's shards."""
+    tokenizer = BertTokenizer(vocab, **dict(casing))
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+    def tokenize_sentences(sentences):
+        ids = tokenizer.tokenize(sentences)
+        return ids.values, ids.row_lengths()
+
+    return tokenize_sentences

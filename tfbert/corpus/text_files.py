@@ -1,0 +1,187 @@
+"""The files of a corpus as documents: plain text, JSON lines and Parquet, block by block."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+
+from tfbert.corpus.blocks import WHOLE, Block, BlockLines
+from tfbert.corpus.digests import digest, file_digests
+from tfbert.corpus.documents import Document
+from tfbert.corpus.found_files import InputFile
+from tfbert.corpus.sentences import cut, split_sentences, splitter
+from tfbert.data.files import check_text
+from tfbert.data.rows import OpenFile, lines_of, not_utf8, not_utf8_error, open_json_lines, open_parquet
+from tfbert.errors import UsageError
+
+log = logging.getLogger("tfbert")
+
+MAX_DOCUMENT_CHARACTERS = 16 << 20
+"""What follows in a longer document is taken as another one, so that memory is bounded. The Bible has 4 million."""
+_VERSION = 1  # Of how documents are read: raise it wherever the same file would give others.
+
+
+@dataclasses.dataclass(frozen=True)
+class FileCorpus:
+    """Files as a `Source`.
+
+    Attributes:
+        files: As `find_inputs` finds them.
+        language: Of the text, as `split_sentences` takes it.
+        skip_bad_rows: Leave out lines and rows that cannot be used, and count them on the log, rather than stop.
+    """
+
+    files: tuple[InputFile, ...]
+    language: str = "en"
+    skip_bad_rows: bool = False
+
+    @property
+    def name(self) -> str:
+        """The file, or the directory that all files have in common."""
+        return os.path.commonpath([file.path for file in self.files])
+
+    @functools.cached_property
+    def _places(self) -> dict[str, tuple[InputFile, Block]]:
+        places = {}
+        for file in self.files:
+            for i, block in enumerate(file.blocks):
+                places[f"{file.name}#{i:05d}" if len(file.blocks) > 1 else file.name] = (file, block)
+        return dict(sorted(places.items()))
+
+    def parts(self) -> list[str]:
+        """Files by name, and of those of several blocks each as `NAME#00000`."""
+        return list(self._places)
+
+    def read(self, part: str) -> Iterator[Document]:
+        """The documents of a part; see `Source`."""
+        file, block = self._places[part]
+        return read_documents(file, block, language=self.language, skip_bad_rows=self.skip_bad_rows)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes on the disk; those of Parquet are an equal share of the file's."""
+        sizes = {}
+        for part, (file, (start, end)) in self._places.items():
+            if file.format == "parquet" or len(file.blocks) == 1:
+                sizes[part] = file.size // len(file.blocks)
+            else:
+                sizes[part] = (file.size if end < 0 else end) - start
+        return sizes
+
+    def fingerprints(self) -> dict[str, str]:
+        """By part, from all bytes of its file; see `Source`."""
+        digests = file_digests([file.path for file in self.files])
+        out = {}
+        for part, (file, block) in self._places.items():
+            how = () if file.format == "sentences" else (self.language, splitter())
+            out[part] = digest(_VERSION, digests[file.path], file.format, *file.columns, *block, *how)
+        return out
+
+
+def read_documents(
+    file: InputFile, block: Block = WHOLE, *, language: str = "en", skip_bad_rows: bool = False
+) -> Iterator[Document]:
+    """The documents of a block of a file, in order.
+
+    Args:
+        file: As `find_inputs` found it.
+        block: One of its blocks.
+        language: Of text that is not cut into sentences yet.
+        skip_bad_rows: Leave out lines or rows that cannot be used; a warning counts them.
+
+    Raises:
+        UsageError: while it is read, for a file that is not whole, text that is not UTF-8, a row without text.
+    """
+    path = pathlib.Path(file.path)
+    bad = _Bad(skip_bad_rows)
+    if file.format == "parquet":
+        start, end = block
+        rows = open_parquet(path, None if end < 0 else range(start, end))
+        yield from _in_rows(rows, _from(file, start, "row group"), file.columns, language, bad)
+    else:
+        lines = lines_of(BlockLines(path, block, between_blank_lines=file.format == "sentences"), file.path)
+        where = _from(file, block[0], "byte")
+        if file.format == "jsonl":
+            if first := next(((number, line) for number, line in lines if line.strip()), None):
+                rows = open_json_lines(where, _chain(first, lines))
+                yield from _in_rows(rows, where, file.columns, language, bad)
+        elif file.format == "document":
+            yield from _pieces(_sentences(lines, where, bad, language))
+        else:
+            yield from _pieces(_sentences(lines, where, bad, None))
+    bad.warn(file.path)
+
+
+def _from(file: InputFile, start: int, unit: str) -> str:
+    """What messages call a block, in which lines or rows count from 1."""
+    return f"{file.path}, from {unit} {start:,}" if start else file.path
+
+
+def _chain(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    yield first
+    yield from rest
+
+
+def _sentences(
+    lines: Iterable[tuple[int, str]], where: str, bad: _Bad, language: str | None
+) -> Iterator[Document | None]:
+    """Of each line its sentences: itself, or those of a language; None between documents."""
+    for number, line in lines:
+        if not line.isascii() and (byte := not_utf8(line)):
+            bad.found(not_utf8_error(byte, f"{where}, line {number}"))
+            continue
+        text = line.strip()
+        if language is not None:
+            yield split_sentences(text, language)
+        else:
+            yield cut(text) if text else None
+
+
+def _in_rows(rows: OpenFile, where: str, columns: tuple[str, ...], language: str, bad: _Bad) -> Iterator[Document]:
+    for number, row in rows.read(columns):
+        try:
+            if isinstance(row, UsageError):
+                raise row
+            place = f"{where}, {rows.unit} {number}"
+            texts = [check_text(value, column, place) for value, column in zip(row, columns, strict=True)]
+        except UsageError as error:
+            bad.found(error)
+            continue
+        yield from _pieces(split_sentences(text, language) for text in texts)
+
+
+def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
+    """Documents of no more than `MAX_DOCUMENT_CHARACTERS` and a line; None stands between documents."""
+    document: Document = []
+    size = 0
+    for more in sentences:
+        if more:
+            document += more
+            size += sum(map(len, more))
+        if document and (more is None or size > MAX_DOCUMENT_CHARACTERS):
+            yield document
+            document, size = [], 0
+    if document:
+        yield document
+
+
+@dataclasses.dataclass
+class _Bad:
+    """What could not be read."""
+
+    skip: bool
+    count: int = 0
+    first: str = ""
+
+    def found(self, error: UsageError) -> None:
+        if not self.skip:
+            raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
+        self.count += 1
+        self.first = self.first or str(error)
+
+    def warn(self, name: str) -> None:
+        if self.count:
+            log.warning("%s: bad lines or rows skipped: %d; the first: %s", name, self.count, self.first)

@@ -1,0 +1,110 @@
+"""A TensorFlow Datasets name as a corpus: `wikipedia/20230601.en`, or any other with texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import tensorflow_datasets as tfds
+
+from tfbert.corpus.digests import digest, file_digests
+from tfbert.corpus.documents import Document
+from tfbert.corpus.sentences import split_sentences, splitter
+from tfbert.data.columns import find_columns
+from tfbert.data.tfds_builder import decoded, open_builder, rows_of
+from tfbert.errors import UsageError
+
+_SPLIT = "train"
+_VERSION = 1  # Of how documents are read: raise it wherever the same files would give others.
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsCorpus:
+    """The train split of a data set as a `Source`, a document a row, read shard by shard.
+
+    Reading starts TensorFlow's devices: set them up first, in each process.
+
+    Attributes:
+        dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
+        data_dir: Where prepared data is. Empty: TensorFlow Datasets' default.
+        columns: The features whose texts make a document, one after the other.
+        language: Of the text, as `split_sentences` takes it.
+    """
+
+    dataset: str
+    data_dir: str
+    columns: tuple[str, ...]
+    language: str = "en"
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"dataset={self.dataset!r}"
+
+    @functools.cached_property
+    def _builder(self) -> tfds.core.DatasetBuilder:
+        return open_builder(self.dataset, self.data_dir)
+
+    def __getstate__(self) -> dict:
+        """Without the opened data set, which no other process can take over."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def parts(self) -> list[str]:
+        """`train-00000` and so on, a shard each."""
+        return [f"{_SPLIT}-{i:05d}" for i in range(self._builder.info.splits[_SPLIT].num_shards)]
+
+    def read(self, part: str) -> Iterator[Document]:
+        """The documents of a shard; see `Source`."""
+        shard = self.parts().index(part)
+        rows = rows_of(self._builder, f"{_SPLIT}[{shard}shard:{shard + 1}shard]", self.columns)
+        for number, row in enumerate(rows, start=1):
+            where = f"{self.name}, example {number} of {part}"
+            texts = [decoded(value, where) for value in row]
+            if document := [sentence for text in texts for sentence in split_sentences(text, self.language)]:
+                yield document
+
+    def sizes(self) -> dict[str, int]:
+        """An equal share of the split's bytes."""
+        parts = self.parts()
+        return dict.fromkeys(parts, self._builder.info.splits[_SPLIT].num_bytes // len(parts))
+
+    def fingerprints(self) -> dict[str, str]:
+        """By part, from all bytes of its file; see `Source`."""
+        paths = [str(path) for path in self._builder.info.splits[_SPLIT].filepaths]
+        digests = file_digests(paths)
+        how = (_VERSION, self._builder.info.full_name, *self.columns, self.language, splitter())
+        return {part: digest(digests[path], *how) for part, path in zip(self.parts(), paths, strict=True)}
+
+
+def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (), language: str = "en") -> TfdsCorpus:
+    """A data set's train split as a corpus; downloaded and prepared if it is not on disk.
+
+    Args:
+        dataset: As `TfdsCorpus` takes it.
+        data_dir: Likewise.
+        text_column: Features with text. Empty: found by name, or the only one.
+        language: Of the text.
+
+    Raises:
+        UsageError: for an unknown name, data that cannot be had, no train split, or no feature with text.
+    """
+    builder = open_builder(dataset, data_dir)
+    splits = list(builder.info.splits)
+    if _SPLIT not in splits:
+        raise UsageError(
+            "A data set needs a train split. "
+            f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
+        )
+    strings = sorted(
+        name
+        for name, feature in builder.info.features.items()
+        if isinstance(feature, tfds.features.Tensor)
+        and feature.shape == ()
+        and feature.np_dtype in (object, str, bytes)
+    )
+    only = tuple(strings) if len(strings) == 1 else ()
+    columns, _ = find_columns(
+        f"dataset={dataset!r}", strings, text_column=text_column or only, require_label=False, find_label=False
+    )
+    return TfdsCorpus(dataset, data_dir, columns, language)

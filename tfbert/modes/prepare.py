@@ -1,0 +1,197 @@
+"""`--mode=prepare`: a corpus -> records to pre-train on, by processes of this machine, an array job or Apache Beam."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import pathlib
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.run import Config
+from tfbert.corpus import manifest
+from tfbert.corpus.beam import make_shards_with_beam
+from tfbert.corpus.documents import Source
+from tfbert.corpus.engines import check_lengths, make_shards
+from tfbert.corpus.learned_vocab import learn_vocab
+from tfbert.corpus.recipe import Recipe
+from tfbert.corpus.shards import Job
+from tfbert.corpus.sources import open_source
+from tfbert.corpus.worker_pool import available_cores
+from tfbert.errors import RunError, UsageError
+from tfbert.model.files import load_tokenizer
+from tfbert.output import output_dir
+from tfbert.output.lock import locked
+from tfbert.output.logs import clock_text
+from tfbert.tokens.tokenizer import BertTokenizer
+
+log = logging.getLogger("tfbert")
+
+SHARD_BYTES = 64 << 20
+"""Of the corpus as it is on the disk, in a shard where nothing else is asked for."""
+_LEAST_SHARDS = 4
+_DOCUMENTS_A_SHARD = 100  # Enough that a hash leaves no shard without.
+
+
+def prepare(config: Config) -> dict[str, Any]:
+    """Makes records as the configuration says.
+
+    Args:
+        config: With `mode="prepare"`.
+
+    Returns:
+        What the manifest has as `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`,
+        `random_next_sentences`, `predictions`; empty while shards are missing that other tasks of an array job make.
+
+    Raises:
+        UsageError: for anything given that cannot be used; no record has been written then.
+        RunError: where a record cannot be written, or a process ends.
+    """
+    source = open_source(config.corpus, config.data)
+    directory = pathlib.Path(config.output.output_dir)
+    output_dir.check_writable(directory)
+    _leave_gpus_alone()
+    if config.corpus.learn_vocab:
+        tokenizer = BertTokenizer(learn_vocab(source, config.corpus.learn_vocab, config.runtime.seed))
+    else:
+        tokenizer = load_tokenizer(config.model, None, training_texts=())
+    made = prepare_records(source, tokenizer, config, directory)
+    if made is None:
+        return {}
+    totals = made["totals"]
+    log.info("Records in %s: %s", directory, ", ".join(f"{name} {value:,}" for name, value in totals.items()))
+    return totals
+
+
+def prepare_records(
+    source: Source, tokenizer: BertTokenizer, config: Config, directory: pathlib.Path
+) -> dict[str, Any] | None:
+    """Makes the records of a corpus that are not there yet.
+
+    Args:
+        source: The corpus.
+        tokenizer: Its vocabulary becomes the records'.
+        config: With `mode="prepare"`.
+        directory: Where the records go; locked meanwhile.
+
+    Returns:
+        The manifest, of which `totals` tells most; None while shards are missing that other tasks of an array job make.
+
+    Raises:
+        UsageError: for anything given that cannot be used; no record has been written then.
+        RunError: where a record cannot be written, or a process ends.
+    """
+    corpus = config.corpus
+    _leave_gpus_alone()
+    recipe = Recipe.of_config(
+        corpus,
+        config.pretraining,
+        tokenizer,
+        max_seq_length=config.max_seq_length,
+        seed=config.runtime.seed,
+        num_shards=corpus.num_shards or default_num_shards(source),
+    )
+    shards = shards_asked_for(corpus, recipe.num_shards)
+    is_part = len(shards) < recipe.num_shards
+    if is_part and config.output.overwrite_output_dir:
+        raise UsageError(
+            "Tasks of an array job share a directory, and none may empty it. "
+            f"Received: overwrite_output_dir with shards={corpus.shards!r}. Remove what is there before the job."
+        )
+    work = directory / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
+    with locked(directory, shared=is_part):
+        identity = manifest.identify(recipe, source.fingerprints())
+        manifest.begin(directory, identity, tokenizer.vocab, overwrite=config.output.overwrite_output_dir)
+        job = Job(recipe=recipe, digest=manifest.digest_of(identity), directory=str(directory), work=str(work))
+        try:
+            with locked(work):
+                _make_missing(source, job, shards, corpus)
+        except UsageError:
+            _take_back(directory)
+            raise
+        with contextlib.suppress(OSError):
+            work.rmdir()
+        made = manifest.finish(directory, identity)
+    if made is None:
+        log.info("Shards %s to %s of %s are there; others are missing.", shards[0], shards[-1], recipe.num_shards)
+    return made
+
+
+def default_num_shards(source: Source) -> int:
+    """A shard for each `SHARD_BYTES`; some at least, for the cores, unless there are too few documents for that."""
+    by_size = -(-sum(source.sizes().values()) // SHARD_BYTES)
+    if by_size >= _LEAST_SHARDS:
+        return by_size
+    documents = itertools.chain.from_iterable(map(source.read, source.parts()))
+    enough = _LEAST_SHARDS * _DOCUMENTS_A_SHARD
+    return _LEAST_SHARDS if sum(1 for _ in itertools.islice(documents, enough)) == enough else 1
+
+
+def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
+    """The numbers of the shards that this process is to make.
+
+    Raises:
+        UsageError: for some that there are not, or where every task could choose another number of shards.
+    """
+    if not corpus.shards:
+        return range(num_shards)
+    first, _, last = corpus.shards.partition("-")
+    shards = range(int(first), int(last or first) + 1)
+    if not corpus.num_shards or not shards or shards[-1] >= num_shards:
+        raise UsageError(
+            "shards must be some of the num_shards that there are, counted from 0. "
+            f"Received: shards={corpus.shards!r} with num_shards={corpus.num_shards}. "
+            "Pass for example --num_shards=100 --shards=0-9."
+        )
+    return shards
+
+
+def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig) -> None:
+    directory = pathlib.Path(job.directory)
+    missing = [s for s in shards if manifest.read_entry(directory, job.digest, s, content=True) is None]
+    if len(missing) < len(shards):
+        log.info("%d of %d shards are whole already.", len(shards) - len(missing), len(shards))
+    if not missing:
+        return
+    start = time.perf_counter()
+    if corpus.engine == "beam":
+        make_shards_with_beam(source, job, missing, corpus.beam_args)
+    else:
+        make_shards(source, job, missing, corpus.num_processes or available_cores())
+    entries = [manifest.read_entry(directory, job.digest, shard, content=False) for shard in missing]
+    if lost := [shard for shard, entry in zip(missing, entries, strict=True) if entry is None]:
+        raise RunError(
+            f"Every shard needs documents. Received: none for shard {lost[0]} of {job.recipe.num_shards}, or its file "
+            "has gone. Pass a lower --num_shards, or run it again."
+        )
+    if corpus.engine == "beam":  # The other engine has seen all before it makes any.
+        counts = {name: sum(entry[name] for entry in entries) for name in ("documents", "longer_documents")}
+        check_lengths(source.name, job.recipe, **counts)
+    records = sum(entry["records"] for entry in entries)
+    sentences = sum(entry["sentences"] for entry in entries)
+    seconds = time.perf_counter() - start
+    log.info(
+        "%s records of %s sentences in %s: %s sentences/s.",
+        f"{records:,}",
+        f"{sentences:,}",
+        clock_text(seconds),
+        f"{sentences / seconds:,.0f}",
+    )
+
+
+def _take_back(directory: pathlib.Path) -> None:
+    """Leaves nothing of a start that wrote no record."""
+    entries = directory / manifest.ENTRIES
+    if (directory / manifest.MANIFEST).exists() or (entries.is_dir() and any(entries.iterdir())):
+        return
+    for name in (manifest.PREPARING, manifest.VOCAB):
+        (directory / name).unlink(missing_ok=True)
+
+
+def _leave_gpus_alone() -> None:
+    with contextlib.suppress(RuntimeError):  # In use already, by what called this.
+        tf.config.set_visible_devices([], "GPU")

@@ -1,0 +1,129 @@
+"""AdamW and LAMB with decay and update of all variables in one XLA-compiled function."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+import tf_keras as keras
+
+
+class FusedAdamW(keras.optimizers.AdamW):
+    """tf_keras's AdamW with decay and update of all variables in one XLA-compiled function.
+
+    The numbers are AdamW's. An update is bound by memory traffic: the plain path makes many passes over weights,
+    moments and gradients, this one a single pass, which also takes in the factor that clips the gradients.
+    """
+
+    def __init__(self, **kwargs):
+        for option in ("amsgrad", "use_ema"):
+            if kwargs.get(option):
+                name = type(self).__name__
+                raise ValueError(
+                    f"{name} computes plain {name.removeprefix('Fused')}. Received: {option}={kwargs[option]}. "
+                    "Use tf_keras's AdamW."
+                )
+        super().__init__(jit_compile=False, **kwargs)
+        self._given = None
+        self._compiled = {}
+
+    def apply_scaled(
+        self, grads: list[tf.Tensor], variables: list[tf.Variable], factor: tf.Tensor, is_finite: tf.Tensor
+    ) -> None:
+        """Applies `gradient x factor`, or only counts the update where it is not finite.
+
+        Call it in a replica context, with values that are equal on all replicas.
+        """
+        # Kept aside because Keras passes on nothing but pairs; all replicas meet in one update, so one slot is enough.
+        self._given = factor, is_finite
+        try:
+            self.apply_gradients(zip(grads, variables, strict=True), skip_gradients_aggregation=True)
+        finally:
+            self._given = None
+
+    def _apply_weight_decay(self, variables) -> None:
+        """Nothing: decay is part of the update."""
+
+    def _distributed_apply_gradients_fn(self, distribution, grads_and_vars, **kwargs):
+        factor, is_finite = self._given or (tf.ones([]), tf.constant(True))
+        grads, variables = zip(*grads_and_vars, strict=True)
+        index = [self._index_dict[self._var_key(v)] for v in variables]
+        decays = [float(self.weight_decay) * self._use_weight_decay(v) for v in variables]
+        groups = [variables, [self._momentums[i] for i in index], [self._velocities[i] for i in index], grads]
+        step = tf.cast(self.iterations + 1, tf.float32)
+        rate = tf.cast(self.learning_rate, tf.float32)
+        local = [[distribution.experimental_local_results(item) for item in group] for group in groups]
+        for replica in range(len(local[0][0])):
+            params, momentums, velocities, share = ([item[replica] for item in group] for group in local)
+            with tf.device(params[0].device):
+                update = self._compiled_update(params, momentums, velocities, decays)
+                update(share, rate, factor, step, is_finite)
+        return self.iterations.assign_add(1)
+
+    def _compiled_update(self, params, momentums, velocities, decays):
+        """The update of one replica's variables as an XLA function of (gradients, rate, factor, step, is_finite)."""
+        key = tuple(id(p) for p in params)
+        if key not in self._compiled:
+            traced = functools.partial(self._update, params, momentums, velocities, decays)
+            self._compiled[key] = tf.function(traced, jit_compile=True, autograph=False)
+        return self._compiled[key]
+
+    def _update(self, params, momentums, velocities, decays, grads, rate, factor, step, is_finite):
+        # XLA makes one pass of a variable's operations; TensorFlow's own Adam keeps them few, and tracing short.
+        # With rate 0, betas 1 and gradients 0 it changes no value; a branch would be slow to trace.
+        rate = tf.where(is_finite, rate, 0.0)
+        adam = functools.partial(
+            tf.raw_ops.ResourceApplyAdam,
+            beta1_power=tf.pow(self.beta_1, step),
+            beta2_power=tf.pow(self.beta_2, step),
+            lr=rate,
+            beta1=tf.where(is_finite, self.beta_1, 1.0),
+            beta2=tf.where(is_finite, self.beta_2, 1.0),
+            epsilon=tf.constant(self.epsilon),
+        )
+        for p, m, v, decay, g in zip(params, momentums, velocities, decays, grads, strict=True):
+            if decay:
+                p.assign(p - p * (decay * rate))
+            adam(var=p.handle, m=m.handle, v=v.handle, grad=tf.where(is_finite, g * factor, 0.0))
+
+
+class FusedLAMB(FusedAdamW):
+    """LAMB (You et al. 2020, Algorithm 2): Adam's direction, its length in each variable that of the variable.
+
+    With `u = m / (sqrt(v) + epsilon) + weight_decay x w`, the moments corrected for their start, a variable becomes
+    `w - rate x |w| / |u| x u`; the ratio is 1 where either norm is 0. So the rate says what share of its own size a
+    variable moves in an update, and batches of tens of thousands train with rates of some thousandths.
+
+    All variables are in one compiled function, as AdamW's; a norm needs all of a variable first, hence two passes.
+    """
+
+    def __init__(self, *, epsilon: float = 1e-6, **kwargs):
+        super().__init__(epsilon=epsilon, **kwargs)
+
+    def _update(self, params, momentums, velocities, decays, grads, rate, factor, step, is_finite):
+        rate = tf.where(is_finite, rate, 0.0)
+        beta_1, beta_2 = (tf.where(is_finite, beta, 1.0) for beta in (self.beta_1, self.beta_2))
+        correct_1, correct_2 = (1 / (1 - tf.pow(beta, step)) for beta in (self.beta_1, self.beta_2))
+        for p, m, v, decay, g in zip(params, momentums, velocities, decays, grads, strict=True):
+            w, g = p.read_value(), tf.where(is_finite, g * factor, 0.0)
+            first = m.read_value() * beta_1 + g * (1 - beta_1)
+            second = v.read_value() * beta_2 + g * g * (1 - beta_2)
+            m.assign(first, read_value=False)
+            v.assign(second, read_value=False)
+            u = first * correct_1 / (tf.sqrt(second * correct_2) + self.epsilon)
+            if decay:
+                u += decay * w
+            length, of_update = norm(w), norm(u)
+            has_both = tf.logical_and(length > 0, of_update > 0)
+            p.assign(w - rate * tf.where(has_both, length / of_update, 1.0) * u, read_value=False)
+
+
+def norm(x: tf.Tensor) -> tf.Tensor:
+    """The Euclidean norm of all elements, float32 `[]`.
+
+    XLA may add up elements one after the other, and a float32 sum of tens of millions of squares stops growing; so
+    only rows are summed in float32, and their sums in float64.
+    """
+    squares = tf.square(x)
+    rows = tf.reduce_sum(squares, axis=-1) if x.shape.rank > 1 else squares
+    return tf.cast(tf.sqrt(tf.reduce_sum(tf.cast(rows, tf.float64))), tf.float32)
