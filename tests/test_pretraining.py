@@ -19,7 +19,7 @@ from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import exact_widths, plan_epoch
 from tfbert.config.pretraining import PretrainingConfig
-from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.config.run import PRETRAINING_METRICS, Config, DataConfig, TrainingConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.record_files import open_records
 from tfbert.errors import RunError, UsageError
@@ -259,7 +259,7 @@ def test_predictions_that_are_not_finite_are_refused(records):
 
 def test_lower_losses_are_better():
     task = Pretraining()
-    assert task.default_metric == "loss"
+    assert task.default_metric == "loss" and set(task.metric_names) == set(PRETRAINING_METRICS)
     for name in task.metric_names:
         task.check_metric(name)
         assert is_better(name, 0.1, 0.2) == ("accuracy" not in name)
@@ -305,11 +305,12 @@ def test_report_shows_words_and_sentences(tmp_path, records):
     facts = json.loads(json.dumps(evaluation_facts(task, "validation", records, found)))
     assert (facts["num_wrong"], facts["worst"][0]["wrongness"], facts["num_shown"]) == (1, 1.5, 1)
     (tmp_path / "report.json").write_text(json.dumps({"evaluation": facts}))
-    (tmp_path / "log.jsonl").write_text("")
+    scores = {"eval_loss": 3.5, "eval_masked_accuracy": 0.25, "eval_next_sentence_accuracy": 0.5}
+    (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1, "kind": "eval", "time": "now", "epoch": 0.5} | scores))
     (tmp_path / "all_results.json").write_text("{}")
     (tmp_path / "run_config.json").write_text(Config().to_json())
     page = write_report(tmp_path).read_text()
-    assert "Words most often wrong" in page and "Filled in" in page
+    assert "Words most often wrong" in page and "Filled in" in page and "Evaluation: accuracies" in page
     assert page.count('<span class="wrong">w6 <s>w9</s></span>') == 2
     details, lines = task.details(found, records)
     assert details["worst_words"][0]["word"] == "w6" and lines == ["words most often wrong: w6: 1 of 1 wrong"]

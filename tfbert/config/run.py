@@ -57,6 +57,8 @@ CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", 
 REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
 TAGGING_METRICS = ("f1", "precision", "recall", "accuracy", "loss")
 ANSWERING_METRICS = ("f1", "exact_match", "exact", "best_f1", "best_exact")
+PRETRAINING_METRICS = ("loss", "perplexity", "masked_accuracy", "next_sentence_accuracy")
+PRETRAINING_METRICS += ("masked_lm_loss", "next_sentence_loss")
 _EPOCHS = 3.0
 _EPOCHS_OF_DEMO = {"token_classification": 10.0, "question_answering": 10.0}
 """Random weights have to learn there what a pretrained model brings along."""
@@ -145,8 +147,8 @@ class TrainingConfig:
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = option("", resume="same", modes=TRAIN)
     """The evaluation metric that decides which weights are kept, with or without `eval_`; of several validation sets,
-    that of the first. Empty: accuracy, or pearson for regression, f1 for entities and answers; GLUE's own for
-    glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
+    that of the first. Empty: accuracy, or pearson for regression, f1 for entities and answers, loss for
+    pre-training; GLUE's own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
 
     @property
     def is_auto(self) -> bool:
@@ -189,7 +191,8 @@ class TrainingConfig:
             out.append(one_of("class_weights", weights, ("balanced", "a list of numbers")))
         if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
             out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
-        known = dict.fromkeys(CLASSIFICATION_METRICS + REGRESSION_METRICS + TAGGING_METRICS + ANSWERING_METRICS)
+        known = (CLASSIFICATION_METRICS, REGRESSION_METRICS, TAGGING_METRICS, ANSWERING_METRICS, PRETRAINING_METRICS)
+        known = dict.fromkeys(name for names in known for name in names)
         if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in known:
             out.append(one_of("metric_for_best_model", self.metric_for_best_model, known))
         return out

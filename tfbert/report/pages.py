@@ -25,6 +25,7 @@ _UPDATE_PLOTS = (
     ("Learning rate", "learning_rate", "learning rate"),
     ("Gradient norm before clipping", "grad_norm", "global norm"),
 )
+_PRETRAINING_ACCURACIES = ("masked_accuracy", "next_sentence_accuracy")
 _SPEED_PLOTS = (
     ("Throughput", "examples_per_second", "examples/s"),
     ("Waiting for data", "data_wait_share", "share of the time"),
@@ -173,7 +174,22 @@ def _quality_plots(run: RunFiles) -> list[tuple[str, str]]:
             title = name.replace("_", " ")
             line = plots.Series(label="", x=steps, y=values, is_marked=True)
             out.append((f"Evaluation: {title}", plots.lines([line], x_label="step", y_label=title)))
+    accuracies = [_accuracy(run, name) for name in _logged(run, _PRETRAINING_ACCURACIES)]
+    if accuracies:
+        out.append(("Evaluation: accuracies", plots.lines(accuracies, x_label="step", y_label="accuracy")))
     return out + _lines(run, _UPDATE_PLOTS)
+
+
+def _logged(run: RunFiles, endings: tuple[str, ...]) -> list[str]:
+    """What evaluations logged under names that end so, but for what has a plot of its own."""
+    names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
+    own = f"eval_{run.score[0]}" if run.score else ""
+    return [name for name in names if name.endswith(endings) and name != own]
+
+
+def _accuracy(run: RunFiles, name: str) -> plots.Series:
+    steps, values = run.series("eval", name)
+    return plots.Series(label=name.removeprefix("eval_").replace("_", " "), x=steps, y=values, is_marked=True)
 
 
 def _validation_series(run: RunFiles) -> list[tuple[str, str, str]]:
