@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from tfbert.devices.quiet import silence_libraries, stderr_held_back
+from tfbert.devices.quiet import start_quietly
 from tfbert.errors import RunError
 
 
@@ -85,14 +85,7 @@ def _set_up() -> None:
     """Begins a process of the pool."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the one that started them stops them.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    silence_libraries()
-    with stderr_held_back():
-        import tensorflow as tf
-
-        tf.config.set_visible_devices([], "GPU")
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-        tf.constant(0)
+    start_quietly(threads=1)
 
 
 def _end_with_parent() -> None:

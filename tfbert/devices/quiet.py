@@ -46,3 +46,21 @@ def stderr_held_back() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         held.close()
+
+
+def start_quietly(threads: int = 0) -> None:
+    """Begins a process that was started to help another one: TensorFlow without GPUs, and without a word.
+
+    To be a spawned process's initializer, before anything there imports TensorFlow.
+
+    Args:
+        threads: Of TensorFlow; 0 for as many as there are cores.
+    """
+    silence_libraries()
+    with stderr_held_back():
+        import tensorflow as tf
+
+        tf.config.set_visible_devices([], "GPU")
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        tf.constant(0)

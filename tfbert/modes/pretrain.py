@@ -16,7 +16,7 @@ from tfbert.config.run import Config, OutputConfig, RuntimeConfig
 from tfbert.corpus.built_in import BuiltInCorpus
 from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.manifest import VOCAB
-from tfbert.devices.quiet import silence_libraries, stderr_held_back
+from tfbert.devices.quiet import start_quietly
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.modes.benchmark import run_benchmark
@@ -71,7 +71,7 @@ def _with_built_in_records(config: Config) -> Config:
     log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
     # In a process of its own: devices are still to be set up in this one, and a benchmark leaves them to its rows.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, context, _start_quietly) as process:
+    with concurrent.futures.ProcessPoolExecutor(1, context, start_quietly) as process:
         try:
             train, validation = process.submit(_prepare_built_in, config, records).result()
         except BrokenProcessPool:
@@ -84,16 +84,6 @@ def _with_built_in_records(config: Config) -> Config:
         pretraining=dataclasses.replace(config.pretraining, train_records=(train,), validation_records=(validation,)),
         output=dataclasses.replace(config.output, output_dir=str(directory)),
     )
-
-
-def _start_quietly() -> None:
-    """Begins a process as the command does: TensorFlow says what it has found of devices before it can be told not to."""
-    silence_libraries()
-    with stderr_held_back():
-        import tensorflow as tf
-
-        tf.config.set_visible_devices([], "GPU")
-        tf.constant(0)
 
 
 def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str]:
