@@ -45,7 +45,7 @@ TOKENIZER = BertTokenizer(SPECIALS + [f"{'##' * (i % 4 == 0)}w{i}" for i in rang
 def records(tmp_path_factory):
     """Pairs of 5 to 16 tokens."""
     path = tmp_path_factory.mktemp("records") / "some.tfrecord"
-    return open_records([str(write_records(path, some_records(RECORDS)))], vocab_size=VOCAB)
+    return open_records([str(write_records(path, some_records(RECORDS)))])
 
 
 def encoded(records, task=None, training=None):
@@ -294,6 +294,8 @@ def test_data_of_a_run(tmp_path, records):
 def test_records_and_lengths_must_fit(records):
     with pytest.raises(UsageError, match="Pass --max_seq_length=16"):
         Pretraining().encode(records, TOKENIZER, 8)
+    with pytest.raises(UsageError, match="Records must be of the model's vocabulary"):
+        Pretraining().encode(records, BertTokenizer(TOKENIZER.vocab[:20]), 16)
     few = Pretraining(options=PretrainingConfig(max_predictions_per_seq=1))
     with pytest.raises(UsageError, match="max_predictions_per_seq must be at least"):
         few.encode(records, TOKENIZER, 16)

@@ -79,8 +79,9 @@ class Pretraining(Task):
         """Says how records are masked; they stay in their files.
 
         Raises:
-            UsageError: for records longer than `max_seq_length`, or fewer predictions than they need.
+            UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
         """
+        examples.check_vocabulary(tokenizer.vocab)
         length = examples.schema.max_seq_length
         if length > max_seq_length:
             raise UsageError(
