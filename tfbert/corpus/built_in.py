@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 from typing import Literal
 
@@ -35,7 +34,7 @@ class BuiltInCorpus:
 
     def read(self, part: str) -> Iterator[Document]:
         """Every fourth document, from the part's number on."""
-        return iter(_documents(self.split)[self.parts().index(part) :: _PARTS])
+        return iter(demo_corpus(self.split)[self.parts().index(part) :: _PARTS])
 
     def sizes(self) -> dict[str, int]:
         """Characters of each part, with an end a sentence."""
@@ -44,8 +43,3 @@ class BuiltInCorpus:
     def fingerprints(self) -> dict[str, str]:
         """Of the text itself: another version of this project may write other tales."""
         return {part: digest(*self.read(part)) for part in self.parts()}
-
-
-@functools.cache
-def _documents(split: Literal["train", "validation"]) -> list[Document]:
-    return demo_corpus(split)

@@ -80,7 +80,7 @@ def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[I
             f"Received: input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty. Check the files."
         )
     if empty:
-        log.info("%d empty files left out of the corpus; the first: %s", len(empty), empty[0])
+        log.info("empty files left out of the corpus: %d; the first: %s", len(empty), empty[0])
     above = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
     found, uncut = [], []
     for path, size in zip(paths, sizes, strict=True):
@@ -102,7 +102,7 @@ def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[I
 
 
 def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
-    """All files that are meant, sorted, none twice."""
+    """All files that are meant, none twice."""
     paths: list[pathlib.Path] = []
     for entry in corpus.input_files:
         given = pathlib.Path(entry).expanduser()
@@ -125,11 +125,15 @@ def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
     for path in paths:
         if not path.is_file():
             raise UsageError(
-                f"A corpus is read from files, more than once. Received: {str(path)!r}, no file. Write one first."
+                "A corpus is read from files, more than once. "
+                f"Received: {str(path)!r}, which is none, as a pipe or a broken link. Leave it out."
             )
     by_place = {}
     # Path.resolve would follow links: a file would be called by another name, and be of another format.
-    for path in sorted(pathlib.Path(os.path.abspath(path)) for path in paths):  # noqa: PTH100
+    absolute = {pathlib.Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100
+    for path in sorted(
+        absolute, key=lambda path: (len(path.parts), path)
+    ):  # Where links lead to it twice: the short way.
         by_place.setdefault(os.path.realpath(path), path)
     return list(by_place.values())
 
@@ -153,9 +157,9 @@ def _in_directory(directory: pathlib.Path, *, everything: bool) -> Iterator[path
                 left_out.append(name)
     if left_out:
         log.info(
-            "%d files of %s left out of the corpus, as their endings are no text's; the first: %s",
-            len(left_out),
+            "files of %s left out of the corpus, as their endings are no text's: %d; the first: %s",
             directory,
+            len(left_out),
             min(left_out),
         )
 
@@ -189,8 +193,8 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
         is_blank = not line.strip()
         if not is_blank and "\0" in line:
             raise UsageError(
-                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes. Convert it, for "
-                "example with iconv -f UTF-16."
+                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or no "
+                "text. Convert it, for example with iconv -f UTF-16, or leave it out."
             )
         first = first or line.strip()
         blank = blank or (is_blank and after_text)

@@ -98,7 +98,13 @@ def learn_from(texts: Iterable[str], size: int, *, lower_case: bool = True) -> l
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     normalizer = normalizers.BertNormalizer(lowercase=lower_case)
-    texts = [_LONG_WORD.sub(" ", normalizer.normalize_str(text)) for text in texts]
+
+    def normalize(text: str) -> str:
+        if text.isascii() and text.isprintable():  # The same, far sooner.
+            return text.lower() if lower_case else text
+        return normalizer.normalize_str(text)
+
+    texts = [_LONG_WORD.sub(" ", normalize(text)) for text in texts]
     alphabet, continuing = _characters(texts)
     if not alphabet:
         raise UsageError(

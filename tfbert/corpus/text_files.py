@@ -184,4 +184,4 @@ class _Bad:
 
     def warn(self, name: str) -> None:
         if self.count:
-            log.warning("%s: %d bad lines or rows skipped; the first: %s", name, self.count, self.first)
+            log.warning("%s: bad lines or rows skipped: %d; the first: %s", name, self.count, self.first)

@@ -9,6 +9,7 @@ next sentence can be told from one of another tale.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from typing import Literal
 
@@ -124,13 +125,19 @@ def demo_corpus(split: Literal["train", "validation"] = "train") -> list[list[st
     Example:
         print(*demo_corpus()[0])
     """
+    every = _tales()
+    chosen = every[:NUM_TRAIN] if split == "train" else every[NUM_TRAIN:]
+    return [list(tale) for tale in chosen]
+
+
+@functools.cache
+def _tales() -> list[list[str]]:
     rng = random.Random(0)
     tales: dict[str, list[str]] = {}
     while len(tales) < NUM_TRAIN + NUM_VALIDATION:
         tale = _tale(rng)
         tales.setdefault(" ".join(tale), tale)
-    every = list(tales.values())
-    return every[:NUM_TRAIN] if split == "train" else every[NUM_TRAIN:]
+    return list(tales.values())
 
 
 def _tale(rng: random.Random) -> list[str]:

@@ -1,0 +1,136 @@
+"""Which files a corpus is, and of what format."""
+
+import gzip
+import json
+import re
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.corpus.blocks import WHOLE
+from tfbert.corpus.found_files import find_inputs
+from tfbert.errors import UsageError
+
+CUT = b"One.\nTwo.\n\nThree.\n"
+ROW = json.dumps({"id": 1, "text": "One. Two."}).encode() + b"\n"
+
+
+def find(*paths, columns=(), **options):
+    return find_inputs(CorpusConfig(input_files=tuple(map(str, paths)), **options), columns)
+
+
+def names(*paths, **options):
+    return {file.name: file.format for file in find(*paths, **options)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    files = {
+        "a.txt": CUT,
+        "b/c.txt.gz": gzip.compress(CUT),
+        "b/rows.jsonl": ROW,
+        "b/rows2.json.gz": gzip.compress(ROW),
+        "b/wiki_00": ROW,
+        "b/empty.txt": b"",
+        "b/_SUCCESS": b"",
+        "b/.DS_Store": b"\0\0",
+        "README.md": b"# A corpus\n",
+        "picture.png": b"\x89PNG",
+        ".git/config": b"[core]\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "b" / "round").symlink_to(tmp_path)
+    (tmp_path / "again.txt").symlink_to(tmp_path / "a.txt")
+    return tmp_path
+
+
+FOUND = {
+    "a.txt": "sentences",
+    "b/c.txt.gz": "sentences",
+    "b/rows.jsonl": "jsonl",
+    "b/rows2.json.gz": "jsonl",
+    "b/wiki_00": "jsonl",
+}
+
+
+def test_a_directory(folder, caplog):
+    caplog.set_level("INFO", logger="tfbert")
+    assert names(folder) == FOUND
+    assert "README.md" in caplog.text
+    assert "empty.txt" in caplog.text
+
+
+def test_names_do_not_depend_on_how_the_files_were_given(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert names(".") == names(folder / "b", "a.txt") == names("a.txt", folder / "*.txt", "b/*[!n]") == FOUND
+
+
+def test_the_same_file_by_another_way_is_one(folder):
+    files = find(folder / "again.txt", folder / "a.txt", folder / "*.txt")
+    assert [(file.name, file.size) for file in files] == [("a.txt", len(CUT))]
+
+
+def test_a_format_that_is_asked_for(folder):
+    (folder / "picture.png").unlink()
+    assert set(names(folder, corpus_format="document").values()) == {"document"}
+    assert "README.md" in names(folder, corpus_format="document")
+
+
+def test_large_files_have_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfbert.corpus.blocks.BLOCK_BYTES", 10)
+    monkeypatch.setattr("tfbert.corpus.blocks.blocks_of.__defaults__", (10,))
+    (tmp_path / "a.txt").write_bytes(CUT)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(CUT))
+    assert [file.blocks for file in find(tmp_path)] == [((0, 10), (10, -1)), (WHOLE,)]
+    assert find(tmp_path / "a.txt", corpus_format="document")[0].blocks == (WHOLE,)
+
+
+def test_row_groups_of_parquet(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfbert.corpus.found_files.BLOCK_BYTES", 1)
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"title": list("abcde"), "text": list("vwxyz")}), path, row_group_size=2)
+    (file,) = find(path)
+    assert (file.columns, file.blocks) == (("text",), ((0, 1), (1, 2), (2, 3)))
+    monkeypatch.setattr("tfbert.corpus.found_files.BLOCK_BYTES", 1 << 20)
+    (file,) = find(path, columns=("title", "text"))
+    assert (file.columns, file.blocks) == (("title", "text"), ((0, 3),))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt.gz", CUT, "A .gz file must hold gzip data. Received: .* plain text. Rename it to 'a.txt'"),
+        ("a.txt.gz", gzip.compress(b"One.\n" * 999)[:-9], "A .gz file must be whole. Received: .*a.txt.gz, broken"),
+        ("a.txt", gzip.compress(CUT), "holds gzip data. Rename it to end in .gz"),
+        ("a.txt", b"PK\3\4", "holds a zip file. Unpack it"),
+        ("a.txt", CUT.decode().encode("utf-16"), "must be text in UTF-8. Received: .* zero bytes"),
+        ("a.txt", b"", "A corpus needs text. Received: .* 1 empty"),
+        ("a.txt", b"One.\nTwo.\n\n", "blank lines between documents. Received: 1 of 1 .*Pass --corpus_format"),
+        ("a.csv", b"a,b\n", "A corpus is text, JSON lines or Parquet. Received: '.*a.csv', a table"),
+        ("a.jsonl", b"\n\n", "at least one example. Received: '.*a.jsonl', empty"),
+        ("a.json", b'[{"text": "a"},\n{"text": "b"}]\n', "one object a line. Received: something else in .*, line 1"),
+        ("a.jsonl", b'{"id": 1}\n', "No column looks like the text. Received: .*a.jsonl with columns 'id'"),
+        ("a.parquet", b"PAR1....", "A .parquet file must be whole"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_corpus(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message) as error:
+        find(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_there(tmp_path):
+    for path, what in ((tmp_path, "a directory without text"), (tmp_path / "*.txt", "nothing there")):
+        with pytest.raises(UsageError, match=f"must exist. Received: input_files='{re.escape(str(path))}', {what}"):
+            find(path)
+    (tmp_path / "broken.txt").symlink_to(tmp_path / "gone")
+    with pytest.raises(UsageError, match="broken.txt', which is none"):
+        find(tmp_path)
+    with pytest.raises(UsageError, match="text_column='body' is not in the data"):
+        (tmp_path / "a.jsonl").write_bytes(ROW)
+        find(tmp_path / "a.jsonl", columns=("body",))

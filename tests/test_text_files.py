@@ -1,0 +1,158 @@
+"""Files as documents: formats, blocks, what is left out, what is refused."""
+
+import gzip
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.corpus import found_files
+from tfbert.corpus.blocks import blocks_of
+from tfbert.corpus.found_files import find_inputs
+from tfbert.corpus.text_files import FileCorpus
+from tfbert.errors import UsageError
+
+DOCUMENTS = [["One is.", "Two are."], ["Three."], ["Vier é.", "Fünf."]]
+TEXT = "\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n"
+
+
+def corpus(*paths, skip=False, columns=(), **options):
+    files = find_inputs(CorpusConfig(input_files=tuple(map(str, paths)), **options), columns)
+    return FileCorpus(tuple(files), skip_bad_rows=skip)
+
+
+def documents(source):
+    return [document for part in source.parts() for document in source.read(part)]
+
+
+def written(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def json_lines(*values):
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TEXT,
+        TEXT.replace("\n", "\r\n"),
+        "\ufeff" + TEXT,
+        TEXT.rstrip(),
+        "\n \n" + TEXT.replace("\n\n", "\n\t\n\n \n") + "\n\n",
+        TEXT.replace("One", "  One").replace("are.", "are. \t"),
+    ],
+    ids=["plain", "crlf", "bom", "no end", "blank lines", "blanks"],
+)
+def test_sentences(tmp_path, content):
+    assert documents(corpus(written(tmp_path / "a.txt", content))) == DOCUMENTS
+    assert documents(corpus(written(tmp_path / "a.txt.gz", gzip.compress(content.encode())))) == DOCUMENTS
+
+
+def test_other_formats(tmp_path):
+    texts = [" ".join(document) for document in DOCUMENTS]
+    rows = [{"text": text, "n": i} for i, text in enumerate(texts)]
+    assert documents(corpus(written(tmp_path / "a.jsonl", json_lines(*rows)))) == DOCUMENTS
+    assert documents(corpus(written(tmp_path / "a.json.gz", gzip.compress(json_lines(*rows).encode())))) == DOCUMENTS
+    parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    assert documents(corpus(tmp_path / "a.parquet")) == DOCUMENTS
+    for i, text in enumerate(texts):
+        written(tmp_path / f"{i}.txt", text)
+    assert documents(corpus(tmp_path / "?.txt", corpus_format="document")) == DOCUMENTS
+    one = corpus(
+        written(tmp_path / "b.jsonl", json_lines({"title": "A title", "text": "B."})), columns=("title", "text")
+    )
+    assert documents(one) == [["A title", "B."]]
+
+
+def test_rows_without_text_and_empty_ones(tmp_path):
+    path = written(tmp_path / "a.jsonl", json_lines({"text": "A."}, {"text": ""}, {"text": " \n"}, {"text": "B."}))
+    assert documents(corpus(path)) == [["A."], ["B."]]
+    for bad in ({"id": 1}, {"text": None}, {"text": 5}):
+        written(path, json_lines({"text": "A."}, bad, {"text": "B."}))
+        with pytest.raises(UsageError, match=r"Every row needs a text.* Received: .*a\.jsonl, line 2.*skip_bad_rows"):
+            documents(corpus(path))
+        assert documents(corpus(path, skip=True)) == [["A."], ["B."]]
+
+
+def test_bad_bytes(tmp_path, caplog):
+    path = written(tmp_path / "a.txt", b"One.\n\nTwo.\nBad \xe9.\nThree.\n")
+    with pytest.raises(UsageError, match=r"must be UTF-8. Received: byte 0xe9 in .*a\.txt, line 4"):
+        documents(corpus(path))
+    assert documents(corpus(path, skip=True)) == [["One."], ["Two.", "Three."]]
+    assert "skipped: 1" in caplog.text
+
+
+def test_half_a_file(tmp_path):
+    whole = gzip.compress(("A.\n\n" * 9 + "".join(f"{i * i}\n" for i in range(99_999))).encode())
+    with pytest.raises(UsageError, match=r"\.gz file must be whole. Received: .*, broken after line [1-9]"):
+        documents(corpus(written(tmp_path / "a.txt.gz", whole[: len(whole) // 2])))
+
+
+@pytest.mark.parametrize("format", ["sentences", "jsonl", "parquet"])
+@pytest.mark.parametrize("block", [1, 30, 200])
+def test_blocks_hold_the_same_documents(tmp_path, monkeypatch, format, block):
+    many = [[f"Number {i} is.", f"So {i} was."][: 1 + i % 2] for i in range(40)]
+    path = tmp_path / f"a.{'txt' if format == 'sentences' else format}"
+    texts = [" ".join(document) for document in many]
+    if format == "parquet":
+        parquet.write_table(pa.table({"text": texts}), path, row_group_size=3)
+    elif format == "jsonl":
+        written(path, json_lines(*({"text": text} for text in texts)))
+    else:
+        written(path, "\n\n".join("\n".join(document) for document in many))
+    monkeypatch.setattr(found_files, "BLOCK_BYTES", block)
+    monkeypatch.setattr(found_files, "blocks_of", lambda size: blocks_of(size, block))
+    source = corpus(path)
+    parts = source.parts()
+    assert len(parts) > 4
+    assert parts == sorted(parts)
+    assert parts[1] == f"{path.name}#00001"
+    assert documents(source) == many
+    assert sum(source.sizes().values()) == pytest.approx(path.stat().st_size, abs=len(parts))
+    assert len(set(source.fingerprints().values())) == len(parts)
+
+
+def test_messages_count_from_the_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(found_files, "blocks_of", lambda size: blocks_of(size, 10))
+    with pytest.raises(UsageError, match="byte 0xff in .*a.txt, from byte 10, line 2"):
+        documents(corpus(written(tmp_path / "a.txt", b"One is.\n\n\n\nBad \xff.\n")))
+
+
+def test_long_lines_and_long_documents(tmp_path, monkeypatch):
+    source = corpus(written(tmp_path / "a.txt", "word " * 5000 + "\n\nEnd.\n"))
+    first, last = documents(source)
+    assert (len(first), " ".join(first), last) == (3, ("word " * 5000).strip(), ["End."])
+    monkeypatch.setattr("tfbert.corpus.text_files.MAX_DOCUMENT_CHARACTERS", 20)
+    lines = [f"Line {i} of ten." for i in range(10)]
+    source = corpus(written(tmp_path / "b.txt", "\n".join(lines)), corpus_format="document")
+    assert documents(source) == [lines[i : i + 2] for i in range(0, 10, 2)]
+
+
+def test_it_travels_to_other_processes(tmp_path):
+    source = corpus(written(tmp_path / "a.txt", TEXT))
+    parts = source.parts()
+    other = pickle.loads(pickle.dumps(source))
+    assert (other.parts(), documents(other), other.fingerprints()) == (parts, DOCUMENTS, source.fingerprints())
+
+
+def test_fingerprints(tmp_path):
+    (tmp_path / "other").mkdir()
+    path, moved = tmp_path / "a.txt", tmp_path / "other" / "a.txt"
+    here, there = (corpus(written(place, TEXT)).fingerprints() for place in (path, moved))
+    assert here == there
+    found = {here["a.txt"]}
+    found.add(corpus(written(path, TEXT.replace("Two", "Six"))).fingerprints()["a.txt"])
+    found.add(corpus(path, corpus_format="document").fingerprints()["a.txt"])
+    found.add(FileCorpus(tuple(find_inputs(CorpusConfig(input_files=(str(path),), corpus_format="document"))), "de")
+              .fingerprints()["a.txt"])  # fmt: skip
+    assert len(found) == 4
+    source = corpus(path)
+    path.unlink()
+    with pytest.raises(UsageError, match=r"must stay readable. Received: '.*a\.txt' \(No such file"):
+        source.fingerprints()
