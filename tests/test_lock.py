@@ -98,3 +98,15 @@ def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be writable"), locked(tmp_path / "file" / "run"):
         pass
+
+
+def test_those_who_share_let_each_other_in_and_nobody_else(tmp_path):
+    with locked(tmp_path, shared=True):
+        with locked(tmp_path, shared=True):
+            pass
+        assert (tmp_path / LOCK).exists(), "the first one still has it"
+        with pytest.raises(RunError, match="another process is writing"), locked(tmp_path):
+            pass
+    assert not list(tmp_path.iterdir())
+    with locked(tmp_path), pytest.raises(RunError, match="another process is writing"), locked(tmp_path, shared=True):
+        pass
