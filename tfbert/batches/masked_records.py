@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -76,7 +76,7 @@ class MaskedRecords:
     @classmethod
     def to_evaluate(
         cls, records: Records, masking: Masking | None, *, has_next_sentence: bool, pad_id: int = 0, **others: Any
-    ) -> Self:
+    ) -> MaskedRecords:
         """Records whose masks are the same in every evaluation of every run; `others` are what a subclass adds."""
         return cls(
             records=records,

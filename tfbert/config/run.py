@@ -335,6 +335,12 @@ class Config:
         return self.data.max_seq_length or (MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else MAX_SEQ_LENGTH)
 
     @property
+    def source(self) -> str:
+        """What the data is called in logs: records, else as `DataConfig` has it."""
+        records = self.pretraining.train_records or self.pretraining.validation_records
+        return ",".join(records) or self.data.source
+
+    @property
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
         return TaskOptions(

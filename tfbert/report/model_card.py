@@ -53,7 +53,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         ModelCardData(**metadata).to_yaml(),
         "---",
         "",
-        f"# {_plain(config.model.model_name_or_path)} {data.task.made} on {_plain(_source(config))}",
+        f"# {_plain(config.model.model_name_or_path)} {data.task.made} on {_plain(config.source)}",
         "",
         *data.task.card(data.train.num_texts),
         *([f"Classes, in the order of the logits: {classes}."] if classes else []),
@@ -106,11 +106,6 @@ def command_line(config: Config) -> str:
                 text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
                 words.append(f"--{field.name}={text}")
     return " ".join(map(_shell_word, words))
-
-
-def _source(config: Config) -> str:
-    """What it was trained on."""
-    return ", ".join(config.pretraining.train_records) or config.data.source
 
 
 def _is_hub_name(name: str) -> bool:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfbert.batches.pools import permuted
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.record_files import open_records
+from tfbert.corpus.records import Records
 from tfbert.data.files import RawTable
 from tfbert.data.questions import training_questions
 from tfbert.data.sources import read_all
@@ -141,6 +143,8 @@ def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
     if not 0 < limit < len(examples):
         return examples
     notes.append(f"{examples.name}: {limit:,} of {len(examples):,} examples, a random subset that is always the same")
+    if isinstance(examples, Records):  # Of which there may be too many to shuffle.
+        return examples.take(np.sort(permuted(np.arange(limit), len(examples), seed=0, epoch=0)))
     order = np.random.Generator(np.random.PCG64(0)).permutation(len(examples))
     return examples.take(np.sort(order[:limit]))
 

@@ -207,5 +207,5 @@ def _check_evaluation_options(config: Config, data: TaskData) -> None:
     for name, value in evaluation_options(config).items() if not data.validation else ():
         raise UsageError(
             f"{name} needs examples to evaluate on during training. "
-            f"Received: {name}={value!r} with {config.data.source}, which has none. Drop --{name}."
+            f"Received: {name}={value!r} with {config.source}, which has none. Drop --{name}."
         )

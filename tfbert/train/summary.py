@@ -49,7 +49,7 @@ def banner(run: Run) -> list[str]:
     return [
         *data.notes,
         f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
-        f"data       {config.data.source}: train {len(data.train):,}{others}; {kind}",
+        f"data       {config.source}: train {len(data.train):,}{others}; {kind}",
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
         f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
         f"{steps} micro-batch{'es' * (steps > 1)} x {micro}"

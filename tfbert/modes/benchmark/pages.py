@@ -145,7 +145,7 @@ def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
     shared = ", ".join(f"{name.replace('_', ' ')} {show(rows[0].get(name))}" for name in alike)
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [
-        f"Benchmark of {config.model.model_name_or_path} on {config.data.source}.",
+        f"Benchmark of {config.model.model_name_or_path} on {config.source}.",
         *([f"All rows: {shared}."] if shared else []),
         *([f"Devices: {'; '.join(devices)}."] if devices else []),
         f"{facts['machine']}; {versions}.",
