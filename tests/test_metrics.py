@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.labelled import labelled
-from tfbert.config.run import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from tfbert.config.training import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from tfbert.errors import RunError, UsageError
 from tfbert.tasks import metrics
 from tfbert.tasks.base import TRAINING_WAY_OUT

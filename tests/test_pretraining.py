@@ -19,7 +19,8 @@ from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import exact_widths, plan_epoch
 from tfbert.config.pretraining import PretrainingConfig
-from tfbert.config.run import PRETRAINING_METRICS, Config, DataConfig, TrainingConfig
+from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.config.training import PRETRAINING_METRICS
 from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.record_files import open_records
 from tfbert.errors import RunError, UsageError

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import pathlib
 from typing import Literal, get_type_hints
 
@@ -23,7 +22,6 @@ from tfbert.config.rules import (
     Mode,
     at_least,
     choice_problems,
-    one_of,
     option,
     part_from_dict,
     refuse_unknown,
@@ -37,10 +35,9 @@ from tfbert.config.tasks import (
     TaggingConfig,
     TaskOptions,
 )
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 
-Optimizer = Literal["adamw", "lamb"]
-LrSchedule = Literal["linear", "cosine", "polynomial", "constant"]
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
 Resume = Literal["auto", "never"]
@@ -53,16 +50,9 @@ SCRATCH_SIZES = (
     *(f"L-{layers}_H-{hidden}" for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)),
 )
 MAX_COMPILED_SHAPES = 6
-CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
-REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
-TAGGING_METRICS = ("f1", "precision", "recall", "accuracy", "loss")
-ANSWERING_METRICS = ("f1", "exact_match", "exact", "best_f1", "best_exact")
-PRETRAINING_METRICS = ("loss", "perplexity", "masked_accuracy", "next_sentence_accuracy")
-PRETRAINING_METRICS += ("masked_lm_loss", "next_sentence_loss")
 _EPOCHS = 3.0
 _EPOCHS_OF_DEMO = {"token_classification": 10.0, "question_answering": 10.0}
 """Random weights have to learn there what a pretrained model brings along."""
-_OF_CLASSES = ("classification", "token_classification")
 _ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
 UNTIL_STEP = "until_step"
 """What `run_config.json` holds beside the configuration: values that options had up to an update of the run."""
@@ -98,103 +88,6 @@ class ModelConfig:
             )
         if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
             out.append(f"vocab_file must be a file. Received: vocab_file={self.vocab_file!r}. Check the path.")
-        return out
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """How the weights are updated. A step is one optimizer update."""
-
-    global_batch_size: int = option(32, resume="same", modes=TRAIN)
-    """Examples of one update, over all replicas and micro-batches."""
-    gradient_accumulation_steps: int | Literal["auto"] = option(1, resume="split", modes=TRAIN)
-    """Micro-batches that each replica's share of a global batch is split into, one after the other. `auto`: as few as
-    memory has room for, found once before training."""
-    gradient_checkpointing: bool = option(False, resume="split", modes=TRAIN)
-    """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
-    num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
-    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs; more over the small
-    built-in corpora of token_classification and question_answering."""
-    max_steps: int = option(0, resume="longer", modes=TRAIN)
-    """Train for this many updates; with `num_train_epochs` for those passes at most. 0: no limit."""
-    optimizer: Optimizer = option("adamw", resume="same", modes=TRAIN)
-    """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
-    by a share of its own size, so its rates are far larger."""
-    learning_rate: float | None = option(None, resume="same", modes=TRAIN)
-    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with `lamb`."""
-    lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
-    """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
-    lr_power: float = option(1.0, resume="same", modes=TRAIN)
-    """With `polynomial`: the share of the steps still to come, to this power, is the share of the peak rate. 0.5 is
-    usual with `lamb`."""
-    warmup_ratio: float = option(0.1, resume="same", modes=TRAIN)
-    """Share of all steps during which the rate rises linearly from 0."""
-    warmup_steps: int = option(0, resume="same", modes=TRAIN)
-    """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
-    weight_decay: float = option(0.01, resume="same", modes=TRAIN)
-    """Decoupled decay of the weights, as AdamW and LAMB have it; never on biases and LayerNorm."""
-    max_grad_norm: float = option(1.0, resume="same", modes=TRAIN)
-    """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
-    max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
-    """Stop with an error after this many updates in a row whose gradients were not finite."""
-    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=_OF_CLASSES)
-    """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016)."""
-    class_weights: tuple[float, ...] | Literal["", "balanced"] = option(
-        "", resume="same", modes=TRAIN, tasks=_OF_CLASSES
-    )
-    """A weight for each class in label order, or `balanced`: n / (num_classes x count). Empty: all 1."""
-    early_stopping_patience: int = option(0, resume="same", modes=("train",))
-    """Stop after this many evaluations in a row without a better metric. 0: never."""
-    metric_for_best_model: str = option("", resume="same", modes=TRAIN)
-    """The evaluation metric that decides which weights are kept, with or without `eval_`; of several validation sets,
-    that of the first. Empty: accuracy, or pearson for regression, f1 for entities and answers, loss for
-    pre-training; GLUE's own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
-
-    @property
-    def is_auto(self) -> bool:
-        """Whether the number of micro-batches is still to be found."""
-        return self.gradient_accumulation_steps == "auto"
-
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
-        for name, least in (
-            ("global_batch_size", 1),
-            ("max_skipped_steps", 1),
-            ("max_steps", 0),
-            ("warmup_steps", 0),
-            ("early_stopping_patience", 0),
-            ("weight_decay", 0),
-            ("max_grad_norm", 0),
-        ):
-            out += at_least(name, getattr(self, name), least)
-        steps = self.gradient_accumulation_steps
-        if isinstance(steps, str) and steps != "auto":
-            out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
-        elif not self.is_auto:
-            out += at_least("gradient_accumulation_steps", steps, 1)
-        for name in ("num_train_epochs", "learning_rate", "lr_power"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                out.append(f"{name} must be above 0 and finite. Received: {name}={value}. Pass a positive number.")
-        if self.lr_power != 1 and self.lr_schedule != "polynomial":
-            out.append(
-                "lr_power takes effect with lr_schedule=polynomial only. "
-                f"Received: lr_power={self.lr_power}. Add --lr_schedule=polynomial."
-            )
-        for name in ("warmup_ratio", "label_smoothing"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                out.append(f"{name} must be at least 0 and below 1. Received: {name}={value}. Pass for example 0.1.")
-        weights = self.class_weights
-        if isinstance(weights, str) and weights not in ("", "balanced"):
-            out.append(one_of("class_weights", weights, ("balanced", "a list of numbers")))
-        if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
-            out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
-        known = (CLASSIFICATION_METRICS, REGRESSION_METRICS, TAGGING_METRICS, ANSWERING_METRICS, PRETRAINING_METRICS)
-        known = dict.fromkeys(name for names in known for name in names)
-        if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in known:
-            out.append(one_of("metric_for_best_model", self.metric_for_best_model, known))
         return out
 
 
