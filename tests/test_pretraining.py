@@ -20,8 +20,8 @@ from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import exact_widths, plan_epoch
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config, DataConfig, TrainingConfig
-from tfbert.config.training import PRETRAINING_METRICS
 from tfbert.config.tasks import TaskOptions
+from tfbert.config.training import PRETRAINING_METRICS
 from tfbert.corpus.record_files import open_records
 from tfbert.errors import RunError, UsageError
 from tfbert.model.forward import forward_pretraining

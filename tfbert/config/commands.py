@@ -52,3 +52,8 @@ PRETRAIN = Command(
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
     task=PRETRAINING,
 )
+
+
+def command_of(config: Config) -> Command:
+    """The command that a configuration is for."""
+    return PRETRAIN if config.data.task == PRETRAIN.task else FINETUNE

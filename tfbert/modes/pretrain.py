@@ -15,7 +15,7 @@ from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConf
 from tfbert.config.run import Config, OutputConfig, RuntimeConfig
 from tfbert.corpus.built_in import BuiltInCorpus
 from tfbert.corpus.learned_vocab import learn_vocab
-from tfbert.corpus.manifest import VOCAB
+from tfbert.corpus.manifest import MANIFEST, VOCAB, read_manifest
 from tfbert.devices.quiet import start_quietly
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
@@ -51,10 +51,19 @@ def benchmark(config: Config) -> Any:
 
 
 def with_records(config: Config) -> Config:
-    """The same run with records, and for random weights the vocabulary that they were made with."""
+    """The same run with records: of their length, unless another is asked for, and for random weights with the
+    vocabulary that they were made with.
+
+    Raises:
+        UsageError: for a directory of records that does not describe them.
+    """
     if not config.pretraining.train_records:
         config = _with_built_in_records(config)
-    vocab = pathlib.Path(config.pretraining.train_records[0]) / VOCAB
+    first = pathlib.Path(config.pretraining.train_records[0])
+    if config.data.max_seq_length is None and (first / MANIFEST).is_file():
+        length = read_manifest(first)["options"]["max_seq_length"]
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, max_seq_length=length))
+    vocab = first / VOCAB
     if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
     return config

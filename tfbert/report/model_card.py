@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from huggingface_hub import ModelCardData
 
+from tfbert.config.commands import command_of
 from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config
 from tfbert.tasks.base import TaskData
@@ -94,11 +95,13 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
 
 def command_line(config: Config) -> str:
     """The command that repeats a run: each option that is not at its default."""
-    words = ["python", "run_finetune.py"]
-    for part in vars(config).values():
-        for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+    command = command_of(config)
+    words = ["python", command.script]
+    for name, options in command.options().items():
+        part = getattr(config, name)
+        for field in dataclasses.fields(part):
             value = getattr(part, field.name)
-            if value == field.default or field.name in _WHERE_IT_GOES:
+            if field.name not in options or value == field.default or field.name in _WHERE_IT_GOES:
                 continue
             if isinstance(value, bool):
                 words.append(f"--{field.name}" if value else f"--no{field.name}")
