@@ -48,7 +48,7 @@ class CorpusConfig:
     """Records are two stretches of text, the second in half of them from another document, to be told apart. Otherwise
     whole sentences fill each record, as RoBERTa does."""
     num_shards: int = option(0, modes=_PREPARE, tasks=_ONLY)
-    """Record files. 0: one for each 64 MB of the corpus as it is on the disk, at least 4."""
+    """Record files. 0: one for each 64 MB of the corpus as it is on the disk, at least 4 of 400 documents or more."""
     shards: str = option("", modes=_PREPARE, tasks=_ONLY)
     """Make only these of them, as `0-99` or `7`: one task of an array job. Empty: all."""
     num_processes: int = option(0, modes=_PREPARE, tasks=_ONLY)
