@@ -172,6 +172,15 @@ def undrawn():
         yield
 
 
+@pytest.fixture
+def sketched():
+    """Runs of the test leave an empty page for a report."""
+    from tests import runs
+
+    with runs.sketched():
+        yield
+
+
 @pytest.fixture(scope="session")
 def vocab_file(tmp_path_factory):
     """The vocabulary of `tests.texts`, as a file."""

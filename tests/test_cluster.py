@@ -461,6 +461,7 @@ def wait_until(condition, seconds: float = 20.0) -> bool:
     return condition()
 
 
+@pytest.mark.slow
 @pytest.mark.multi_worker
 def test_two_workers_under_slurm_variables():
     common = {

@@ -110,7 +110,8 @@ def three(tmp_path_factory):
     other = changed(
         make_config(corpus, "other", strategy="mirrored", num_replicas=2, mixed_precision=True, deterministic=True),
         training={"max_steps": 2, "label_smoothing": 0.1, "gradient_accumulation_steps": 1},
-        data={"batching": "packed"},
+        data={"batching": "packed", "validation_file": ""},
+        output={"eval_steps": 0},
     )
 
     def broken(*arguments):
@@ -190,14 +191,17 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(three):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_regression_and_early_stopping(corpus):
+def test_regression_and_early_stopping(corpus, caplog):
+    """In packed batches."""
+    caplog.set_level("INFO", logger="tfbert")
     rng = np.random.default_rng(1)
     for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
         lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
         (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
-    config = make_config(corpus, "scores")
+    config = changed(make_config(corpus, "scores"), data={"batching": "packed"})
     results = finetune(changed(config, training={"early_stopping_patience": 1, "metric_for_best_model": "mse"}))
-    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"}
+    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"} and np.isfinite(results["train_loss"])
+    assert "batches    packed: 4 examples of a micro-batch in " in caplog.text
     records = [json.loads(line) for line in (corpus / "scores" / "log.jsonl").read_text().splitlines()]
     found = [(r["step"], r["eval_mse"]) for r in records if r["kind"] == "eval"]
     best_step, best = min(found, key=lambda pair: pair[1])
@@ -213,8 +217,9 @@ def test_diverged_training_stops(corpus):
         finetune(config)
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, monkeypatch, caplog):
-    config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")})
+    config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")}, training={"max_steps": 2})
     out = corpus / "out"
     files = ("model.safetensors", "config.json", "vocab.txt")
 
@@ -255,6 +260,7 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
     assert_same_bits(trained, weights(out))
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     config = changed(
         make_config(corpus, "out"),
@@ -303,7 +309,7 @@ def test_the_command_reports_and_exits(corpus):
         "--strategy=mirrored",
         "--num_replicas=2",
         "--gradient_accumulation_steps=2",
-        "--max_steps=2",
+        "--max_steps=1",
     )
     done = run(*files, *split)
     assert done.returncode == 0, done.stderr

@@ -89,19 +89,20 @@ def test_a_directory_predicts(kind, tmp_path):
     assert_same(first, keras.models.load_model(str(tmp_path / "model")), kind)
 
 
-def test_a_model_of_two_replicas_is_loaded_by_two_and_by_one(tmp_path):
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_model_of_two_replicas_is_loaded_by_one_and_by_two(tmp_path, replicas):
     path = str(tmp_path / "model.keras")
     with strategy_of(2).scope():
         first = make("keras")
     fit(first, "keras")
     first.save(path)
-    with strategy_of(2).scope():
+    with strategy_of(replicas).scope():
         second = keras.models.load_model(path)
-    for model in (first, second):
-        fit(model, "keras")
-    for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(keras.models.load_model(path).model.get_weights()[0].shape, (5, 8))
+    for tolerance in (0.0, 1e-6 if replicas == 1 else 0.0):  # As it was saved, and after training on.
+        for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
+            np.testing.assert_allclose(other, one, atol=tolerance, rtol=0)
+        for model in (first, second):
+            fit(model, "keras")
 
 
 def test_a_loaded_hugging_face_model_saves_as_its_own(tmp_path):
