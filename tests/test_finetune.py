@@ -287,31 +287,36 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     assert pushed == [(corpus / "out", "me/mine")] * 2
 
 
-def test_the_command_reports_and_exits(corpus):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            cwd=corpus,
-        )
+def command(corpus, *arguments):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=corpus,
+    )
 
-    wrong = run("--modle=x")
+
+def test_wrong_flags_end_the_command(corpus):
+    wrong = command(corpus, "--modle=x")
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1 and "Unknown command line flag 'modle'" in wrong.stderr
-    wrong = run("--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
+    wrong = command(corpus, "--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
     assert wrong.returncode == 2
     assert [line.split(": ")[1] for line in wrong.stderr.splitlines()] == ["error"] * 3
+
+
+@pytest.mark.slow
+def test_the_command_reports_and_exits(corpus):
     files = ("--model=./model", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out")
     split = (
         "--max_seq_length=16",
         "--strategy=mirrored",
         "--num_replicas=2",
         "--gradient_accumulation_steps=2",
-        "--max_steps=1",
+        "--max_steps=2",
     )
-    done = run(*files, *split)
+    done = command(corpus, *files, *split)
     assert done.returncode == 0, done.stderr
     assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
     # From the first line to the last it is the command that speaks, and it says nothing that says nothing.

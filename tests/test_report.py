@@ -121,13 +121,14 @@ def test_a_page_of_answers_marks_the_right_and_the_given_one(tmp_path):
 
 
 def test_a_page_needs_no_other_file(tmp_path):
-    page = Page(pages.run_page(read_run(make_run(tmp_path / "run"))))
+    written = pages.run_page(read_run(make_run(tmp_path / "run")))
+    page = Page(written)
     for tag, attrs in page.tags:
         for name in ("src", "href", "xlink:href"):
             assert attrs.get(name, "#").startswith("#"), (tag, attrs)
     ids = [attrs["id"] for tag, attrs in page.tags if "id" in attrs and tag == "g"]
     assert not ids
-    style = pages.run_page(read_run(tmp_path / "run")).split("</style>")[0]
+    style = written.split("</style>")[0]
     assert "url(" not in style and "@import" not in style
 
 

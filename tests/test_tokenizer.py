@@ -192,8 +192,13 @@ class TestEncode:
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 2**21, "the fox. " * 2**17, "a" + "\u0301\u0323" * 2**18, "中" * 2**19, " " * 2**21],
-    ids=["one_word", "words", "accents", "chinese", "spaces"],
+    [
+        pytest.param("a" * 2**21, id="one_word"),
+        pytest.param("the fox. " * 2**17, id="words", marks=pytest.mark.slow),
+        pytest.param("a" + "\u0301\u0323" * 2**18, id="accents"),
+        pytest.param("中" * 2**19, id="chinese", marks=pytest.mark.slow),
+        pytest.param(" " * 2**21, id="spaces"),
+    ],
 )
 def test_megabytes_take_seconds(vocab_file, text):
     """A pair of alternating accents took ICU minutes."""
