@@ -368,22 +368,38 @@ def test_a_link_to_another_disk_is_emptied_and_stays(tmp_path):
     assert files_below(tmp_path / "disk") == ["checkpoints/mine"] and (run / "checkpoints").is_symlink()
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(stopped, monkeypatch):
+@pytest.fixture
+def full_at_step_9(monkeypatch):
+    """A disk without room for the checkpoint after update 9."""
     import tfbert.train.checkpoint as checkpoint
 
-    corpus = stopped()
-    config = make_config(corpus, "run")
-    original, calls = checkpoint.write_weights, []
+    original = checkpoint.write_weights
 
     def full_disk(tensors, path):
-        calls.append(path)
         if "step-00000009" in str(path):
             path.write_bytes(b"half")
             raise RunError(f"The weights could not be written to {path}: No space left on device")
         original(tensors, path)
 
     monkeypatch.setattr(checkpoint, "write_weights", full_disk)
+
+
+@pytest.mark.usefixtures("full_at_step_9")
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    for step in (6, 7):
+        save(step)
+    with pytest.raises(RunError, match="No space left on device.*goes on from .*step-00000007"):
+        save(9)
+    assert sorted(path.name for path in checkpoints.directory.iterdir()) == ["step-00000006", "step-00000007"]
+    assert newest_sound(checkpoints.directory).step == 7
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn", "full_at_step_9")
+def test_a_run_whose_checkpoint_cannot_be_written_leaves_the_one_before(stopped):
+    corpus = stopped()
+    config = make_config(corpus, "run")
     with pytest.raises(RunError, match="No space left on device.*goes on from .*step-00000007"):
         finetune(config)
     names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
