@@ -7,16 +7,17 @@ import dataclasses
 import functools
 import inspect
 import pathlib
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
+from tfbert.config.rules import field_types
 from tfbert.errors import UsageError
 
 
 def define_part(part: type, values: flags.FlagValues) -> None:
     """Declares the flags of one configuration dataclass, each field of which is followed by a docstring."""
-    types, docs = get_type_hints(part), _field_docs(part)
+    types, docs = field_types(part), _field_docs(part)
     for field in dataclasses.fields(part):
         _define(field.name, field.default, types[field.name], docs[field.name], values)
 
@@ -24,7 +25,7 @@ def define_part(part: type, values: flags.FlagValues) -> None:
 def define_field(part: type, name: str, values: flags.FlagValues) -> None:
     """Declares the flag of one field."""
     (field,) = (field for field in dataclasses.fields(part) if field.name == name)
-    _define(name, field.default, get_type_hints(part)[name], _field_docs(part)[name], values)
+    _define(name, field.default, field_types(part)[name], _field_docs(part)[name], values)
 
 
 def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) -> Any:
@@ -35,7 +36,7 @@ def part_from_flags(base: Any, values: flags.FlagValues, *, only_given: bool) ->
         values: Parsed flags.
         only_given: Leave fields alone whose flag was not on the command line.
     """
-    types = get_type_hints(type(base))
+    types = field_types(type(base))
     changes = {
         field.name: _to_field(values[field.name].value, field.name, types[field.name])
         for field in dataclasses.fields(base)
