@@ -80,9 +80,9 @@ def every_layer():
     return layers() + more_layers()
 
 
-# Each layer in a graph, and one compiled; recurrent ones, of which one is enough, take seconds to be traced.
+# Each layer in a graph; recurrent ones, of which one is enough, take seconds to be traced.
 NAMES = [type(layer).__name__ for layer in every_layer()]
-QUICK = {(index, "graph") for index, name in enumerate(NAMES) if name != "GRU"} | {(0, "xla")}
+QUICK = {(index, "graph") for index, name in enumerate(NAMES) if name != "GRU"}
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def test_a_users_own_loss_function():
     assert_like_keras(classifier, *data(), compiled={"loss": lambda: loss}, options={"gradient_accumulation_steps": 2})
 
 
+@pytest.mark.slow
 @SPLITS_OF_ONE
 def test_a_loss_for_every_position_of_a_sequence(replicas, micro_batches):
     rng = np.random.default_rng(0)

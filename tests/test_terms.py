@@ -177,6 +177,7 @@ def test_outputs_with_a_loss_each_are_keras_own(as_dict, loss, loss_weights, met
     )
 
 
+@SLOW
 @SPLITS_OF_ONE
 def test_one_loss_and_weight_for_all_outputs(replicas, micro_batches):
     x, kind, _ = both_labels()
