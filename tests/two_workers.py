@@ -10,7 +10,7 @@ BATCH = 8
 
 
 def train(strategy, micro_batches):
-    """Weights after 3 updates, dropout on; the last batch has 3 rows, so that a second worker's share of it is empty."""
+    """Weights after 3 updates, dropout on; the last batch has 3 rows, so that a second worker's share is empty."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3, BATCH, 5)).astype(np.float32)
     y = rng.integers(0, 3, (3, BATCH)).astype(np.int32)
