@@ -82,7 +82,7 @@ def test_weights_alone(kind, name, saved):
     np.testing.assert_array_equal(predictions(second, kind), expected)
 
 
-@pytest.mark.parametrize("kind", slow_but("keras"))
+@pytest.mark.parametrize("kind", slow_but())
 def test_a_directory_predicts(kind, tmp_path):
     first = make(kind)
     fit(first, kind, callbacks=[keras.callbacks.ModelCheckpoint(str(tmp_path / "model"))])

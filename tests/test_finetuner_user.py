@@ -33,7 +33,7 @@ def slow(*case):
 @pytest.mark.parametrize(
     "loss, outputs, activation, labels",
     [
-        ("SparseCategoricalCrossentropy", CLASSES, "softmax", "column"),
+        slow("SparseCategoricalCrossentropy", CLASSES, "softmax", "column"),
         (lambda: keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), 3, None, "one_hot"),
         slow("binary_crossentropy", 1, "sigmoid", "binary"),
         slow("mean_squared_error", 1, None, "float"),

@@ -86,6 +86,7 @@ def test_without_a_limit_nothing_is_split(xla):
     assert find_accumulation(model, *arguments) == 1
 
 
+@SLOW
 def test_packed_batches_are_tried_in_their_own_shape(monkeypatch):
     model, (consensus, config, examples, schedule) = setting(batching="packed")
     shapes, tries = {}, []

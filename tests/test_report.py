@@ -3,6 +3,7 @@
 import html.parser
 import json
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -29,6 +30,25 @@ from tfbert.tasks.token_classification import SentenceExamples, TokenClassificat
 
 ROOT = pathlib.Path(__file__).parent.parent
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once():
+    """Plots of the same numbers, which take seconds, are drawn once for all tests."""
+
+    def kept(draw, done):
+        def drawn(*arguments, **options):
+            key = pickle.dumps((arguments, options))
+            if key not in done:
+                done[key] = draw(*arguments, **options)
+            return done[key]
+
+        return drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("lines", "bars", "split_bar"):
+            patch.setattr(plots, name, kept(getattr(plots, name), {}))
+        yield
 
 
 class Page(html.parser.HTMLParser):
