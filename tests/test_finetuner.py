@@ -24,7 +24,7 @@ from tfbert.step.optimizer import NO_DECAY
 REPLICAS = {"one_device": 1, "mirrored": 2}
 
 # Quick float32 cases are in test_cluster (two workers, dropout on), test_invariance_tasks and test_tokens_read, XLA's
-# is in test_packed; the rest of the grid is slow.
+# is in test_terms; the rest of the grid is slow.
 COVERING = {("mirrored", 2, "mixed_float16", False)}
 GRID = [
     pytest.param(*case, marks=() if case in COVERING else pytest.mark.slow, id="-".join(map(str, case)))

@@ -93,7 +93,7 @@ def tagger():
     return keras.Sequential([keras.layers.Input([None, FEATURES]), keras.layers.Dense(TAGS, use_bias=False)])
 
 
-@pytest.mark.parametrize("replicas, micro_batches, xla", grid((1, 2, False)))
+@pytest.mark.parametrize("replicas, micro_batches, xla", grid((1, 2, True)))
 def test_labels_for_each_token_are_divided_by_the_tokens_that_count(replicas, micro_batches, xla):
     """However wide the padding is."""
     x, (tags, _), (weights, _) = tokens()
