@@ -307,7 +307,8 @@ def test_each_step_draws_new_noise():
         assert 0.4 < np.mean(kept[a] == kept[b]) < 0.6
 
 
-@pytest.mark.parametrize("is_bert", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_bert", [False, True])
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(is_bert):
     options = {"replicas": 2 if is_bert else 1, "gradient_accumulation_steps": 2, "max_grad_norm": CLIP}
     if is_bert:
