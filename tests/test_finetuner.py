@@ -49,7 +49,6 @@ def reference():
     return reference_steps(noisy_bert(), batches(2), NumpyAdamW(RATE, DECAY, EPSILON), CLIP, NO_DECAY)
 
 
-@pytest.mark.usefixtures("optimised_graphs")
 @pytest.mark.parametrize("name, micro_batches, policy, xla", GRID)
 def test_every_split_gives_the_weights_of_one_big_batch(name, micro_batches, policy, xla, reference):
     model = build(
