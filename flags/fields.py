@@ -8,10 +8,11 @@ import functools
 import inspect
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
+from tfbert.config.rules import field_types
 from tfbert.errors import UsageError
 
 
@@ -30,7 +31,7 @@ def define_fields(
         values: Where to declare them.
         choices: The words that a field takes, where they are not all that its type names.
     """
-    types, docs = get_type_hints(part), _field_docs(part)
+    types, docs = field_types(part), _field_docs(part)
     defaults = {field.name: field.default for field in dataclasses.fields(part)}
     for name in names:
         kind = Literal[tuple(choices[name])] if choices and name in choices else types[name]
@@ -46,7 +47,7 @@ def part_from_flags(base: Any, names: Iterable[str], values: flags.FlagValues, *
         values: Parsed flags.
         only_given: Leave fields alone whose flag was not on the command line.
     """
-    types = get_type_hints(type(base))
+    types = field_types(type(base))
     changes = {
         name: _to_field(values[name].value, name, types[name])
         for name in names

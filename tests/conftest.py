@@ -32,19 +32,23 @@ def pytest_configure(config):
 LONGEST = (
     "test_finetune.py",
     "test_finetuner_user.py",
-    "test_checkpoint.py",
-    "test_finetuner.py",
     "test_export.py",
+    "test_finetuner.py",
     "test_predict.py",
-    "test_packed.py",
-    "test_micro_batches.py",
-    "test_terms.py",
-    "test_invariance_command.py",
-    "test_finetuner_saving.py",
-    "test_classifier.py",
-    "test_tokenizer.py",
-    "test_examples.py",
+    "test_question_answering.py",
+    "test_token_classification.py",
+    "test_checkpoint.py",
+    "test_load.py",
     "test_cluster.py",
+    "test_micro_batches.py",
+    "test_serving_questions.py",
+    "test_serving_tagger.py",
+    "test_finetuner_rows.py",
+    "test_finetuner_saving.py",
+    "test_tokenizer.py",
+    "test_terms.py",
+    "test_packed.py",
+    "test_model.py",
 )
 """Files of 15 s of CPU and more, to be begun first: no worker is left alone with one at the end."""
 
@@ -169,6 +173,15 @@ def undrawn():
     from tests import runs
 
     with runs.undrawn():
+        yield
+
+
+@pytest.fixture
+def sketched():
+    """Runs of the test leave an empty page for a report."""
+    from tests import runs
+
+    with runs.sketched():
         yield
 
 

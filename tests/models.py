@@ -13,18 +13,21 @@ from tfbert.step.dropout import KeyedDropout, Rows, noise_key
 
 VOCAB = 60
 
-POLICIES = pytest.mark.parametrize(
-    "policy, tolerance, xla",
-    [
-        ("float32", 2e-6, False),
-        pytest.param("float32", 2e-6, True, marks=pytest.mark.slow),
-        ("mixed_bfloat16", 3e-2, False),
-        pytest.param("mixed_float16", 4e-3, False, marks=pytest.mark.slow),
-        pytest.param("mixed_bfloat16", 3e-2, True, marks=pytest.mark.slow),
-        pytest.param("mixed_float16", 4e-3, True, marks=pytest.mark.slow),
-    ],
-)
-"""Every precision with what its rounding allows, compiled or not; quick are those that differ most."""
+
+def _policies(*quick):
+    tolerances = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}
+    return pytest.mark.parametrize(
+        "policy, tolerance, xla",
+        [
+            pytest.param(policy, tolerance, xla, marks=() if not xla and policy in quick else pytest.mark.slow)
+            for policy, tolerance in tolerances.items()
+            for xla in (False, True)
+        ],
+    )
+
+
+POLICIES, QUICK_FLOAT32 = _policies("float32", "mixed_bfloat16"), _policies("float32")
+"""Every precision with what its rounding allows, compiled or not; quick are those that differ most, or the one."""
 
 
 @functools.cache

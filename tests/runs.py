@@ -130,6 +130,16 @@ def undrawn():
         yield
 
 
+@contextlib.contextmanager
+def sketched():
+    """Runs of this process leave an empty page where and when they would draw a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tfbert.report.at_end.write_report", lambda directory, results: (directory / "report.html").touch()
+        )
+        yield
+
+
 def changed(config, **parts):
     """`config` with fields replaced: `training={"max_steps": 2}`."""
     return dataclasses.replace(

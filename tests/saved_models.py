@@ -1,12 +1,15 @@
 """Small models trained for a few steps, and the reference predictions of the modes that use a saved model."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import shutil
 
 import numpy as np
+import pytest
 import tensorflow as tf
+import tf_keras as keras
 from safetensors.numpy import load_file, save_file
 
 from tests.models import VOCAB, tiny_bert
@@ -15,7 +18,9 @@ from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
+from tfbert.modes import trained_model
 from tfbert.modes.predict import predict
+from tfbert.modes.trained_model import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
@@ -142,17 +147,52 @@ HOSTILE = [
 ]
 
 
+_KEPT = {}
+"""Models by the files that they are of, and what runs them on one device by model and batch."""
+
+
+@contextlib.contextmanager
+def kept_models():
+    """Files that this process has loaded before, and traced, are not loaded and traced again."""
+    build, predictor = trained_model.build_model, TrainedModel.predictor
+
+    def kept_build(config, directory, *, head, max_seq_length, **options):
+        files = tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(directory.iterdir()))
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        policy = keras.mixed_precision.global_policy().name
+        key = (str(directory), files, head.architecture, max_seq_length, replicas, policy)
+        if replicas > 1 or key not in _KEPT:
+            built = build(config, directory, head=head, max_seq_length=max_seq_length, **options)
+            if replicas > 1:  # Its variables are of a strategy that does not come again.
+                return built
+            _KEPT[key] = built
+        return _KEPT[key]
+
+    def kept_predictor(model, strategy, rows_per_replica):
+        key = (id(model.classifier), rows_per_replica)  # Of a model that is kept, so that its id is no other's.
+        if not any(model.classifier is value for value in _KEPT.values()):
+            return predictor(model, strategy, rows_per_replica)
+        if key not in _KEPT:
+            _KEPT[key] = predictor(model, strategy, rows_per_replica)
+        return _KEPT[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained_model, "build_model", kept_build)
+        patch.setattr(TrainedModel, "predictor", kept_predictor)
+        yield
+
+
 def predict_with(runs, model="single", *, runtime=None, data=None, output=None, **options):
     """`--mode=predict` of a model of `runs`; `options` are those of `PredictConfig`, and of reading."""
     options = {n: str(v) for n, v in options.items()} | {n: v for n, v in options.items() if isinstance(v, bool)}
     reading = {n: options.pop(n) for n in ("input_format", "delimiter", "skip_bad_rows") if n in options}
-    return predict(
-        Config(
-            mode="predict",
-            model=ModelConfig(model_name_or_path=str(runs / model)),
-            data=dataclasses.replace(data or DataConfig(), **reading),
-            runtime=runtime or RuntimeConfig(),
-            output=output or OutputConfig(),
-            predict=PredictConfig(**options),
-        )
+    config = Config(
+        mode="predict",
+        model=ModelConfig(model_name_or_path=str(runs / model)),
+        data=dataclasses.replace(data or DataConfig(), **reading),
+        runtime=runtime or RuntimeConfig(),
+        output=output or OutputConfig(),
+        predict=PredictConfig(**options),
     )
+    with kept_models():
+        return predict(config)

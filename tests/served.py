@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from tfbert.tokens.tokenizer import BertTokenizer
 _CLEAN = """
 import functools, json, sys
 import numpy as np, tensorflow as tf, tensorflow_text
+assert tf.strings.lower("I", encoding="utf-8").numpy().decode() == "ı", "the locale should count here"
 load = functools.cache(tf.saved_model.load)
 for line in sys.stdin:
     job = json.loads(line)
@@ -44,7 +46,10 @@ _SECONDS = 300.0
 
 @contextlib.contextmanager
 def clean_process(directory):
-    """A function: exported models' answers, from a process that knows TensorFlow and tensorflow_text alone."""
+    """A function: exported models' answers, from a process that knows TensorFlow and tensorflow_text alone.
+
+    Its locale is Turkish, which must not count: there, TensorFlow's own `lower` makes another letter of I.
+    """
 
     def ask(model, signature="serving_default", **inputs):
         if signature == "token_ids":
@@ -66,7 +71,10 @@ def clean_process(directory):
 
     with (directory / "errors").open("w") as errors:
         command, pipe = [sys.executable, "-I", "-c", _CLEAN], subprocess.PIPE
-        process = subprocess.Popen(command, cwd=directory, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+        environment = os.environ | {"LC_ALL": "tr_TR.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdin=pipe, stdout=pipe, stderr=errors, text=True, encoding="utf-8"
+        )
     try:
         yield ask
     finally:

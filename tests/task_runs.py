@@ -1,5 +1,6 @@
 """Small data of tagged words and of questions, what trains on it, and the command in this process."""
 
+import contextlib
 import importlib
 import json
 
@@ -9,6 +10,7 @@ import flags
 import run_finetune
 from tests.flag_values import defined
 from tests.runs import WORDS, undrawn
+from tests.saved_models import kept_models
 
 SENTENCES, QUESTIONS = "token_classification", "question_answering"
 
@@ -78,5 +80,5 @@ def command(*arguments):
     """What run_finetune.py does, in this process, without a report; what its verb returns."""
     config = config_of(*arguments)
     module, verb = run_finetune.VERBS[config.mode]
-    with undrawn():
+    with undrawn(), kept_models() if config.mode in ("evaluate", "predict") else contextlib.nullcontext():
         return getattr(importlib.import_module(module), verb)(config)

@@ -1,6 +1,7 @@
 """The house rules of the code: imports point down, nothing heavy at import, files stay short."""
 
 import ast
+import functools
 import importlib
 import pathlib
 import pkgutil
@@ -39,9 +40,27 @@ FLOORS = (
 DOORS = ("__init__", "classifier", "finetuner")  # Where user code comes in; above all floors.
 
 
+LIBRARY = [path for path in MODULES if path.parts[0] == "tfbert"]
+
+
+@functools.cache
+def text_of(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@functools.cache
+def tree_of(path):
+    return ast.parse(text_of(path))
+
+
+@functools.cache
 def imports(path):
     """(module, names) of each import; those inside functions too, but not those for type checkers."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return list(_imports(path))
+
+
+def _imports(path):
+    tree = tree_of(path)
     skipped = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -66,24 +85,24 @@ def own_imports(path):
             yield parts[1:]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_no_file_is_longer_than_400_lines(path):
-    assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= 400
+def test_no_file_is_longer_than_400_lines():
+    assert not [path for path in MODULES if len(text_of(path).splitlines()) > 400]
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[0] == "tfbert"], ids=str)
-def test_the_library_never_imports_the_command(path):
-    for module, _ in imports(path):
-        assert module.split(".")[0] not in ("flags", "run_finetune"), module
+def test_the_library_never_imports_the_command():
+    command = ("flags", "run_finetune")
+    assert not [path for path in LIBRARY for module, _ in imports(path) if module.split(".")[0] in command]
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[0] == "tfbert"], ids=str)
-def test_imports_point_down(path):
-    own = path.with_suffix("").parts[1]
-    if own in DOORS:
-        return
-    for other in own_imports(path):
-        assert FLOORS.index(other[0]) <= FLOORS.index(own), f"{path} imports {'.'.join(other)}, which stands above it"
+def test_imports_point_down():
+    upwards = [
+        f"{path} imports {'.'.join(other)}, which stands above it"
+        for path in LIBRARY
+        if (own := path.with_suffix("").parts[1]) not in DOORS
+        for other in own_imports(path)
+        if FLOORS.index(other[0]) > FLOORS.index(own)
+    ]
+    assert not upwards
 
 
 def test_the_architecture_page_names_every_room():
@@ -114,10 +133,10 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[:2] == ("tfbert", "config")], ids=str)
-def test_config_needs_the_standard_library_only(path):
-    assert {module.split(".")[0] for module, _ in imports(path)} - STANDARD <= {"tfbert"}
-    assert {other[0] for other in own_imports(path)} <= {"config", "errors"}
+def test_config_needs_the_standard_library_only():
+    for path in [path for path in LIBRARY if path.parts[1] == "config"]:
+        assert {module.split(".")[0] for module, _ in imports(path)} - STANDARD <= {"tfbert"}, path
+        assert {other[0] for other in own_imports(path)} <= {"config", "errors"}, path
 
 
 @pytest.mark.parametrize(
@@ -134,40 +153,36 @@ def test_gradients_need_tensorflow_alone():
     assert {module.split(".")[0] for module, _ in imports("tfbert/step/gradients.py")} - STANDARD == {"tensorflow"}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[:2] == ("tfbert", "step")], ids=str)
-def test_the_step_needs_no_configuration(path):
-    assert {other[0] for other in own_imports(path)} <= {"step", "measure", "private"}
+def test_the_step_needs_no_configuration():
+    for path in [path for path in LIBRARY if path.parts[1] == "step"]:
+        assert {other[0] for other in own_imports(path)} <= {"step", "measure", "private"}, path
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_flags_are_read_in_the_command_only(path):
-    is_command = path.parts[0] in ("flags", "run_finetune.py")
-    assert is_command or "FLAGS" not in (ROOT / path).read_text(encoding="utf-8")
+def test_flags_are_read_in_the_command_only():
+    assert not [path for path in LIBRARY if "FLAGS" in text_of(path)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_keras_is_always_tf_keras(path):
+def test_keras_is_always_tf_keras():
     """`tf.keras` and `keras` are Keras 3 where TF_USE_LEGACY_KERAS is not set."""
-    text = (ROOT / path).read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(text)):
-        is_tf_keras = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
-        assert not is_tf_keras, f"{path}:{node.lineno}"
-    assert "keras" not in {module.split(".")[0] for module, _ in imports(path)}
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            is_tf_keras = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
+            assert not is_tf_keras, f"{path}:{node.lineno}"
+        assert "keras" not in {module.split(".")[0] for module, _ in imports(path)}, path
 
 
-@pytest.mark.parametrize("path", sorted(path.parent for path in MODULES if path.name == "__init__.py"), ids=str)
-def test_no_public_name_is_that_of_a_module(path):
+def test_no_public_name_is_that_of_a_module():
     """Importing a module sets its name in the package, and would put it in the place of the public thing."""
-    package = importlib.import_module(".".join(path.parts))
-    names = {*getattr(package, "__all__", ()), *getattr(package, "_LAZY", ())}
-    assert not names & {module.name for module in pkgutil.iter_modules(package.__path__)}
+    for path in [path.parent for path in MODULES if path.name == "__init__.py"]:
+        package = importlib.import_module(".".join(path.parts))
+        names = {*getattr(package, "__all__", ()), *getattr(package, "_LAZY", ())}
+        assert not names & {module.name for module in pkgutil.iter_modules(package.__path__)}, path
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").glob("*.py")), ids=lambda path: path.stem)
-def test_no_test_file_imports_another(path):
+def test_no_test_file_imports_another():
     """What several need is in rooms beside them; an import would load, and on a name's change break, the other."""
-    for module, _ in imports(path):
-        assert not module.startswith("tests.test_"), module
+    for path in sorted((ROOT / "tests").glob("*.py")):
+        assert not [module for module, _ in imports(path) if module.startswith("tests.test_")], path
 
 
 def test_the_command_is_short():
@@ -177,7 +192,7 @@ def test_the_command_is_short():
 def test_every_module_and_every_public_thing_is_documented():
     undocumented = []
     for path in MODULES:
-        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        tree = tree_of(path)
         if tree.body and not ast.get_docstring(tree):
             undocumented.append(str(path))
         for node in tree.body:

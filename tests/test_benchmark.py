@@ -422,6 +422,7 @@ def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):
     assert again[1] == row
 
 
+@pytest.mark.slow
 def test_a_stopped_grid_ends_its_row(corpus):
     config_file = corpus / "grid.json"
     config_file.write_text(tiny_grid(corpus, price_per_hour=1.0).to_json())

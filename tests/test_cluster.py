@@ -15,10 +15,12 @@ import threading
 import time
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import flags
+from tests import two_workers
 from tests.flag_values import defined
 from tfbert.config.run import RuntimeConfig
 from tfbert.devices import cluster as cluster_module
@@ -431,10 +433,31 @@ except RunError as error:
 """
 
 
+TRAINER = """\
+import sys
+import numpy as np
+from tfbert.config.run import RuntimeConfig
+from tfbert.devices.strategy import build_strategy, describe, is_chief
+from tests.two_workers import train
+strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=60.0)
+print("chief" if is_chief(strategy) else "not chief", describe(strategy), flush=True)
+weights = train(strategy, micro_batches=2)
+if is_chief(strategy):
+    np.savez(sys.argv[1], *weights)
+"""
+
+
 @contextlib.contextmanager
 def workers(environments, *, timeout_seconds=60.0, num_steps=0):
-    """One process for each environment; none is left afterwards."""
-    command = [sys.executable, "-c", WORKER, str(timeout_seconds), str(num_steps)]
+    """One process of `WORKER` for each environment; none is left afterwards."""
+    with processes_of([WORKER, str(timeout_seconds), str(num_steps)], environments) as processes:
+        yield processes
+
+
+@contextlib.contextmanager
+def processes_of(code, environments):
+    """A Python process for each environment; none is left afterwards."""
+    command = [sys.executable, "-c", *code]
     common = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     processes = [
         subprocess.Popen(
@@ -461,8 +484,8 @@ def wait_until(condition, seconds: float = 20.0) -> bool:
     return condition()
 
 
-@pytest.mark.multi_worker
-def test_two_workers_under_slurm_variables():
+def slurm_tasks():
+    """The variables of two tasks on this machine."""
     common = {
         "SLURM_JOB_ID": str(random.randrange(10**6)),
         "SLURM_STEP_NUM_TASKS": "2",
@@ -470,7 +493,28 @@ def test_two_workers_under_slurm_variables():
         "SLURM_STEP_TASKS_PER_NODE": "2",
         "SLURMD_NODENAME": "localhost",
     }
-    with workers([{**common, "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)} for i in range(2)]) as processes:
+    return [{**common, "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)} for i in range(2)]
+
+
+@pytest.mark.multi_worker
+def test_two_workers_train_as_one_device_does(tmp_path):
+    """The quick one of many, most of which are in tests/test_invariance_command.py."""
+    path = tmp_path / "weights.npz"
+    with processes_of([TRAINER, str(path)], slurm_tasks()) as processes:
+        outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert [out.startswith(role) for (out, _), role in zip(outputs, ("chief", "not"), strict=True)] == [True, True]
+    assert all("2 replicas on CPU, 2 workers" in out for out, _ in outputs)
+    expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
+    with np.load(path) as found:
+        for name, value in zip(found.files, expected, strict=True):
+            np.testing.assert_allclose(found[name], value, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+def test_two_workers_under_slurm_variables():
+    with workers(slurm_tasks()) as processes:
         outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert [out[:10].strip() for out, _ in outputs] == ["sum 2 chie", "sum 2 not"]

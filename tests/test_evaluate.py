@@ -31,26 +31,26 @@ def token_ids(n, seed=0, longest=14, pairs=False):
 
 def one_by_one(model, tokens):
     """The reference: each example alone, without padding."""
-    forward = tf.function(lambda inputs: model(inputs, training=False).logits, reduce_retracing=True)
     out = []
     for row in range(len(tokens)):
         ids = tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]][None]
         types = (np.arange(ids.shape[1]) >= tokens.second_start[row]).astype(np.int32)[None]
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        out.append(forward({name: tf.constant(value, tf.int32) for name, value in inputs.items()}).numpy()[0])
+        inputs = {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
+        out.append(model(inputs, training=False).logits.numpy()[0])
     return np.array(out)
 
 
 def predictor_of(replicas, rows, num_labels=3):
     strategy = strategy_of(replicas)
     with strategy.scope():
-        model = tiny_bert(num_labels=num_labels)
+        model = tiny_bert(num_labels=num_labels, num_hidden_layers=1)
     return model, Predictor(
         lambda inputs, training: model(inputs, training=training).logits, strategy, rows_per_replica=rows
     )
 
 
-@pytest.mark.parametrize("count, replicas", [(1, 1), (21, 2), slow(1, 2), slow(8, 1), slow(8, 2), slow(21, 1)])
+@pytest.mark.parametrize("count, replicas", [(21, 2), slow(1, 1), slow(1, 2), slow(8, 1), slow(8, 2), slow(21, 1)])
 def test_logits_are_those_of_each_example_alone_in_order(replicas, count):
     model, predictor = predictor_of(replicas, rows=4)
     tokens = token_ids(count, pairs=True)
@@ -60,7 +60,7 @@ def test_logits_are_those_of_each_example_alone_in_order(replicas, count):
     np.testing.assert_allclose(predictor.outputs(examples), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("replicas", [2, slow(1)])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_a_stream_is_the_same_as_each_chunk(replicas):
     model, predictor = predictor_of(replicas, rows=3)
     chunks = [token_ids(n, seed=n) for n in (5, 1, 13, 2)]
@@ -104,7 +104,7 @@ def test_an_error_in_the_source_arrives_as_it_is_and_ends_the_stream():
     assert len(predictor.outputs(token_ids(5))) == 5  # And the predictor is of use afterwards.
 
 
-@pytest.mark.parametrize("replicas", [2, slow(1)])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_time_is_that_of_all_batches_and_waiting_is_told_apart(replicas, monkeypatch):
     monkeypatch.setattr(predictor_module, "_BATCHES_TIMED", 3)
     _, predictor = predictor_of(replicas, rows=2)
@@ -131,7 +131,7 @@ def test_time_is_that_of_all_batches_and_waiting_is_told_apart(replicas, monkeyp
 
 def test_predictions_do_not_trace_each_width_anew():
     strategy = strategy_of(1)
-    model = tiny_bert()
+    model = tiny_bert(num_hidden_layers=1)
     traced = []
 
     def forward(inputs, training):
@@ -144,7 +144,7 @@ def test_predictions_do_not_trace_each_width_anew():
     assert len(traced) <= 2
 
 
-@pytest.mark.parametrize("replicas", [2, slow(1)])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_outputs_of_tokens_and_several_come_in_order(replicas):
     model, _ = predictor_of(replicas, rows=3)
     tokens = token_ids(11, pairs=True)
@@ -163,13 +163,12 @@ def test_outputs_of_tokens_and_several_come_in_order(replicas):
     }
     lone = Predictor(lambda *a, **k: outputs(*a, **k)["tags"], strategy, rows_per_replica=3, of_tokens=True)
     np.testing.assert_array_equal(lone.outputs(tokens), found["tags"])
-    forward = tf.function(outputs, reduce_retracing=True)
     for row in range(11):
         own = slice(tokens.row_splits[row], tokens.row_splits[row + 1])
         ids = tokens.flat[own][None]
         types = (np.arange(ids.shape[1]) >= tokens.second_start[row]).astype(np.int32)[None]
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        alone = forward({name: tf.constant(value, tf.int32) for name, value in inputs.items()}, False)
+        alone = outputs({name: tf.constant(value, tf.int32) for name, value in inputs.items()}, False)
         np.testing.assert_allclose(found["tags"][own], alone["tags"][0], atol=1e-5)
         np.testing.assert_allclose(found["whole"][row], alone["whole"][0], atol=1e-5)
         np.testing.assert_allclose(found["one"][row], alone["one"][0], atol=1e-5)

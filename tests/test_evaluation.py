@@ -13,7 +13,7 @@ import uuid
 
 import pytest
 
-from tests.saved_models import reference_logits, save_with_nan
+from tests.saved_models import kept_models, reference_logits, save_with_nan
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.errors import RunError, UsageError
@@ -27,15 +27,15 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def evaluate_on(runs, model, *, runtime=None, output_dir="", **data):
-    return evaluate_model(
-        Config(
-            mode="evaluate",
-            model=ModelConfig(model_name_or_path=str(runs / model)),
-            data=DataConfig(**{n: str(runs / v) if n.endswith("_file") and v != "-" else v for n, v in data.items()}),
-            runtime=runtime or RuntimeConfig(),
-            output=OutputConfig(output_dir=output_dir or str(runs / "evaluations" / uuid.uuid4().hex)),
-        )
+    config = Config(
+        mode="evaluate",
+        model=ModelConfig(model_name_or_path=str(runs / model)),
+        data=DataConfig(**{n: str(runs / v) if n.endswith("_file") and v != "-" else v for n, v in data.items()}),
+        runtime=runtime or RuntimeConfig(),
+        output=OutputConfig(output_dir=output_dir or str(runs / "evaluations" / uuid.uuid4().hex)),
     )
+    with kept_models():
+        return evaluate_model(config)
 
 
 def test_an_evaluation_is_that_of_scikit_learn_over_all_predictions(runs):

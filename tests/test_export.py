@@ -77,10 +77,20 @@ def test_token_ids_are_answered(runs, single, ask):
 
 
 @pytest.fixture(scope="module")
-def pairs(runs, tmp_path_factory):
-    """An export for pairs: 60 tokens, 64 positions, two token types."""
+def open_model(runs, tmp_path_factory):
+    """`pairs` without its word on whether it takes single texts or pairs."""
+    directory = shutil.copytree(runs / "pairs", tmp_path_factory.mktemp("models") / "open")
+    config = json.loads((directory / "config.json").read_text())
+    del config["tfbert"]
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def pairs(runs, open_model, tmp_path_factory):
+    """An export for pairs, as only the columns say: 60 tokens, 64 positions, two token types."""
     directory = tmp_path_factory.mktemp("exports") / "pairs"
-    export_of(runs, "pairs", directory)
+    assert export_of(runs, open_model, directory, data=DataConfig(text_column=("a", "b")))["num_texts"] == 2
     return directory
 
 
@@ -266,20 +276,8 @@ def test_the_current_directory_and_the_root(runs, tmp_path, monkeypatch):
             export_of(runs, "scores", "/", overwrite=overwrite)
 
 
-@pytest.fixture
-def open_model(runs, tmp_path):
-    """`pairs` without its word on whether it takes single texts or pairs."""
-    shutil.copytree(runs / "pairs", tmp_path / "open")
-    config = json.loads((tmp_path / "open" / "config.json").read_text())
-    del config["tfbert"]
-    (tmp_path / "open" / "config.json").write_text(json.dumps(config))
-    return tmp_path / "open"
-
-
-def test_text_columns_say_what_a_model_leaves_open(runs, open_model, ask, tmp_path):
-    data = DataConfig(text_column=("a", "b"))
-    assert export_of(runs, open_model, tmp_path / "2", data=data)["num_texts"] == 2
-    assert set(ask(tmp_path / "2", text=[b"good"], text_pair=[b"bad"])) > {"label", "logits"}
+def test_text_columns_say_what_a_model_leaves_open(runs, pairs, ask, tmp_path):
+    assert set(ask(pairs, text=[b"good"], text_pair=[b"bad"])) > {"label", "logits"}
     with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
         export_of(runs, "pairs", tmp_path / "5", data=DataConfig(text_column=("a",)))
     assert not (tmp_path / "5").exists()

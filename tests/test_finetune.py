@@ -110,7 +110,8 @@ def three(tmp_path_factory):
     other = changed(
         make_config(corpus, "other", strategy="mirrored", num_replicas=2, mixed_precision=True, deterministic=True),
         training={"max_steps": 2, "label_smoothing": 0.1, "gradient_accumulation_steps": 1},
-        data={"batching": "packed"},
+        data={"batching": "packed", "validation_file": ""},
+        output={"eval_steps": 0},
     )
 
     def broken(*arguments):
@@ -190,14 +191,17 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(three):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_regression_and_early_stopping(corpus):
+def test_regression_and_early_stopping(corpus, caplog):
+    """In packed batches."""
+    caplog.set_level("INFO", logger="tfbert")
     rng = np.random.default_rng(1)
     for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
         lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
         (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
-    config = make_config(corpus, "scores")
+    config = changed(make_config(corpus, "scores"), data={"batching": "packed"})
     results = finetune(changed(config, training={"early_stopping_patience": 1, "metric_for_best_model": "mse"}))
-    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"}
+    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"} and np.isfinite(results["train_loss"])
+    assert "batches    packed: 4 examples of a micro-batch in " in caplog.text
     records = [json.loads(line) for line in (corpus / "scores" / "log.jsonl").read_text().splitlines()]
     found = [(r["step"], r["eval_mse"]) for r in records if r["kind"] == "eval"]
     best_step, best = min(found, key=lambda pair: pair[1])
@@ -213,8 +217,13 @@ def test_diverged_training_stops(corpus):
         finetune(config)
 
 
+SHORT = {"max_steps": 2, "gradient_accumulation_steps": 1}
+"""Of a run whose training is not what is looked at."""
+
+
+@pytest.mark.usefixtures("sketched")
 def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, monkeypatch, caplog):
-    config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")})
+    config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")}, training=SHORT)
     out = corpus / "out"
     files = ("model.safetensors", "config.json", "vocab.txt")
 
@@ -255,11 +264,12 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
     assert_same_bits(trained, weights(out))
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     config = changed(
         make_config(corpus, "out"),
         data={"validation_file": ""},
-        training={"max_steps": 1},
+        training=SHORT,
         output={"eval_steps": 0},
         hub={"push_to_hub": True, "hub_model_id": "me/mine"},
     )
@@ -277,26 +287,31 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     with pytest.raises(RunError, match="no route"):
         finetune(config)
-    assert finetune(config)["global_step"] == 1
+    assert finetune(config)["global_step"] == 2
     assert pushed == [(corpus / "out", "me/mine")] * 2
 
 
-def test_the_command_reports_and_exits(corpus):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            cwd=corpus,
-        )
+def command(corpus, *arguments):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=corpus,
+    )
 
-    wrong = run("--modle=x")
+
+def test_wrong_flags_end_the_command(corpus):
+    wrong = command(corpus, "--modle=x")
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1 and "Unknown command line flag 'modle'" in wrong.stderr
-    wrong = run("--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
+    wrong = command(corpus, "--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
     assert wrong.returncode == 2
     assert [line.split(": ")[1] for line in wrong.stderr.splitlines()] == ["error"] * 3
+
+
+@pytest.mark.slow
+def test_the_command_reports_and_exits(corpus):
     files = ("--model=./model", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out")
     split = (
         "--max_seq_length=16",
@@ -305,7 +320,7 @@ def test_the_command_reports_and_exits(corpus):
         "--gradient_accumulation_steps=2",
         "--max_steps=2",
     )
-    done = run(*files, *split)
+    done = command(corpus, *files, *split)
     assert done.returncode == 0, done.stderr
     assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
     # From the first line to the last it is the command that speaks, and it says nothing that says nothing.

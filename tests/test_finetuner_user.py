@@ -33,10 +33,10 @@ def slow(*case):
 @pytest.mark.parametrize(
     "loss, outputs, activation, labels",
     [
-        ("SparseCategoricalCrossentropy", CLASSES, "softmax", "column"),
-        ("binary_crossentropy", 1, "sigmoid", "binary"),
-        ("mean_squared_error", 1, None, "float"),
+        slow("SparseCategoricalCrossentropy", CLASSES, "softmax", "column"),
         (lambda: keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), 3, None, "one_hot"),
+        slow("binary_crossentropy", 1, "sigmoid", "binary"),
+        slow("mean_squared_error", 1, None, "float"),
         slow("sparse_categorical_crossentropy", CLASSES, "softmax", "classes"),
         slow("categorical_crossentropy", CLASSES, "softmax", "one_hot"),
         slow("binary_crossentropy", 1, "sigmoid", "column_binary"),
@@ -73,6 +73,7 @@ def test_a_users_own_loss_function():
     assert_like_keras(classifier, *data(), compiled={"loss": lambda: loss}, options={"gradient_accumulation_steps": 2})
 
 
+@pytest.mark.slow
 @SPLITS_OF_ONE
 def test_a_loss_for_every_position_of_a_sequence(replicas, micro_batches):
     rng = np.random.default_rng(0)
@@ -98,6 +99,7 @@ def test_a_loss_for_every_position_of_a_sequence(replicas, micro_batches):
 # Weights of rows.
 
 
+@pytest.mark.slow
 @SPLITS_OF_ONE
 def test_class_weight(replicas, micro_batches):
     assert_like_keras(
@@ -149,7 +151,7 @@ def test_a_nan_in_a_row_without_weight_does_no_harm():
 # Metrics, evaluation, prediction.
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_metrics_are_keras_own(replicas, micro_batches):
     x, y = data()
     metrics = {
@@ -169,7 +171,7 @@ def test_metrics_are_keras_own(replicas, micro_batches):
     assert [metric.name for metric in trained.metrics] == ["loss", "accuracy", "top2", "entropy"]
 
 
-@pytest.mark.parametrize("rows, replicas", [(1, 2), (17, 2), slow(1, 1), slow(17, 1), slow(40, 1), slow(40, 2)])
+@pytest.mark.parametrize("rows, replicas", [(17, 2), slow(1, 2), slow(1, 1), slow(17, 1), slow(40, 1), slow(40, 2)])
 def test_evaluate_and_predict_are_the_wrapped_models(rows, replicas):
     x, y = data(rows)
     model = classifier()
@@ -191,7 +193,7 @@ def test_bert_predicts_its_logits():
     inputs, labels, _ = random_batch(7)
     model = tiny_bert(num_hidden_layers=1)
     trained = FineTuner(model)
-    trained.compile("adam", logits_loss(), metrics=["accuracy"])
+    trained.compile("adam", logits_loss(), metrics=["accuracy"], run_eagerly=True)
     logits = model(inputs).logits.numpy()
     np.testing.assert_allclose(trained.predict(inputs, batch_size=4, verbose=0), logits, atol=1e-5)
     result = trained.evaluate(inputs, labels, batch_size=4, verbose=0, return_dict=True)
@@ -225,7 +227,7 @@ OPTIMIZERS = {
     "schedule": lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 2, 0.5)),
     "name": lambda: "adagrad",
 }
-QUICK = {("adamw", 2), ("schedule", 1), ("name", 1)}
+QUICK = {("schedule", 1)}
 
 
 @pytest.mark.parametrize(
@@ -250,7 +252,7 @@ def test_keras_optimizers(name, replicas):
 # Models.
 
 
-@pytest.mark.parametrize("replicas", [2, slow(1)])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_a_model_that_is_built_by_its_first_batch(replicas):
     class Late(keras.Model):
         def __init__(self):
@@ -264,8 +266,9 @@ def test_a_model_that_is_built_by_its_first_batch(replicas):
     assert_like_keras(Late, *data(), replicas=replicas, options={"gradient_accumulation_steps": 2})
 
 
-def test_frozen_layers_stay_and_can_be_thawed():
-    with strategy_of(2).scope():
+@pytest.mark.parametrize("replicas", [1, slow(2)])
+def test_frozen_layers_stay_and_can_be_thawed(replicas):
+    with strategy_of(replicas).scope():
         model = classifier()
         model.layers[0].trainable = False
         trained = FineTuner(model, gradient_accumulation_steps=2)
@@ -275,13 +278,15 @@ def test_frozen_layers_stay_and_can_be_thawed():
     moved = [bool((w.numpy() != b).any()) for w, b in zip(model.weights, before, strict=True)]
     assert moved == [False, False] + [True] * (len(moved) - 2) or moved == [True, True, False, False]
     model.layers[0].trainable = True
-    with strategy_of(2).scope():
-        trained.compile(sgd(), logits_loss())
+    with strategy_of(replicas).scope():
+        trained.compile(keras.optimizers.Adam(0.1), logits_loss())
     before = [w.numpy() for w in model.weights]
-    trained.fit(*data(), batch_size=10, verbose=0)
-    assert all((w.numpy() != b).any() for w, b in zip(model.weights, before, strict=True))
+    trained.fit(*data(), batch_size=ROWS, verbose=0)
+    for variable, start in zip(model.weights, before, strict=True):  # Adam's first step.
+        np.testing.assert_allclose(np.abs(variable.numpy() - start), 0.1, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_compiling_again_takes_the_new_optimizer():
     model = classifier()
     trained = FineTuner(model)
@@ -294,7 +299,7 @@ def test_compiling_again_takes_the_new_optimizer():
         np.testing.assert_allclose(np.abs(variable.numpy() - start), 0.1, rtol=1e-2)  # Adam's first step.
 
 
-@pytest.mark.parametrize("layer", ["SimpleRNN", slow("LSTM")])
+@pytest.mark.parametrize("layer", [slow("SimpleRNN"), slow("LSTM")])
 def test_a_recurrent_model_with_a_mask(layer):
     def tagger():
         keras.utils.set_random_seed(1)
@@ -312,7 +317,7 @@ def test_a_recurrent_model_with_a_mask(layer):
     assert_like_keras(tagger, x, x.max(1) % CLASSES, options={"gradient_accumulation_steps": 2}, epochs=1)
 
 
-@pytest.mark.parametrize("replicas", [1, slow(2)])
+@pytest.mark.parametrize("replicas", [slow(1), slow(2)])
 def test_several_named_inputs(replicas):
     def make():
         keras.utils.set_random_seed(1)
@@ -353,7 +358,9 @@ def test_a_model_of_raw_texts(replicas, micro_batches):
 # Ways of running.
 
 
-@pytest.mark.parametrize("setting", [{"run_eagerly": True}, {"steps_per_execution": 2}], ids=lambda s: next(iter(s)))
+@pytest.mark.parametrize(
+    "setting", [slow({"run_eagerly": True}), {"steps_per_execution": 2}], ids=lambda s: next(iter(s))
+)
 @pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_other_ways_to_run_a_step(setting, replicas):
     if replicas == 2 and "run_eagerly" in setting:

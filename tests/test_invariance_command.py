@@ -29,7 +29,6 @@ PRECISIONS = {
     "bfloat16": ["--mixed_precision", "--mixed_precision_dtype=bfloat16"],
     "float16": ["--mixed_precision", "--mixed_precision_dtype=float16"],
 }
-FAST = [("two_workers", 2, "float32", False)]
 GRID = list(itertools.product(DEVICES, (1, 2, 4), PRECISIONS, (False, True)))
 
 
@@ -71,11 +70,9 @@ def run_command(arguments):
     finetune(command_flags.config_from_flags(values))
 
 
+@pytest.mark.slow
 @pytest.mark.multi_worker
-@pytest.mark.parametrize(
-    "devices, micro_batches, precision, xla",
-    [pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow) for case in GRID],
-)
+@pytest.mark.parametrize("devices, micro_batches, precision, xla", GRID)
 @pytest.mark.usefixtures("undrawn")
 def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, devices, micro_batches, precision, xla):
     directory, whole = reference

@@ -130,12 +130,15 @@ except ReaderGone:
 """
 
 
-def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):
+@pytest.mark.slow
+def test_a_reader_that_wants_no_more_ends_a_process_in_silence():
     command = ["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -2', sys.executable, UNREAD]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert (done.returncode, done.stderr) == (141, "")
     assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [["id", "label"], ["0", "b"]]
 
+
+def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):
     def gone(argv):
         raise ReaderGone
 

@@ -3,6 +3,7 @@
 import html.parser
 import json
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -29,6 +30,25 @@ from tfbert.tasks.token_classification import SentenceExamples, TokenClassificat
 
 ROOT = pathlib.Path(__file__).parent.parent
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once():
+    """Plots of the same numbers, which take seconds, are drawn once for all tests."""
+
+    def kept(draw, done):
+        def drawn(*arguments, **options):
+            key = pickle.dumps((arguments, options))
+            if key not in done:
+                done[key] = draw(*arguments, **options)
+            return done[key]
+
+        return drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("lines", "bars", "split_bar"):
+            patch.setattr(plots, name, kept(getattr(plots, name), {}))
+        yield
 
 
 class Page(html.parser.HTMLParser):
@@ -121,13 +141,14 @@ def test_a_page_of_answers_marks_the_right_and_the_given_one(tmp_path):
 
 
 def test_a_page_needs_no_other_file(tmp_path):
-    page = Page(pages.run_page(read_run(make_run(tmp_path / "run"))))
+    written = pages.run_page(read_run(make_run(tmp_path / "run")))
+    page = Page(written)
     for tag, attrs in page.tags:
         for name in ("src", "href", "xlink:href"):
             assert attrs.get(name, "#").startswith("#"), (tag, attrs)
     ids = [attrs["id"] for tag, attrs in page.tags if "id" in attrs and tag == "g"]
     assert not ids
-    style = pages.run_page(read_run(tmp_path / "run")).split("</style>")[0]
+    style = written.split("</style>")[0]
     assert "url(" not in style and "@import" not in style
 
 

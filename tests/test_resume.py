@@ -352,7 +352,8 @@ def flipped(path, every=1):
     path.write_bytes(original)
 
 
-def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, monkeypatch):
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, monkeypatch, every):
     """`state.json` and the files beside it: tests/test_checkpoint.py."""
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     for name, step in (("run", 9), ("young", 0)):
@@ -367,7 +368,7 @@ def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, m
                 noticed += 1
         assert noticed > 60
         right = look(tmp_path / name, config)
-        for _ in flipped(tmp_path / name / output_dir.RUN_CONFIG, every=5 if step else 2):
+        for _ in flipped(tmp_path / name / output_dir.RUN_CONFIG, every=every):
             with_another_name = False
             try:
                 assert resume.look(tmp_path / name, config) == right

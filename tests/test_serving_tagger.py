@@ -39,7 +39,7 @@ def assert_rows_are_those_of_numpy(tokenizer, texts, max_seq_length):
     return len(tokens.lengths)
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 4, 7, 12, 33, 512])
+@pytest.mark.parametrize("max_seq_length", [3, 12, 512, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 7, 33))])
 def test_rows_of_hostile_texts(max_seq_length):
     texts = ["", *TEXTS, *long_words(), *random_texts(100), LONG, ""]
     rows = assert_rows_are_those_of_numpy(BertTokenizer(VOCAB), texts, max_seq_length)
@@ -202,6 +202,7 @@ def test_token_ids(model, signatures):
     assert none["logits"].shape == (0, 4, len(IOB2))
 
 
+@pytest.mark.slow
 def test_float16_with_its_measured_loss(saved, signatures, tmp_path):
     words = LONG.split()
     (tmp_path / "dev.conll").write_text("".join(f"{word}\t{IOB2[i % 5]}\n" for i, word in enumerate(words)))

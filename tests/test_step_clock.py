@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras as keras
 from transformers import TFBertForPreTraining
 
-from tests.models import random_batch, strategy_of, tiny_bert
+from tests.models import strategy_of, tiny_bert
 from tfbert.batches.plan import FILL
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.config.run import Config, DataConfig, TrainingConfig
@@ -150,7 +150,8 @@ def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_data_clock_sees_a_slow_pipeline(replicas):
     strategy = strategy_of(replicas)
-    inputs, labels, weights = random_batch(4 * replicas)
+    inputs, labels = np.ones([4 * replicas, 5], np.float32), np.zeros(4 * replicas, np.int32)
+    weights = np.ones(4 * replicas, np.float32)
     pause, steps = 0.05, 8
 
     def slow():
@@ -166,7 +167,7 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
         return source.map(lambda _: share)
 
     with strategy.scope():
-        model = FineTuner(tiny_bert(num_hidden_layers=1))
+        model = FineTuner(keras.Sequential([keras.layers.Input([5]), keras.layers.Dense(3)]))
         model.compile(
             optimizer=keras.optimizers.SGD(0.0), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
@@ -186,15 +187,18 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
 
 def test_the_data_clock_changes_no_update():
     def trained(measured):
-        bert = tiny_bert(dropout=0.1, seed=3, num_hidden_layers=1)
-        model = FineTuner(bert, gradient_accumulation_steps=2, max_grad_norm=1.0)
+        keras.utils.set_random_seed(3)
+        layers = [keras.layers.Input([5]), keras.layers.Dropout(0.5), keras.layers.Dense(3)]
+        model = FineTuner(keras.Sequential(layers), gradient_accumulation_steps=2, max_grad_norm=1.0)
         model.compile(
             optimizer=keras.optimizers.SGD(0.1), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
         model.create_variables()
         if measured:
             DataClock().attach(model)
-        model.fit(tf.data.Dataset.from_tensors(random_batch(8)).repeat(), steps_per_epoch=3, verbose=0)
+        rng = np.random.default_rng(0)
+        batch = rng.normal(size=(8, 5)).astype(np.float32), rng.integers(0, 3, 8)
+        model.fit(tf.data.Dataset.from_tensors(batch).repeat(), steps_per_epoch=3, verbose=0)
         return [v.numpy() for v in model.trainable_variables]
 
     for one, other in zip(trained(False), trained(True), strict=True):

@@ -63,13 +63,13 @@ def numpy_steps(kernels, coefficients, epochs=2):
     return kernels, losses
 
 
-GRID = [
-    pytest.param(*case, marks=() if case == (2, 2, False) else pytest.mark.slow)
-    for case in itertools.product((1, 2), (1, 2), (False, True))
-]
+def grid(quick):
+    """All ways of running, those that are not quick marked."""
+    cases = itertools.product((1, 2), (1, 2), (False, True))
+    return [pytest.param(*case, marks=() if case == quick else pytest.mark.slow) for case in cases]
 
 
-@pytest.mark.parametrize("replicas, micro_batches, xla", GRID)
+@pytest.mark.parametrize("replicas, micro_batches, xla", grid((2, 2, False)))
 def test_two_terms_are_those_of_one_big_batch(replicas, micro_batches, xla):
     x, labels, weights = tokens()
     expected, losses = numpy_steps([w.numpy() for w in two_heads().trainable_variables], (1.0, 0.25))
@@ -93,13 +93,13 @@ def tagger():
     return keras.Sequential([keras.layers.Input([None, FEATURES]), keras.layers.Dense(TAGS, use_bias=False)])
 
 
-@pytest.mark.parametrize("replicas, micro_batches, xla", GRID)
+@pytest.mark.parametrize("replicas, micro_batches, xla", grid((1, 2, True)))
 def test_labels_for_each_token_are_divided_by_the_tokens_that_count(replicas, micro_batches, xla):
     """However wide the padding is."""
     x, (tags, _), (weights, _) = tokens()
     start = tagger().trainable_variables[0].numpy()
     (expected, _), _ = numpy_steps([start, np.zeros([FEATURES, CLASSES])], (1.0, 0.0))
-    for padding in (0, 5) if (replicas, micro_batches) == (2, 2) else (2,):
+    for padding in (0, 5) if micro_batches == 2 else (2,):
         wide = [np.pad(a, [(0, 0), (0, padding)] + [(0, 0)] * (a.ndim - 2)) for a in (x, tags, weights)]
         model = build(
             tagger,
@@ -153,7 +153,7 @@ def both_labels():
         pytest.param(
             False, {"size": "mse", "kind": "classes"}, {"size": 0.1}, {"kind": "accuracy"}, id="names", marks=SLOW
         ),
-        pytest.param(False, ["classes", None], None, [["accuracy"], ["mae"]], id="none"),
+        pytest.param(False, ["classes", None], None, [["accuracy"], ["mae"]], id="none", marks=SLOW),
         pytest.param(
             True,
             {"size": "mse", "kind": "classes"},
@@ -171,12 +171,13 @@ def test_outputs_with_a_loss_each_are_keras_own(as_dict, loss, loss_weights, met
         lambda: both(as_dict),
         x,
         {"kind": kind, "size": size} if isinstance(loss, dict) else [kind, size],
-        replicas=2 if loss_weights else 1,
+        replicas=2 if isinstance(loss_weights, list) else 1,
         options={"gradient_accumulation_steps": 2},
         compiled={"loss": loss, "loss_weights": loss_weights, "metrics": metrics},
     )
 
 
+@SLOW
 @SPLITS_OF_ONE
 def test_one_loss_and_weight_for_all_outputs(replicas, micro_batches):
     x, kind, _ = both_labels()
@@ -212,11 +213,12 @@ def test_a_model_of_ones_own_may_name_its_outputs():
     x, kind, size = both_labels()
     compiled = {"loss": {"kind": logits_loss(), "size": "mse"}, "optimizer": sgd}
     found, history, trained = train(
-        Named, x, {"kind": kind, "size": size}, options={"gradient_accumulation_steps": 2}, compiled=compiled
+        Named, x, {"kind": kind, "size": size}, options={"gradient_accumulation_steps": 2}, compiled=compiled, epochs=1
     )
     separate = []
     for name, y in (("kind", kind), ("size", size)):
-        one, _, _ = train(Named, x, {name: y}, wrap=False, compiled=compiled | {"loss": {name: compiled["loss"][name]}})
+        own = compiled | {"loss": {name: compiled["loss"][name]}}
+        one, _, _ = train(Named, x, {name: y}, wrap=False, compiled=own, epochs=1)
         separate += one[:2] if name == "kind" else one[2:]
     for value, expected in zip(found, separate, strict=True):
         np.testing.assert_allclose(value, expected, atol=1e-5)

@@ -35,7 +35,7 @@ def last_layer(model, inputs):
 
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_every_token_is_that_of_the_models_own_pass(is_packed):
-    model, examples = tiny_bert(), make_examples()
+    model, examples = tiny_bert(), make_examples(19)
     plan = plan_of(examples)
     plain = plain_batches(examples, plan)
     for (inputs, _, _), (alone, _, weights) in zip(
@@ -190,7 +190,7 @@ def test_each_term_is_divided_by_its_own_count(one_big_batch):
 
 @pytest.mark.parametrize(
     "replicas, accumulation",
-    [(2, 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 2), (1, 4), (1, 8), (2, 1), (2, 4)])],
+    [(1, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 2), (1, 8), (2, 1), (2, 2), (2, 4)])],
 )
 def test_every_split_gives_the_weights_of_one_big_batch(one_big_batch, replicas, accumulation):
     weights, losses = trained(batches_of_two_terms(), replicas, accumulation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -45,13 +46,19 @@ def option(
     return dataclasses.field(default=default, metadata={"modes": modes, "resume": resume, "tasks": tasks})
 
 
+@functools.cache
+def field_types(part: type) -> dict[str, Any]:
+    """The types of a configuration dataclass's fields; Python evaluates the annotations anew each time it is asked."""
+    return get_type_hints(part)
+
+
 def part_from_dict(part: type, values: Any) -> Any:
     """A configuration dataclass from what JSON holds.
 
     Raises:
         UsageError: for an unknown name or a value of the wrong type.
     """
-    types = get_type_hints(part)
+    types = field_types(part)
     refuse_unknown(part.__name__, values, types)
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     for name, value in values.items():
@@ -95,7 +102,7 @@ def at_least(name: str, value: float, least: float) -> list[str]:
 
 def choice_problems(part: Any) -> list[str]:
     """Fields that take one of a few words and hold another."""
-    kinds = {name: kind for name, kind in get_type_hints(type(part)).items() if get_origin(kind) is Literal}
+    kinds = {name: kind for name, kind in field_types(type(part)).items() if get_origin(kind) is Literal}
     values = {name: getattr(part, name) for name in kinds}
     return [one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from typing import Literal, get_type_hints
+from typing import Literal
 
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
@@ -22,6 +22,7 @@ from tfbert.config.rules import (
     Mode,
     at_least,
     choice_problems,
+    field_types,
     option,
     part_from_dict,
     refuse_unknown,
@@ -286,7 +287,7 @@ class Config:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
-        parts = get_type_hints(cls)
+        parts = field_types(cls)
         if isinstance(values, dict):
             values.pop(UNTIL_STEP, None)
         refuse_unknown("the configuration", values, parts)
