@@ -7,6 +7,7 @@ import pytest
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tests.models import strategy_of
+from tfbert.batches.inputs import INPUTS
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
 from tfbert.batches.plan import exact_widths, plan_epoch
@@ -41,7 +42,7 @@ def test_predictions_have_none():
     strategy = strategy_of(1)
     predictor = Predictor(None, strategy)
     context = type("Context", (), {"num_input_pipelines": 1, "input_pipeline_id": 0})()
-    assert predictor._dataset(queue.SimpleQueue())(context).options().autotune.enabled is False
+    assert predictor._dataset(queue.SimpleQueue(), INPUTS)(context).options().autotune.enabled is False
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -95,7 +95,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     scores = iter(scores)
     scored = types.SimpleNamespace(
         metrics=lambda *arrays, prefix, way_out: {f"{prefix}_{metric}": next(scores)},
-        predictions=lambda outputs, encoded: outputs,
+        predict=lambda predictor, encoded: predictor.outputs(encoded),
     )
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
     counter = iter(range(1, 100))
@@ -154,7 +154,7 @@ def test_names_of_evaluation_sets(monkeypatch):
 
 def test_speeds_of_an_evaluation_count_every_batch():
     lengths = np.array([3, 5, 4])
-    examples = types.SimpleNamespace(tokens=types.SimpleNamespace(lengths=lengths))
+    examples = types.SimpleNamespace(lengths=lengths)
     # Of ten batches, only the last ones are remembered each.
     predictor = types.SimpleNamespace(seconds=10.0, waiting_seconds=2.5, batch_seconds=[1.0, 2.0, 3.0])
     run = types.SimpleNamespace(

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+import flags.command
 import run_finetune
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config, ModelConfig
@@ -139,9 +140,9 @@ def test_a_reader_that_wants_no_more_ends_a_process_in_silence():
 
 
 def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):
-    def gone(argv):
+    def gone(command, argv):
         raise ReaderGone
 
-    monkeypatch.setattr(run_finetune, "parse", gone)
+    monkeypatch.setattr(flags.command, "parse", gone)
     assert run_finetune.main() == 141
     assert capfd.readouterr() == ("", "")
