@@ -16,12 +16,12 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from machine import machine  # noqa: E402
+from own_step import own_step  # noqa: E402
 
 from tfbert import (  # noqa: E402
     Config,
@@ -33,7 +33,6 @@ from tfbert import (  # noqa: E402
     keep_freed_memory,
 )
 from tfbert.devices.onednn import use_onednn  # noqa: E402
-from tfbert.measure.cpu_time import CpuTime  # noqa: E402
 
 BATCH = 32
 
@@ -59,7 +58,7 @@ def main() -> None:
     )
     assert peer.stdout.readline() == "ready\n"
     with tempfile.TemporaryDirectory() as scratch:
-        own, widths = own_step(args, scratch)
+        own, widths = own_side(args, scratch)
         own(args.steps)  # Traces and compiles.
         take(widths, args.steps)
         sides = {"tfbert": [], "torch": []}
@@ -84,18 +83,9 @@ def take(items, count):
     return list(itertools.islice(items, count))
 
 
-def own_step(args, scratch):
+def own_side(args, scratch):
     """(a function that makes so many updates and returns their seconds, wall, user and kernel; an iterator of the
     widths of the updates)."""
-    # TensorFlow is imported here, after the allocator is set.
-    from tfbert.batches.pipeline import distribute_batches
-    from tfbert.devices import runtime
-    from tfbert.devices.preemption import Consensus
-    from tfbert.devices.strategy import build_strategy
-    from tfbert.measure.data_clock import DataClock
-    from tfbert.train.build import build_run
-    from tfbert.train.resume import look
-
     config = Config(
         model=ModelConfig(model_name_or_path=args.model),
         data=DataConfig(train_file=args.train_file, max_seq_length=args.max_seq_length),
@@ -103,22 +93,7 @@ def own_step(args, scratch):
         runtime=RuntimeConfig(keep_freed_memory=args.keep_freed_memory),
         output=OutputConfig(output_dir=f"{scratch}/run"),
     ).resolved()
-    runtime.set_up(config.runtime)
-    strategy = build_strategy(config.runtime)
-    run = build_run(look(pathlib.Path(config.output.output_dir), config), strategy, Consensus(strategy))
-    with run.strategy.scope():
-        clock = DataClock()
-    clock.attach(run.model)
-    batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans))
-
-    def make_updates(count):
-        start, cpu = time.perf_counter(), CpuTime.now()
-        for _ in range(count):
-            run.model.train_function(batches)
-        run.model.counters.finite_steps.numpy()
-        seconds, cpu = time.perf_counter() - start, CpuTime.since(cpu)
-        return seconds, cpu.user, cpu.kernel
-
+    make_updates, run = own_step(config)
     return make_updates, (int(width) for plan in run.batches.plans() for width in plan.widths)
 
 

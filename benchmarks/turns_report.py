@@ -6,6 +6,8 @@ import datetime
 import statistics
 from collections.abc import Callable
 
+from results_page import table
+
 _TITLES = {
     "token_classification": "Token classification against PyTorch",
     "question_answering": "Question answering against PyTorch",
@@ -63,7 +65,7 @@ def _scores(task: str, turns: list[dict]) -> str:
         by_seed = "; ".join(f"{peer:.2f}, {own:.2f}" for peer, own in pairs)
         lines.append([name, by_seed, f"{means[0]:.2f}, {means[1]:.2f}", f"{means[1] - means[0]:+.2f}"])
     seeds = ", ".join(str(turn["seed"]) for turn in turns)
-    return _table(["metric", f"seeds {seeds}", "mean", "difference"], lines)
+    return table(["metric", f"seeds {seeds}", "mean", "difference"], lines)
 
 
 def _training(turns: list[dict]) -> str:
@@ -77,7 +79,7 @@ def _training(turns: list[dict]) -> str:
         lines.append(line + [_cpu(side) for side in sides] + [_joined(sides, "peak_mb", "{:,}")])
     whole = _ratios(turns, lambda run: run["train"]["rows_per_second"])
     steady = _ratios(turns, lambda run: run["train"]["rows_per_second_steady"])
-    return f"{_table(head, lines)}\n\nAll turns together: whole **{whole}**, steady **{steady}** times PyTorch."
+    return f"{table(head, lines)}\n\nAll turns together: whole **{whole}**, steady **{steady}** times PyTorch."
 
 
 def _prediction(turns: list[dict]) -> str:
@@ -91,7 +93,7 @@ def _prediction(turns: list[dict]) -> str:
         line = [str(turn["seed"]), *_pair(sides, "examples_per_second"), _joined(sides, "batch_size", "{}")]
         lines.append(line + [_cpu(side) for side in sides] + [_joined(sides, "peak_mb", "{:,}")])
     ratio = _ratios(turns, lambda run: best(run)["examples_per_second"])
-    return f"{_table(head, lines)}\n\nAll turns together: **{ratio}** times PyTorch."
+    return f"{table(head, lines)}\n\nAll turns together: **{ratio}** times PyTorch."
 
 
 def _ratios(turns: list[dict], speed: Callable[[dict], float | None]) -> str:
@@ -117,8 +119,3 @@ def _joined(sides: list[dict], name: str, form: str) -> str:
 
 def _cpu(used: dict) -> str:
     return f"{used['user_seconds']:,.0f}, {used['kernel_seconds']:,.0f} s"
-
-
-def _table(head: list[str], lines: list[list[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -1,0 +1,64 @@
+"""What the files of benchmarks/results/ share: their beginning, their tables, and when they are written."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import pathlib
+import shlex
+
+from machine import machine
+
+from tfbert.report.facts import environment
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def default_output(name: str) -> pathlib.Path:
+    """A new file of benchmarks/results/ of today."""
+    return RESULTS / f"{datetime.date.today()}-{name}.md"
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    """A table in Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def beginning(title: str, script: str, args: argparse.Namespace, *more: str) -> list[str]:
+    """Title, machine and command, a paragraph each.
+
+    Args:
+        title: Of the page.
+        script: Its file's name.
+        args: Its options; of paths the page tells the last part alone.
+        more: What else there is to say of software, as `PyTorch 2.13`.
+    """
+    about = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine().items())
+    versions = environment()["versions"]
+    software = [f"{name} {versions[name]}" for name in ("tensorflow", "transformers") if name in versions]
+    return [
+        f"# {title} ({datetime.date.today()})",
+        f"{about}. {', '.join([*software, *more])}.",
+        f"`python benchmarks/{script} {' '.join(flags_said(args))}`",
+    ]
+
+
+def flags_said(args: argparse.Namespace) -> list[str]:
+    """Options as a command line has them, those that are not set left out."""
+    out = []
+    for name, value in vars(args).items():
+        if value in ("", None, False, []) or name in ("output", "work_dir"):
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            text = f"--{name}" if item is True else f"--{name}={_without_directories(name, str(item))}"
+            out.append(shlex.quote(text))
+    return out
+
+
+def _without_directories(name: str, value: str) -> str:
+    if name.endswith("_python"):
+        return "peer/bin/python"
+    head, mark, files = value.rpartition("=")
+    short = [pathlib.Path(file).name if file.startswith(("/", ".")) else file for file in files.split(",")]
+    return head + mark + ",".join(short)
