@@ -41,7 +41,9 @@ def main() -> None:
     parser.add_argument("--peers", default="pretraining,masked_lm,gathered")
     parser.add_argument("--torch_threads", default="", help="to try; by default half the cores, and all")
     parser.add_argument("--global_batch_size", type=int, default=32)
-    parser.add_argument("--mixed_precision", action="store_true", help="all sides in bfloat16")
+    parser.add_argument(
+        "--mixed_precision", action="store_true", help="all sides in bfloat16; fair where the CPU has it only"
+    )
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--output", default="", help="where results go; by default benchmarks/results/ of today")
