@@ -50,6 +50,11 @@ def test_what_it_trains_is_settled_by_the_command():
         parse(PRETRAIN, "--train_file=x.tsv")
 
 
+def test_a_corpus_of_files_may_have_rows_that_are_left_out():
+    arguments = ["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--input_files=a.jsonl", "--skip_bad_rows"]
+    assert parse(PRETRAIN, *arguments).data.skip_bad_rows
+
+
 def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
     paths = {}
     for command, changed in ((FINETUNE, "--weight_decay=0.5"), (PRETRAIN, "--masked_lm_prob=0.3")):
@@ -83,7 +88,15 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
         (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--beam_args=--x"], "for engine=beam"),
         (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--short_seq_prob=2"], "from 0 to 1"),
         (["--dupe_factor=2"], "dupe_factor has no effect with mode=train"),
-        (["--dataset=glue/sst2"], "Pre-training reads records"),
+        (["--dataset=glue/sst2"], "Pre-training reads records. Received: dataset='glue/sst2'"),
+        (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--skip_bad_rows"], "skip_bad_rows concerns files"),
+        (["--train_records=a", "--skip_bad_rows"], "skip_bad_rows concerns files"),
+        (["--mode=benchmark", "--benchmark_xla=off", "--xla"], "benchmark_xla takes the place of xla"),
+        (
+            ["--mode=benchmark", "--train_records=a", "--benchmark_passes=inference"],
+            "benchmark_passes=inference with validation_records=''",
+        ),
+        (["--mode=benchmark", "--validation_records=a"], "Training needs records of its own"),
         (["--validation_records=a"], "Training needs records of its own"),
         (["--train_records=a", "--eval_steps=5"], "needs records to evaluate on"),
         (["--masked_lm_prob=0"], "above 0 and below 1"),

@@ -9,7 +9,7 @@ from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.rules import EVERY, OF_MODELS, Mode
 from tfbert.config.run import Config
 
-_OF_CORPORA = ("dataset", "data_dir", "text_column", "max_seq_length")
+_OF_CORPORA = ("dataset", "data_dir", "text_column", "skip_bad_rows", "max_seq_length")
 _OF_RECORDS = ("batching", "max_train_examples", "max_eval_examples")
 
 

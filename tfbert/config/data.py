@@ -43,7 +43,7 @@ class DataConfig:
     standard input in `mode=predict`."""
     delimiter: str = option("", resume="content")
     """What separates the columns of .tsv and .csv files: a character, or `tab`. Empty: tab in .tsv, comma in .csv."""
-    skip_bad_rows: bool = option(False, resume="content")
+    skip_bad_rows: bool = option(False, resume="content", modes=EVERY)
     """Leave out rows of files that cannot be used, as those with a column too many or without a label, and count them,
     rather than stop at the first one."""
     text_column: tuple[str, ...] = option((), resume="content", modes=EVERY)

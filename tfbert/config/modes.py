@@ -90,8 +90,6 @@ def mode_problems(config: Config) -> list[str]:
     out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
     rules["prepare"] = _prepare
-    if config.data.task == PRETRAINING and config.mode != "prepare":
-        return out + _pretraining(config)
     return out + _files(config) + rules[config.mode](config)
 
 
@@ -114,7 +112,7 @@ def _without_effect(part: Any, mode: str) -> list[str]:
 def _files(config: Config) -> list[str]:
     """What concerns the reading of files, in any mode."""
     data, out = config.data, []
-    if not data.uses_files and not config.predict.input_file:
+    if not data.uses_files and not config.predict.input_file and not config.corpus.input_files:
         defaults = {field.name: field.default for field in dataclasses.fields(data)}
         out += [
             f"{name} concerns files. Received: {name}={getattr(data, name)!r} without any. Drop --{name}."
@@ -133,6 +131,8 @@ def _files(config: Config) -> list[str]:
 
 
 def _train(config: Config) -> list[str]:
+    if config.data.task == PRETRAINING:
+        return _pretrain(config)
     out = []
     if config.data.test_file == STANDARD_STREAM:
         out.append(
@@ -159,6 +159,8 @@ def evaluation_options(config: Config) -> dict[str, int | str]:
 
 
 def _evaluate(config: Config) -> list[str]:
+    if config.data.task == PRETRAINING:
+        return _evaluate_records(config)
     out = []
     if not config.data.dataset and not config.data.uses_files:
         out.append(
@@ -270,10 +272,12 @@ def _benchmark(config: Config) -> list[str]:
             f"{benchmark.benchmark_warmup_steps} with benchmark_steps={benchmark.benchmark_steps}. "
             "Lower --benchmark_warmup_steps, or raise --benchmark_steps."
         )
-    if config.data.uses_files and not config.data.validation_file:
+    records = config.pretraining
+    option = "validation_records" if records.train_records else "validation_file"
+    lacks_files = config.data.uses_files and not config.data.validation_file
+    if lacks_files or (records.train_records and not records.validation_records):
         out += [
-            f"{what} needs examples to evaluate on. Received: {received} with validation_file=''. "
-            "Pass --validation_file."
+            f"{what} needs examples to evaluate on. Received: {received} with {option}=''. Pass --{option}."
             for is_asked, what, received in (
                 ("inference" in benchmark.benchmark_passes, "Measuring inference", "benchmark_passes=inference"),
                 (benchmark.benchmark_accuracy, "Measuring accuracy", "benchmark_accuracy=True"),
@@ -312,18 +316,26 @@ def _prepare(config: Config) -> list[str]:
     return out
 
 
-def _pretraining(config: Config) -> list[str]:
-    """What pre-training and what measures it need."""
-    out, options = [], config.pretraining
-    if config.data.dataset not in ("", "demo") or config.data.data_dir or config.data.text_column:
-        out.append(
-            "Pre-training reads records. Received: dataset, data_dir or text_column. "
-            "Make records of it with --mode=prepare, and pass --train_records."
-        )
-    if config.mode == "evaluate":
-        if not options.validation_records:
-            out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
-        return out + _saved_model(config)
+def _evaluate_records(config: Config) -> list[str]:
+    out = _read_by_prepare(config)
+    if not config.pretraining.validation_records:
+        out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
+    return out + _saved_model(config)
+
+
+def _read_by_prepare(config: Config) -> list[str]:
+    """Options of a corpus where records are read."""
+    given = {name: getattr(config.data, name) for name in ("dataset", "data_dir", "text_column")}
+    return [
+        f"Pre-training reads records. Received: {name}={value!r}. "
+        "Make records of it with --mode=prepare, and pass --train_records."
+        for name, value in given.items()
+        if value and (name, value) != ("dataset", "demo")
+    ]
+
+
+def _pretrain(config: Config) -> list[str]:
+    out, options = _read_by_prepare(config), config.pretraining
     if options.validation_records and not options.train_records:
         out.append("Training needs records of its own. Received: train_records=''. Pass --train_records.")
     if options.train_records and not options.validation_records:

@@ -13,7 +13,7 @@ import numpy as np
 from tfbert.corpus import buckets
 from tfbert.corpus.buckets import Scanned
 from tfbert.corpus.documents import Source
-from tfbert.corpus.progress import Progress
+from tfbert.corpus.progress import PassProgress
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job, build_shard, check_documents
 from tfbert.corpus.worker_pool import WorkerPool
@@ -53,7 +53,7 @@ def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: 
                 _clear(directory)
                 raise
         sizes = {shard: bucket_size(directory, shard) for shard in shards}
-        progress = Progress("making records", sum(sizes.values()))
+        progress = PassProgress("making records", sum(sizes.values()))
         tasks = [(job, shard) for shard in sorted(shards, key=lambda shard: -sizes[shard])]
         for entry in pool.map(_build, tasks):
             progress.advance(sizes[entry["shard"]], entry["sentences"])
@@ -108,7 +108,7 @@ def _scan(
     sizes = source.sizes()
     parts = list(enumerate(source.parts()))
     total = sum(sizes[name] for _, name in parts)
-    progress = Progress("reading the corpus", total)
+    progress = PassProgress("reading the corpus", total)
     seen = Scanned(documents=np.zeros(recipe.num_shards, np.int64))
     most = max(_TASK_BYTES, total // (_MOST_TASKS * num_processes))
     tasks = _group(parts, sizes, min(most, total // (_LEAST_TASKS * num_processes)))

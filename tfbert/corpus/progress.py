@@ -15,7 +15,7 @@ log = logging.getLogger("tfbert")
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-class Progress:
+class PassProgress:
     """A bar on a terminal, else a line now and then.
 
     Args:

@@ -141,7 +141,7 @@ def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
     with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         known = list(pool.map(find_index, paths))
         missing = [path for path, file in zip(paths, known, strict=True) if file is None]
-        progress = _Progress(missing)
+        progress = _Indexing(missing)
         built = [pool.submit(progress.index, path) for path in missing]
         try:
             found = dict(zip(missing, (future.result() for future in built), strict=True))
@@ -151,7 +151,7 @@ def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
     return [found[path] if file is None else file for path, file in zip(paths, known, strict=True)]
 
 
-class _Progress:
+class _Indexing:
     """Indexes files, and logs now and then how far that is."""
 
     def __init__(self, paths: Sequence[pathlib.Path]):

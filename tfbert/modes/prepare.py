@@ -65,7 +65,12 @@ def prepare(config: Config) -> dict[str, Any]:
     if made is None:
         return {}
     totals = made["totals"]
-    log.info("Records in %s: %s", directory, ", ".join(f"{name} {value:,}" for name, value in totals.items()))
+    log.info(
+        "Records in %s: %s of up to %d tokens, from %s sentences of %s documents; %s tokens to predict",
+        directory,
+        *(f"{totals['records']:,}", config.max_seq_length),
+        *(f"{totals[name]:,}" for name in ("sentences", "documents", "predictions")),
+    )
     return totals
 
 
