@@ -1,5 +1,6 @@
 """What people read: numbers equal the files', texts are escaped, comparisons are NumPy's, and no run is lost to it."""
 
+import dataclasses
 import html.parser
 import json
 import pathlib
@@ -285,7 +286,7 @@ def test_many_runs_with_long_names_share_narrow_tables(tmp_path):
 def test_a_page_shows_the_options_that_training_used(tmp_path):
     run = read_run(make_run(tmp_path / "run"))
     options = used(run)
-    assert not options.keys() & {"predict", "export", "benchmark", "hub"}
+    assert not options.keys() & {"predict", "export", "benchmark", "hub", "answering", "pretraining"}
     assert options["training"]["warmup_ratio"] == 0.1
     assert not {"max_compiled_shapes", "mixed_precision_dtype", "header", "xla"} & {
         n for p in options.values() for n in p
@@ -297,6 +298,8 @@ def test_a_page_shows_the_options_that_training_used(tmp_path):
     assert ["warmup_steps", "3"] in rows and ["max_grad_norm", "0"] in rows and ["max_compiled_shapes", "6"] in rows
     assert not [row for row in rows if row[0] in ("warmup_ratio", "benchmark_steps", "output_file", "export_float16")]
     assert "Up to update 9, the run had max_steps 4." in page
+    asked = used(dataclasses.replace(configure(run, data={"task": "question_answering"}), facts={}))
+    assert asked["answering"]["n_best_size"] == 20
 
 
 def test_precision_and_recall_of_each_class_are_scikit_learns(tmp_path):

@@ -58,6 +58,11 @@ class RunFiles:
         return next((value for at, value in zip(steps[::-1], values[::-1], strict=True) if at <= last), None)
 
     @property
+    def task(self) -> str:
+        """Its name; `auto` where it was found in the data and nothing was evaluated."""
+        return self.facts.get("evaluation", {}).get("task") or self.option("data", "task", "auto")
+
+    @property
     def precision(self) -> str:
         """`float32`, `mixed_float16` or `mixed_bfloat16`."""
         if "precision" in self.facts:

@@ -20,6 +20,8 @@ _PARTS = {
 _FIELDS = {name: fields for name, fields in _PARTS.items() if fields}
 """The options that training takes, by part."""
 _ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
+_OF_TASKS = {field.name: field for fields in _FIELDS.values() for field in fields if field.metadata["tasks"]}
+"""The options that have an effect in certain tasks alone: elsewhere they were at their default."""
 _NAMES_THE_RUN = "output_dir"
 _WITHOUT_HEADER = (".jsonl", ".parquet")
 
@@ -62,10 +64,14 @@ def settings(run: RunFiles) -> dict[str, dict[str, Any]]:
         parts[part] = defaults | run.config.get(part, {})
     parts |= {part: options for part, options in run.config.items() if part not in parts and part not in _ELSEWHERE}
     known = {name: value for part in parts.values() for name, value in part.items()}
-    return {
-        part: {name: value for name, value in options.items() if name not in _IDLE or not _IDLE[name](known)}
-        for part, options in parts.items()
-    }
+
+    def has_effect(name: str) -> bool:
+        if (field := _OF_TASKS.get(name)) and run.task not in field.metadata["tasks"]:
+            return known[name] != _as_json(field.default)
+        return name not in _IDLE or not _IDLE[name](known)
+
+    parts = {part: {name: options[name] for name in options if has_effect(name)} for part, options in parts.items()}
+    return {part: options for part, options in parts.items() if options}
 
 
 def used(run: RunFiles) -> dict[str, dict[str, Any]]:
@@ -83,7 +89,10 @@ def differing(runs: list[RunFiles]) -> list[tuple[str, list[Any]]]:
 
     `output_dir`, which always differs, is left out: it is a run's name.
     """
-    flat = [{name: value for part in settings(run).values() for name, value in part.items()} for run in runs]
+    flat = [
+        {name: value for part in settings(run).values() for name, value in part.items() if value not in ("", [])}
+        for run in runs
+    ]
     names = dict.fromkeys(name for options in flat for name in options if name != _NAMES_THE_RUN)
     rows = [(name, [options.get(name) for options in flat]) for name in names]
     return [(name, values) for name, values in rows if any(value != values[0] for value in values)]
