@@ -8,6 +8,7 @@ import shutil
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TensorFlow then leaves Keras 3 alone: a third of its start.
 
 import pytest
 

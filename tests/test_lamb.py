@@ -22,7 +22,7 @@ from tests.updates import (
 from tfbert.step.optimizer import NO_DECAY
 
 SLOW = pytest.mark.slow
-QUICK = {(2, 4, "float32", False)}
+QUICK = {(1, 4, "float32", False)}
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else SLOW, id="-".join(map(str, case)))
     for case in (
@@ -45,7 +45,6 @@ def reference():
     return reference_steps(noisy_bert(), batches(), NumpyLAMB(RATE, DECAY, EPSILON), CLIP, NO_DECAY)
 
 
-@pytest.mark.usefixtures("optimised_graphs")
 @pytest.mark.parametrize("replicas, micro_batches, policy, xla", GRID)
 def test_every_split_gives_the_weights_of_one_big_batch(replicas, micro_batches, policy, xla, reference):
     model = build(
@@ -71,7 +70,7 @@ def dense():
     return keras.Sequential(layers)
 
 
-@pytest.mark.parametrize("replicas, micro_batches", [(2, 2), pytest.param(1, 1, marks=SLOW)])
+@pytest.mark.parametrize("replicas, micro_batches", [(1, 1), pytest.param(2, 2, marks=SLOW)])
 def test_a_float16_step_that_is_not_finite_is_skipped_everywhere(replicas, micro_batches):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(16, 5)).astype(np.float32), rng.integers(0, 3, 16).astype(np.int32)
