@@ -1,0 +1,99 @@
+"""README and docs/: every command parses and keeps the rules, every link leads somewhere, the tutorials run."""
+
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from absl import flags as absl_flags
+
+import flags
+from tfbert.config.commands import FINETUNE, PRETRAIN
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TUTORIALS = {
+    "classification": "## Files",
+    "tagging": "## Files",
+    "question_answering": "## Files",
+    "pretraining": "## Prep",
+}
+"""The pages whose commands run on generated files, and the heading that their first part ends before."""
+
+
+def commands(text):
+    """The commands of indented blocks: lists of words, from `python` on."""
+    lines = re.findall(r"^    ((?:.*\\\n)*.*)", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    words = [shlex.split(line.replace("\\\n", " ")) for line in lines if re.search(r"\bpython\b", line)]
+    return [line[line.index("python") :] for line in words]
+
+
+def documented():
+    found = {f"{page.name}: {' '.join(words)}": words for page in PAGES for words in commands(page.read_text())}
+    return {name: words for name, words in found.items() if any(word.startswith("run_") for word in words)}
+
+
+@pytest.mark.parametrize("words", documented().values(), ids=documented().keys())
+def test_a_command_parses(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flags").symlink_to(ROOT / "flags")  # Presets are named from there.
+    for files in (word.partition("=")[2] for word in words if re.match(r"--\w+_files?=", word)):
+        for name in files.split(","):
+            path = tmp_path / name.replace("*", "a")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    (script,) = (word for word in words if word.startswith("run_"))
+    command = {"run_finetune.py": FINETUNE, "run_pretraining.py": PRETRAIN}[script]
+    values = absl_flags.FlagValues()
+    flags.define_flags(values, command)
+    assert values(words[words.index(script) :]) == [script]
+    flags.config_from_flags(values, command)
+
+
+def test_commands_are_found():
+    pages = {name.split(":")[0] for name in documented()}
+    assert {"README.md", *(f"{page}.md" for page in TUTORIALS)} <= pages
+    assert commands("    zcat a | python x.py \\\n        --b='c d'\n") == [["python", "x.py", "--b=c d"]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text())
+    for link in (link for link in links if "://" not in link):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, link
+
+
+def test_every_page_is_in_both_indexes():
+    for index in (ROOT / "README.md", ROOT / "docs" / "README.md"):
+        for page in PAGES[1:]:
+            inside = index.parent == page.parent or page.name in ("kubernetes.md", "README.md")
+            assert page.name in index.read_text() or inside, page.name
+    assert all(
+        f"({page.name})" in (ROOT / "docs" / "README.md").read_text() for page in PAGES[1:] if page.name != "README.md"
+    )
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page, end", TUTORIALS.items(), ids=TUTORIALS)
+def test_a_tutorial_runs(page, end, tmp_path):
+    """As it stands, but for the number of updates."""
+    subprocess.run([sys.executable, ROOT / "examples" / "make_data.py", "data"], cwd=tmp_path, check=True)
+    first, mark, _ = (ROOT / "docs" / f"{page}.md").read_text().partition(end)
+    assert mark
+    for words in commands(first):
+        if words[1] == "run_finetune.py" or words[1] == "run_pretraining.py":
+            trains = "--mode" not in " ".join(words)
+            program = [sys.executable, ROOT / words[1], *words[2:], *["--max_steps=6"] * trains]
+            done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
+            assert done.returncode == 0, f"{words}\n{done.stderr[-3000:]}"
+    assert (tmp_path / "runs").exists()
