@@ -225,6 +225,7 @@ WRONG = [
     {"best": {"eval_loss": float("nan")}},
     {"best": {"eval_loss": float("inf")}},
     {"best_step": 9},
+    {"best": {}, "best_step": 9},
     {"best_step": None},
     {"without_better": 1.5},
     {"identity": [1]},
@@ -247,6 +248,16 @@ def test_a_state_of_the_wrong_shape_is_passed_over(tmp_path, wrong, is_sealed):
         wrong = text
     path.write_text(wrong)
     assert newest_sound(path.parent.parent).step == 4
+
+
+def test_best_weights_without_a_checksum_are_those_of_an_earlier_version_alone(tmp_path):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    content = unseal(path.read_text())[0] | {"best_file": None}
+    assert content["best"]
+    path.write_text(seal(content))
+    assert newest_sound(path.parent.parent).step == 4
+    path.write_text(json.dumps(content | {"format": 1}))
+    assert newest_sound(path.parent.parent).step == 8
 
 
 def test_a_directory_and_its_content_must_agree(tmp_path):
