@@ -261,6 +261,14 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
         resume.take_up(start, FACTS, 16)
 
 
+def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
+    config = write_run(tmp_path / "run", step=9)
+    start = look(tmp_path / "run", changed(config, data={"text_column": ("text",)}))
+    what = identity_of(start.config, 12, start=start)
+    assert what.until_step == {"9": {"text_column": []}}
+    assert what.settings["text_column"] == ["text"]
+
+
 def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_forget_the_best(tmp_path):
     write_run(tmp_path / "run", step=9)
     start = look(tmp_path / "run")
