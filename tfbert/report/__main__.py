@@ -6,6 +6,7 @@ import argparse
 import pathlib
 import sys
 
+from tfbert.config.commands import typed
 from tfbert.errors import RunError, UsageError
 from tfbert.output.output_dir import check_writable, make
 from tfbert.report.compare import comparison_markdown, write_comparison
@@ -16,7 +17,7 @@ from tfbert.report.run_files import read_run
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m tfbert.report",
+        prog=typed("report", "python -m tfbert.report"),
         description="With one run, writes its report.html anew. With several, compares them with the first one: "
         "prints a table, and writes comparison.html and comparison.md.",
     )
@@ -55,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _fail(lines: list[str], status: int) -> int:
     for line in lines:
-        print(f"tfbert.report: error: {line}", file=sys.stderr)
+        print(f"{typed('report', 'tfbert.report')}: error: {line}", file=sys.stderr)
     return status
 
 

@@ -96,7 +96,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
 def command_line(config: Config) -> str:
     """The command that repeats a run: each option that is not at its default."""
     command = command_of(config)
-    words = ["python", command.script]
+    words = ["python"] * (command.typed == command.script) + command.typed.split()
     for name, options in command.options().items():
         part = getattr(config, name)
         for field in dataclasses.fields(part):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
 
 from absl import app
 from absl import flags as absl_flags
 
-import flags
+from tfbert.commandline import options
+from tfbert.commandline.presets import expand_flagfiles
+from tfbert.commandline.verbs import VERBS
 from tfbert.config.commands import Command
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
@@ -17,16 +18,12 @@ from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, Preempted, UsageError
 
-Verbs = Mapping[str, tuple[str, str]]
-"""For each mode the module and the function that do it, imported when it is asked for."""
 
-
-def run_command(command: Command, verbs: Verbs, argv: list[str]) -> int:
+def run_command(command: Command, argv: list[str]) -> int:
     """Does what a command line asks for.
 
     Args:
         command: Its options.
-        verbs: Of each of its modes.
         argv: The command line.
 
     Returns:
@@ -41,7 +38,7 @@ def run_command(command: Command, verbs: Verbs, argv: list[str]) -> int:
         with stderr_held_back():
             import tensorflow as tf  # Takes seconds, for which a wrong flag need not wait.
 
-            module, verb = verbs[config.mode]
+            module, verb = VERBS[command.word][config.mode]
             run = getattr(importlib.import_module(module), verb)
             tf.config.list_physical_devices("GPU")
             from tfbert.devices.runtime import out_of_memory_as_run_error
@@ -61,21 +58,21 @@ def parse(command: Command, argv: list[str]) -> Config:
     Raises:
         UsageError: for flags that the command does not have, and rules that are broken.
     """
-    flags.define_flags(absl_flags.FLAGS, command)
+    options.define_flags(absl_flags.FLAGS, command)
     app.define_help_flags()
     absl_flags.disclaim_key_flags()  # They are those of the script, not of this module.
-    absl_flags.adopt_module_key_flags(flags)  # So that --help lists them.
+    absl_flags.adopt_module_key_flags(options)  # So that --help lists them.
     try:
-        rest = absl_flags.FLAGS(argv)[1:]
+        rest = absl_flags.FLAGS([argv[0], *expand_flagfiles(argv[1:])])[1:]
     except absl_flags.Error as error:
         raise UsageError(f"{error} See --help.") from None
     if rest:
         raise UsageError(f"Every argument is a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
-    return flags.config_from_flags(absl_flags.FLAGS, command)
+    return options.config_from_flags(absl_flags.FLAGS, command)
 
 
 def _fail(command: Command, error: Exception, status: int, kind: str) -> int:
     """One line for each thing that is wrong."""
     for line in str(error).splitlines():
-        print(f"{command.script}: {kind}{line}", file=sys.stderr)
+        print(f"{command.typed}: {kind}{line}", file=sys.stderr)
     return status
