@@ -19,16 +19,16 @@ _PARTS = {
     if field.default_factory is not dataclasses.MISSING
 }
 """The dataclasses whose fields are flags, by their name in `Config`."""
-_ALIASES = {"model": "model_name_or_path"}
+ALIASES = {"model": "model_name_or_path"}
+"""Other names of flags."""
 
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
     """Declares every flag of a command."""
-    others = set(flag_values)
     define_fields(Config, ("mode",), flag_values, choices={"mode": command.modes})
     for part, names in command.options().items():
         define_fields(_PARTS[part], names, flag_values)
-    for alias, name in _ALIASES.items():
+    for alias, name in ALIASES.items():
         flags.DEFINE_alias(alias, name, flag_values=flag_values)
     flags.DEFINE_string(
         "run_config",
@@ -36,9 +36,6 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command =
         "Repeat the run whose run_config.json this is; flags given beside it replace its values.",
         flag_values=flag_values,
     )
-    # absl counts them to the modules that called it; --help shows those of one module.
-    for name in set(flag_values) - others:
-        flags.declare_key_flag(name, flag_values=flag_values)
 
 
 def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> Config:

@@ -82,7 +82,7 @@ FINETUNE = Command(
         ("--model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2", "a data set by name"),
         ("--flagfile=glue-sst2 --model=bert-base-cased --output_dir=runs/sst2", "a preset (--help=presets)"),
         ("--model=bert-base-uncased --train_file=train.tsv --validation_file=dev.tsv", "your own files"),
-        ("--mode=predict --model=runs/sst2 --input_file=new.tsv --output_file=labels.tsv", "label new texts"),
+        ("--mode=predict --model=runs/sst2 --input_file=new.tsv", "label new texts"),
     ),
     modes=OF_MODELS,
     leaves_out=("corpus", "pretraining"),
