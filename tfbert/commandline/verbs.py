@@ -8,7 +8,7 @@ from tfbert.config.commands import FINETUNE, PRETRAIN
 
 VERBS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     FINETUNE.word: {
-        "train": ("tfbert.train.run", "finetune"),
+        "train": ("tfbert.modes.seeds", "train"),
         "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
         "predict": ("tfbert.modes.predict", "predict"),
         "export": ("tfbert.modes.export", "export"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.rules import EVERY, OF_MODELS, Mode
@@ -107,3 +109,31 @@ PRETRAIN = Command(
 def command_of(config: Config) -> Command:
     """The command that a configuration is for."""
     return PRETRAIN if config.data.task == PRETRAIN.task else FINETUNE
+
+
+def option_words(config: Config, leave_out: Collection[str] = ()) -> list[str]:
+    """The flags that make a configuration: one for each option that is not at its default.
+
+    Args:
+        config: A configuration.
+        leave_out: Options to leave out.
+    """
+    words = []
+    for name, options in command_of(config).options().items():
+        part = getattr(config, name)
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if field.name not in options or value == field.default or field.name in leave_out:
+                continue
+            if isinstance(value, bool):
+                words.append(f"--{field.name}" if value else f"--no{field.name}")
+            else:
+                words.append(f"--{field.name}={_joined(value) if isinstance(value, tuple) else value}")
+    return words
+
+
+def _joined(values: tuple) -> str:
+    """Values as a flag takes them, separated by commas, and quoted where one has a comma itself."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(values)
+    return file.getvalue()
