@@ -1,6 +1,6 @@
 """What one run of the command is for, the options of the modes other than training, and which options each mode takes.
 
-Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `flags/` makes flags of them.
+Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `commandline` makes the flags.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a run is: frozen dataclasses, their validation, and their JSON form. Imports nothing but the standard library.
 
-Every option of the command lives here once; `flags/` reads names, defaults and help from here.
+Every option of the command lives here once; `commandline` reads names, defaults and help from here.
 """
 
 from __future__ import annotations

@@ -25,6 +25,20 @@ _MAX_RESTART_DELAY_SECONDS = 60.0
 _PORTS = range(20000, 32768)
 
 
+_HELP = """Starts a command in many workers on this machine, treats them as one, and restarts them after a failure.
+
+Examples:
+
+  # Two workers; after a failure they start again and resume:
+  {own} --num_workers=2 --max_restarts=3 -- \\
+      {trainer} --strategy=multi_worker --output_dir=runs/sst2
+  # One process that resumes by itself:
+  {own} --max_restarts=3 -- {trainer} --output_dir=runs/sst2
+
+Usage: {usage}
+{flags}"""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
     """What to start, how often, and what to do when it ends."""
@@ -147,7 +161,7 @@ def worker_environments(num_workers: int, restarts: int = 0, launched_at: str = 
 def main(arguments: Sequence[str]) -> int:
     """The command. Returns its exit status."""
     if arguments and arguments[0] in ("--help", "--helpfull", "-h"):
-        print(f"{_usage()}\n{_flag_values().get_help()}")
+        print(_HELP.format(own=_own_name(), trainer=FINETUNE.typed, usage=_usage(), flags=_flag_values().get_help()))
         return 0
     try:
         return launch(parse_command_line(arguments))
@@ -157,8 +171,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _usage() -> str:
-    own, trainer = typed("launch", "python -m tfbert.launch"), FINETUNE.typed
-    return f"{own} --num_workers=N [--max_restarts=R] -- {trainer} --strategy=multi_worker ..."
+    return f"{_own_name()} --num_workers=N [--max_restarts=R] -- {FINETUNE.typed} --strategy=multi_worker ..."
+
+
+def _own_name() -> str:
+    return typed("launch", "python -m tfbert.launch")
 
 
 def _flag_values() -> flags.FlagValues:
