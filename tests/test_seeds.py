@@ -184,7 +184,7 @@ def test_words_make_the_same_configuration():
 def test_a_seed_that_fails_does_not_stop_the_others(tmp_path):
     fake = Fake({1: 1, 2: -signal.SIGKILL})
     with pytest.raises(
-        RunError, match=r"2 of 3 that failed: seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\..*"
+        RunError, match=r"2 of 3 that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\..*"
     ):
         train_seeds(config_for(tmp_path), fake)
     assert fake.seeds == [1, 2, 3]
@@ -288,6 +288,17 @@ def test_every_worker_starts_its_own_runs_and_the_chief_writes(tmp_path, monkeyp
     found = train_seeds(config, fake)
     assert fake.seeds == [1, 2] and fake.started[0].runtime.strategy == "multi_worker"
     assert (found is not None, (tmp_path / "seeds.json").exists()) == (index == 0, index == 0)
+
+
+@pytest.mark.parametrize("status, started", [(1, [1, 2]), (-signal.SIGKILL, [1])])
+def test_a_worker_whose_process_was_killed_ends_for_all_to_start_again(tmp_path, monkeypatch, status, started):
+    monkeypatch.setenv("TF_CONFIG", cluster(1))
+    config = config_for(tmp_path, 1, 2)
+    config = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, strategy="multi_worker"))
+    fake = Fake({1: status})
+    with pytest.raises(RunError, match="1 of 2 that failed, seed 1"):
+        train_seeds(config, fake)
+    assert fake.seeds == started
 
 
 def test_a_worker_waits_for_what_the_chief_writes(tmp_path, monkeypatch):

@@ -60,7 +60,8 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
     Raises:
         UsageError: for a directory that holds something else, a seed that is done with other settings, and whatever a
             seed's run refuses.
-        RunError: where a seed failed; the others were trained, and the table has them.
+        RunError: where a seed failed; the others were trained, and the table has them. One of several workers whose
+            process was killed ends at once: the workers start again together.
         Preempted: when asked to stop.
         KeyboardInterrupt: when asked a second time by SIGINT.
     """
@@ -97,11 +98,13 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
             if status:
                 failed[seed] = _in_words(status)
                 log.warning("seed %d failed: %s", seed, failed[seed])
+            if status < 0 and config.runtime.strategy == "multi_worker":
+                break  # The other workers take a while to notice; the next seed would find processes of this one.
     found = _report(directory, [runs[seed] for seed in seeds if seed in done], failed) if is_chief and done else None
     if failed:
         which = ", ".join(f"seed {seed} ({reason})" for seed, reason in failed.items())
         raise RunError(
-            f"Every seed must train. Received: {len(failed)} of {len(seeds)} that failed: {which}. "
+            f"Every seed must train. Received: {len(failed)} of {len(seeds)} that failed, {which}. "
             f"See the messages above; {how_to_go_on(config, directory)}."
         )
     return found
