@@ -10,21 +10,13 @@ SIGINT, and says how it goes on; 130 Ctrl-C at another time; 141 predictions who
 
 import sys
 
-from flags.command import run_command
+from tfbert.commandline.command import run_command
 from tfbert.config.commands import FINETUNE
-
-VERBS = {
-    "train": ("tfbert.train.run", "finetune"),
-    "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
-    "predict": ("tfbert.modes.predict", "predict"),
-    "export": ("tfbert.modes.export", "export"),
-    "benchmark": ("tfbert.modes.benchmark", "run_benchmark"),
-}
 
 
 def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
-    return run_command(FINETUNE, VERBS, sys.argv)
+    return run_command(FINETUNE, sys.argv)
 
 
 if __name__ == "__main__":

@@ -10,20 +10,13 @@ What it trains is a model for run_finetune.py: --model=runs/bert. Exit status: a
 
 import sys
 
-from flags.command import run_command
+from tfbert.commandline.command import run_command
 from tfbert.config.commands import PRETRAIN
-
-VERBS = {
-    "prepare": ("tfbert.modes.prepare", "prepare"),
-    "train": ("tfbert.modes.pretrain", "pretrain"),
-    "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
-    "benchmark": ("tfbert.modes.pretrain", "benchmark"),
-}
 
 
 def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
-    return run_command(PRETRAIN, VERBS, sys.argv)
+    return run_command(PRETRAIN, sys.argv)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ import json
 import numpy as np
 
 import flags
-import run_finetune
 from tests.flag_values import defined
 from tests.runs import WORDS, undrawn
 from tests.saved_models import kept_models
+from tfbert.commandline.verbs import VERBS
 
 SENTENCES, QUESTIONS = "token_classification", "question_answering"
 
@@ -79,6 +79,6 @@ def config_of(*arguments):
 def command(*arguments):
     """What run_finetune.py does, in this process, without a report; what its verb returns."""
     config = config_of(*arguments)
-    module, verb = run_finetune.VERBS[config.mode]
+    module, verb = VERBS["finetune"][config.mode]
     with undrawn(), kept_models() if config.mode in ("evaluate", "predict") else contextlib.nullcontext():
         return getattr(importlib.import_module(module), verb)(config)

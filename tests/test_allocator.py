@@ -98,7 +98,7 @@ def test_another_library_is_left_alone(monkeypatch):
 def test_the_command_does_it_before_tensorflow_is_imported(flags, expected):
     code = f"""
 import json, sys, run_finetune
-from flags import command
+from tfbert.commandline import command
 
 seen = []
 command.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
@@ -127,7 +127,7 @@ def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
 def test_the_command_turns_onednn_on_before_tensorflow_is_imported():
     code = """
 import os, sys, run_finetune
-from flags import command
+from tfbert.commandline import command
 
 seen = lambda: (os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules)
 command.stderr_held_back = lambda: sys.exit(str(seen()))

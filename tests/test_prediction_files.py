@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-import flags.command
 import run_finetune
+from tfbert.commandline import command
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config, ModelConfig
 from tfbert.errors import ReaderGone, RunError, UsageError
@@ -143,6 +143,6 @@ def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, ca
     def gone(command, argv):
         raise ReaderGone
 
-    monkeypatch.setattr(flags.command, "parse", gone)
+    monkeypatch.setattr(command, "parse", gone)
     assert run_finetune.main() == 141
     assert capfd.readouterr() == ("", "")

@@ -277,7 +277,7 @@ def test_every_setting_in_which_runs_differ_is_named(tmp_path):
 def test_many_runs_with_long_names_share_narrow_tables(tmp_path):
     runs = [make_run(tmp_path / "deep" / f"a_run_with_a_long_name_{i}") for i in range(11)]
     runs = [configure(read_run(run), runtime={"seed": i}) for i, run in enumerate(runs)]
-    quality, speed, first, second = tables(compare(runs))
+    quality, _, speed, first, second = tables(compare(runs))
     assert quality.body[10][0] == "11: a_run_with_a_long_name_10"
     assert max(len(table.names) for table in (quality, speed, first, second)) <= 10
     assert first.body == [["seed", *"01234567"]] and second.names == ["setting", "run 9", "run 10", "run 11"]

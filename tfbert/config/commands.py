@@ -1,35 +1,55 @@
-"""Which options each command has: the same machinery, and flags for what its user can mean."""
+"""The commands: what each is called and which options it has."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Mapping
+import io
+import pathlib
+import sys
+from collections.abc import Collection, Mapping
 
 from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.rules import EVERY, OF_MODELS, Mode
 from tfbert.config.run import Config
 
 _OF_CORPORA = ("dataset", "data_dir", "text_column", "skip_bad_rows", "max_seq_length")
+PROGRAMS = ("tfbert", "python -m tfbert")
+"""The installed command, and what does the same where it is not on the PATH."""
+STARTED_AS = "TFBERT_STARTED_AS"
+"""The environment variable by which a process that starts the installed command says what its user typed."""
+_REPOSITORY = pathlib.Path(__file__).parents[2]
 _OF_RECORDS = ("batching", "max_train_examples", "max_eval_examples")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """A script at the top of the repository.
+    """A script at the top of the repository, and a word of the installed `tfbert`.
 
     Attributes:
-        script: Its name.
+        word: The word.
+        script: The script's name.
+        summary: What it does, in a line.
+        examples: Its arguments in common uses, each with what they do.
         modes: What it can do.
         leaves_out: Parts of `Config` whose options it does not have.
         only: Of a part, the options that it has; parts that are not named it has whole.
         task: The one that it trains; empty where its user says.
     """
 
+    word: str
     script: str
+    summary: str
+    examples: tuple[tuple[str, str], ...]
     modes: tuple[Mode, ...]
     leaves_out: tuple[str, ...]
     only: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     task: str = ""
+
+    @property
+    def typed(self) -> str:
+        """What its user types to start it."""
+        return typed(self.word, self.script if (_REPOSITORY / self.script).is_file() else f"tfbert {self.word}")
 
     def options(self) -> dict[str, tuple[str, ...]]:
         """The names of its options, by the part of `Config` that they belong to."""
@@ -44,9 +64,41 @@ class Command:
         }
 
 
-FINETUNE = Command(script="run_finetune.py", modes=OF_MODELS, leaves_out=("corpus", "pretraining"))
+def typed(word: str, otherwise: str) -> str:
+    """How this process was started, for a word of the installed command.
+
+    Args:
+        word: The word.
+        otherwise: What to say where a script started it, or Python code of the user.
+    """
+    program = sys.argv[0].rpartition(" ")[0]  # `words.main` writes there what was typed: `tfbert finetune`.
+    return f"{program} {word}" if program in PROGRAMS else otherwise
+
+
+FINETUNE = Command(
+    word="finetune",
+    script="run_finetune.py",
+    summary="Fine-tunes BERT to classify texts, tag words or find answers; evaluates, applies and exports the model.",
+    examples=(
+        ("--strategy=mirrored --mixed_precision", "the built-in data on all GPUs"),
+        ("--model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2", "a data set by name"),
+        ("--flagfile=glue-sst2 --model=bert-base-cased --output_dir=runs/sst2", "a preset (--help=presets)"),
+        ("--model=bert-base-uncased --train_file=train.tsv --validation_file=dev.tsv", "your own files"),
+        ("--mode=predict --model=runs/sst2 --input_file=new.tsv", "label new texts"),
+    ),
+    modes=OF_MODELS,
+    leaves_out=("corpus", "pretraining"),
+)
 PRETRAIN = Command(
+    word="pretrain",
     script="run_pretraining.py",
+    summary="Pre-trains BERT on your own text: makes records of a corpus, trains on them, evaluates.",
+    examples=(
+        ("", "the built-in corpus, from text to model"),
+        ("--mode=prepare --input_files='corpus/*.jsonl.gz' --learn_vocab=30522 --output_dir=records", "make records"),
+        ("--model=scratch/base --train_records=records --mixed_precision --output_dir=runs/bert", "train on them"),
+        ("--flagfile=pretraining/bert-base-phase1 --train_records=records", "a preset (--help=presets)"),
+    ),
     modes=tuple(mode for mode in EVERY if mode not in ("predict", "export")),
     leaves_out=("tagging", "answering", "predict", "export"),
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
@@ -57,3 +109,31 @@ PRETRAIN = Command(
 def command_of(config: Config) -> Command:
     """The command that a configuration is for."""
     return PRETRAIN if config.data.task == PRETRAIN.task else FINETUNE
+
+
+def option_words(config: Config, leave_out: Collection[str] = ()) -> list[str]:
+    """The flags that make a configuration: one for each option that is not at its default.
+
+    Args:
+        config: A configuration.
+        leave_out: Options to leave out.
+    """
+    words = []
+    for name, options in command_of(config).options().items():
+        part = getattr(config, name)
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if field.name not in options or value == field.default or field.name in leave_out:
+                continue
+            if isinstance(value, bool):
+                words.append(f"--{field.name}" if value else f"--no{field.name}")
+            else:
+                words.append(f"--{field.name}={_joined(value) if isinstance(value, tuple) else value}")
+    return words
+
+
+def _joined(values: tuple) -> str:
+    """Values as a flag takes them, separated by commas, and quoted where one has a comma itself."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(values)
+    return file.getvalue()

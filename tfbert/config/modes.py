@@ -1,6 +1,6 @@
 """What one run of the command is for, the options of the modes other than training, and which options each mode takes.
 
-Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `flags/` makes flags of them.
+Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `commandline` makes the flags.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def _files(config: Config) -> list[str]:
 
 
 def _train(config: Config) -> list[str]:
+    out = _seeds(config)
     if config.data.task == PRETRAINING:
-        return _pretrain(config)
-    out = []
+        return out + _pretrain(config)
     if config.data.test_file == STANDARD_STREAM:
         out.append(
             "Standard input can be evaluated, or predicted. "
@@ -148,6 +148,21 @@ def _train(config: Config) -> list[str]:
             for name, value in evaluation_options(config).items()
         ]
     return out + _indexes(config, ("text_column", "label_column"))
+
+
+def _seeds(config: Config) -> list[str]:
+    out = []
+    if config.runtime.seeds and config.hub.push_to_hub:
+        out.append(
+            "An upload is one model, and seeds are several. "
+            "Received: push_to_hub with seeds. Drop it, and upload the best one by hand."
+        )
+    if config.runtime.seeds and config.runtime.strategy == "multi_worker" and not config.output.output_dir:
+        out.append(
+            "Workers find each other's seeds in one directory. "
+            "Received: output_dir='' with seeds and strategy='multi_worker'. Pass --output_dir."
+        )
+    return out
 
 
 def evaluation_options(config: Config) -> dict[str, int | str]:

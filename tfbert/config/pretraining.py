@@ -1,6 +1,6 @@
 """The options of preparing a corpus and of pre-training on it. Imports nothing but the standard library.
 
-`config` puts the dataclasses into `Config`; `flags/` makes flags of them.
+`config` puts the dataclasses into `Config`; `commandline` makes flags of them.
 """
 
 from __future__ import annotations

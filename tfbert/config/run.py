@@ -1,6 +1,6 @@
 """What a run is: frozen dataclasses, their validation, and their JSON form. Imports nothing but the standard library.
 
-Every option of the command lives here once; `flags/` reads names, defaults and help from here.
+Every option of the command lives here once; `commandline` reads names, defaults and help from here.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ SCRATCH_SIZES = (
     *(f"L-{layers}_H-{hidden}" for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)),
 )
 MAX_COMPILED_SHAPES = 6
+SEED = 42
 _EPOCHS = 3.0
 _EPOCHS_OF_DEMO = {"token_classification": 10.0, "question_answering": 10.0}
 """Random weights have to learn there what a pretrained model brings along."""
@@ -115,8 +116,11 @@ class RuntimeConfig:
     """Compile each replica's forward and backward pass with XLA."""
     max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN)
     """With `xla`, batches are padded to this many widths at most, chosen from the data: each is compiled once."""
-    seed: int = option(42, resume="same", modes=(*TRAIN, "prepare"))
+    seed: int = option(SEED, resume="same", modes=(*TRAIN, "prepare"))
     """Decides initial weights, data order and dropout."""
+    seeds: tuple[int, ...] = option((), resume="free", modes=("train",))
+    """Train with each of these in turn, as `1,2,3`, in `output_dir/seed-N`, each in a process of its own, and report
+    mean, standard deviation and the best. The same command resumes. Empty: once, with `seed`."""
     deterministic: bool = option(False, resume="split", modes=COMPUTE)
     """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
     keep_freed_memory: bool = option(True, resume="free", modes=EVERY)
@@ -143,8 +147,15 @@ class RuntimeConfig:
                 "mixed_precision_dtype takes effect with mixed_precision only. "
                 f"Received: mixed_precision_dtype={self.mixed_precision_dtype!r}. Add --mixed_precision."
             )
-        if not 0 <= self.seed < 2**31:
-            out.append(f"seed must be at least 0 and below 2**31. Received: seed={self.seed}. Pass another.")
+        out += [
+            f"{name} must be at least 0 and below 2**31. Received: {name}={value}. Pass another."
+            for name, value in (("seed", self.seed), *(("seeds", seed) for seed in self.seeds))
+            if not 0 <= value < 2**31
+        ]
+        if len(set(self.seeds)) < len(self.seeds):
+            out.append(f"Each seed trains once. Received: seeds={','.join(map(str, self.seeds))}. Name each once.")
+        if self.seeds and self.seed != SEED:
+            out.append(f"seeds takes the place of seed. Received: seed={self.seed} beside it. Drop --seed.")
         return out
 
 

@@ -1,6 +1,6 @@
 """The options of tagging words and of finding answers. Imports nothing but the standard library.
 
-`config` puts the dataclasses into `Config`; `flags/` makes flags of them.
+`config` puts the dataclasses into `Config`; `commandline` makes flags of them.
 """
 
 from __future__ import annotations

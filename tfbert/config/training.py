@@ -1,6 +1,6 @@
 """How the weights are updated: the options of training. Imports nothing but the standard library.
 
-`config` puts the dataclass into `Config`; `flags/` makes flags of it.
+`config` puts the dataclass into `Config`; `commandline` makes flags of it.
 """
 
 from __future__ import annotations

@@ -15,14 +15,28 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from tfbert.config.commands import FINETUNE, STARTED_AS, typed
 from tfbert.devices.cluster import USAGE_STATUS, divide_gpus, visible_gpus
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Output, Signals, WorkerGroup
 
-_USAGE = "python -m tfbert.launch --num_workers=N [--max_restarts=R] -- run_finetune.py --strategy=multi_worker ..."
 _MAX_RESTART_DELAY_SECONDS = 60.0
 # Below those the kernel hands out to clients, which are free now and perhaps taken when TensorFlow has been imported.
 _PORTS = range(20000, 32768)
+
+
+_HELP = """Starts a command in many workers on this machine, treats them as one, and restarts them after a failure.
+
+Examples:
+
+  # Two workers; after a failure they start again and resume:
+  {own} --num_workers=2 --max_restarts=3 -- \\
+      {trainer} --strategy=multi_worker --output_dir=runs/sst2
+  # One process that resumes by itself:
+  {own} --max_restarts=3 -- {trainer} --output_dir=runs/sst2
+
+Usage: {usage}
+{flags}"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +44,7 @@ class LaunchConfig:
     """What to start, how often, and what to do when it ends."""
 
     command: tuple[str, ...]
-    """The program and its arguments; a first one that ends in .py is run by this Python."""
+    """The program and its arguments; a first one that ends in .py, or is `tfbert`, is run by this Python."""
     num_workers: int = 1
     """Processes to start."""
     max_restarts: int = 0
@@ -52,7 +66,7 @@ class LaunchConfig:
             if not (value >= least and math.isfinite(value)):
                 raise UsageError(f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one.")
         if not self.command:
-            raise UsageError(f"A command must follow --. Received: none. Usage: {_USAGE}")
+            raise UsageError(f"A command must follow --. Received: none. Usage: {_usage()}")
 
 
 def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
@@ -66,9 +80,9 @@ def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
     try:
         rest = values(["launch", *own])[1:]
     except flags.Error as error:
-        raise UsageError(f"The launcher's flags stand before --. Received: {error}. Usage: {_USAGE}") from None
+        raise UsageError(f"The launcher's flags stand before --. Received: {error}. Usage: {_usage()}") from None
     if rest:
-        raise UsageError(f"The command must follow --. Received: {' '.join(rest)!r} before it. Usage: {_USAGE}")
+        raise UsageError(f"The command must follow --. Received: {' '.join(rest)!r} before it. Usage: {_usage()}")
     return LaunchConfig(
         command=tuple(arguments[len(own) + 1 :]),
         num_workers=values["num_workers"].value,
@@ -90,13 +104,16 @@ def launch(config: LaunchConfig) -> int:
     Raises:
         UsageError: for a command that cannot be started, or fewer GPUs than workers.
     """
-    runs_python = config.command[0].endswith(".py")
-    command = [sys.executable, *config.command] if runs_python else config.command
+    command, named = config.command, {}
+    if command[0].endswith(".py"):
+        command = [sys.executable, *command]
+    elif command[0] == "tfbert":
+        command, named = [sys.executable, "-m", *command], {STARTED_AS: " ".join(command[:2])}
     output = Output()
     launched_at = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
     with Signals() as signals:
         for restarts in itertools.count():
-            environments = worker_environments(config.num_workers, restarts, launched_at)
+            environments = [e | named for e in worker_environments(config.num_workers, restarts, launched_at)]
             group = WorkerGroup(
                 command, environments, grace_seconds=config.grace_seconds, signals=signals, output=output
             )
@@ -144,13 +161,21 @@ def worker_environments(num_workers: int, restarts: int = 0, launched_at: str = 
 def main(arguments: Sequence[str]) -> int:
     """The command. Returns its exit status."""
     if arguments and arguments[0] in ("--help", "--helpfull", "-h"):
-        print(f"{_USAGE}\n{_flag_values().get_help()}")
+        print(_HELP.format(own=_own_name(), trainer=FINETUNE.typed, usage=_usage(), flags=_flag_values().get_help()))
         return 0
     try:
         return launch(parse_command_line(arguments))
     except UsageError as error:
         print(error, file=sys.stderr)
         return USAGE_STATUS
+
+
+def _usage() -> str:
+    return f"{_own_name()} --num_workers=N [--max_restarts=R] -- {FINETUNE.typed} --strategy=multi_worker ..."
+
+
+def _own_name() -> str:
+    return typed("launch", "python -m tfbert.launch")
 
 
 def _flag_values() -> flags.FlagValues:

@@ -21,28 +21,29 @@ from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.modes.benchmark import run_benchmark
 from tfbert.modes.prepare import prepare_records
+from tfbert.modes.seeds import train
 from tfbert.output import output_dir
+from tfbert.report.seeds import OverSeeds
 from tfbert.tokens.tokenizer import BertTokenizer
-from tfbert.train.run import finetune
 
 log = logging.getLogger("tfbert")
 
 _TOKENS_OF_BUILT_IN = 1000
 
 
-def pretrain(config: Config) -> dict[str, float]:
+def pretrain(config: Config) -> dict[str, float] | OverSeeds | None:
     """Pre-trains as the configuration says; without records on the built-in corpus, prepared beside `output_dir`.
 
     Args:
         config: The run, its task `pretraining`.
 
     Returns:
-        As `finetune`.
+        As `finetune`, or as `train_seeds`.
 
     Raises:
-        UsageError: as `finetune`, and for several workers without records.
+        UsageError: likewise, and for several workers without records.
     """
-    return finetune(with_records(config))
+    return train(with_records(config))
 
 
 def benchmark(config: Config) -> Any:

@@ -6,6 +6,7 @@ import argparse
 import pathlib
 import sys
 
+from tfbert.config.commands import typed
 from tfbert.errors import RunError, UsageError
 from tfbert.output.output_dir import check_writable, make
 from tfbert.report.compare import comparison_markdown, write_comparison
@@ -15,10 +16,14 @@ from tfbert.report.run_files import read_run
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
+    name = typed("report", "python -m tfbert.report")
     parser = argparse.ArgumentParser(
-        prog="python -m tfbert.report",
+        prog=name,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="With one run, writes its report.html anew. With several, compares them with the first one: "
-        "prints a table, and writes comparison.html and comparison.md.",
+        "prints a\ntable, and writes comparison.html and comparison.md.",
+        epilog=f"examples:\n  {name} runs/sst2\n  {name} runs/one runs/two --output_dir=runs/compared\n"
+        f"  {name} runs/sst2/seed-*   adds mean, standard deviation and best: only the seed differs",
     )
     parser.add_argument("run_dir", nargs="+", help="output directory of a finished run")
     parser.add_argument(
@@ -55,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _fail(lines: list[str], status: int) -> int:
     for line in lines:
-        print(f"tfbert.report: error: {line}", file=sys.stderr)
+        print(f"{typed('report', 'tfbert.report')}: error: {line}", file=sys.stderr)
     return status
 
 

@@ -12,6 +12,7 @@ from tfbert.output.output_dir import write_text
 from tfbert.report import plots
 from tfbert.report.pages import duration, memory, render, show
 from tfbert.report.run_files import RunFiles
+from tfbert.report.seeds import differ_in_seed_alone, over_seeds, seed_rows
 from tfbert.report.settings import differing, loss_extras
 
 HTML, MARKDOWN = "comparison.html", "comparison.md"
@@ -94,6 +95,9 @@ def tables(rows: list[ComparedRun]) -> list[Table]:
         ("peak memory", [_or_none(memory, run.results.get("peak_memory_bytes")) for run in runs]),
     ]
     found = [_by_run("Quality", labels, quality), _by_run("Speed", labels, speed)]
+    if differ_in_seed_alone(runs):
+        columns, body = seed_rows(over_seeds(runs), [f"seed {run.option('runtime', 'seed')}" for run in runs])
+        found.insert(1, Table(title="Over the seeds", names=columns, body=body, numeric=frozenset(columns[1:])))
     return found + _setting_tables(differing(runs), len(runs))
 
 

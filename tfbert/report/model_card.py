@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import pathlib
 import platform
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from huggingface_hub import ModelCardData
 
-from tfbert.config.commands import command_of
+from tfbert.config.commands import command_of, option_words
 from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config
 from tfbert.tasks.base import TaskData
@@ -96,19 +95,8 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
 def command_line(config: Config) -> str:
     """The command that repeats a run: each option that is not at its default."""
     command = command_of(config)
-    words = ["python", command.script]
-    for name, options in command.options().items():
-        part = getattr(config, name)
-        for field in dataclasses.fields(part):
-            value = getattr(part, field.name)
-            if field.name not in options or value == field.default or field.name in _WHERE_IT_GOES:
-                continue
-            if isinstance(value, bool):
-                words.append(f"--{field.name}" if value else f"--no{field.name}")
-            else:
-                text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-                words.append(f"--{field.name}={text}")
-    return " ".join(map(_shell_word, words))
+    words = ["python"] * (command.typed == command.script) + command.typed.split()
+    return " ".join(map(_shell_word, [*words, *option_words(config, _WHERE_IT_GOES)]))
 
 
 def _is_hub_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_LOWER_IS_BETTER = ("loss", "mse", "perplexity", "masked_lm_loss", "next_sentence_loss")
+_LOWER_IS_BETTER = ("loss", "mse", "perplexity")
 
 
 def is_better(name: str, new: float, best: float | None) -> bool:
@@ -18,7 +18,16 @@ def is_better(name: str, new: float, best: float | None) -> bool:
         return False
     if best is None or math.isnan(best):
         return True
-    return new < best if name in _LOWER_IS_BETTER else new > best
+    return new < best if lower_is_better(name) else new > best
+
+
+def lower_is_better(name: str) -> bool:
+    """Whether the better of two values is the lower one.
+
+    Args:
+        name: Of a metric, with or without the prefix of its set, as `eval_matched_loss`.
+    """
+    return name.endswith(_LOWER_IS_BETTER)
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

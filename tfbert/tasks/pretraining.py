@@ -11,6 +11,7 @@ import numpy as np
 
 from tfbert.batches.inputs import INPUTS
 from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
+from tfbert.config.commands import PRETRAIN
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.corpus.masking import Masking, most_predictions
 from tfbert.corpus.record_files import open_records
@@ -120,7 +121,7 @@ class Pretraining(Task):
         if not options.validation_records:
             raise UsageError(
                 "A model that was pre-trained is evaluated on records. "
-                f"Received: {config.source}. Use run_pretraining.py --mode=evaluate --validation_records=..."
+                f"Received: {config.source}. Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
             )
         records = open_records(
             options.validation_records,

@@ -12,6 +12,7 @@ from tfbert.devices import runtime
 from tfbert.devices.preemption import Consensus, StopRequest
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
+from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.choose import settle_task
@@ -44,6 +45,10 @@ def finetune(config: Config) -> dict[str, float]:
         RunError: for a run that failed.
         Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
     """
+    if config.runtime.seeds:
+        raise UsageError(
+            f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it with each, or use the command."
+        )
     with runtime.settings_kept():
         return _finetune(settle_task(config).resolved())
 

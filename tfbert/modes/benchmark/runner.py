@@ -8,7 +8,6 @@ import datetime
 import io
 import json
 import logging
-import os
 import pathlib
 import shutil
 import signal
@@ -19,17 +18,16 @@ from typing import Any
 
 from tfbert.config.run import Config
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.launch.worker_group import dies_with
 from tfbert.modes.benchmark import pages
 from tfbert.modes.benchmark.grid import BenchmarkRow, build_rows
 from tfbert.modes.benchmark.measured import COLUMNS, compared, failed, failure_reason, measured
+from tfbert.modes.child import end_child, start_child
 from tfbert.output.output_dir import RUN_CONFIG, holds_run, write_json, write_text
 from tfbert.report.facts import environment
 
 log = logging.getLogger("tfbert")
 
 _OWN = (RUN_CONFIG, "benchmark.json", "benchmark.csv", "benchmark.md", "benchmark.html", "plots", "rows")
-_STOP_SECONDS = 30
 
 
 def run_benchmark(config: Config) -> list[dict[str, Any]]:
@@ -142,19 +140,9 @@ def _measure(row: BenchmarkRow, config: Config, directory: pathlib.Path) -> dict
 
 def _run(command: list[str], log_file: pathlib.Path) -> int:
     """Runs a command to its end, its output in a file; ends it and all it started when this process is to end."""
-    # The package may not be installed: the child finds it where this process did.
-    path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
-    environ = os.environ | {"PYTHONPATH": path}
     log_file.unlink(missing_ok=True)  # A link that has its name is not written through.
     with log_file.open("xb") as file, _ends_as_interrupts():
-        child = subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environ,
-            start_new_session=True,
-            preexec_fn=dies_with(os.getpid()),
-        )
+        child = start_child(command, stdout=file, stderr=subprocess.STDOUT)
         try:
             return child.wait()
         except KeyboardInterrupt:
@@ -162,25 +150,7 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
                 "stopped on request; the rows that are done are kept, and the same command goes on after them"
             ) from None
         finally:
-            _end(child)
-
-
-def _end(child: subprocess.Popen) -> None:
-    if child.poll() is not None:
-        return
-    # A second signal, as `timeout` sends, would end this with a traceback and leave the child running.
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=_STOP_SECONDS)
-                return
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            end_child(child)
 
 
 @contextlib.contextmanager

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
-from collections.abc import Mapping
 
 from absl import app
 from absl import flags as absl_flags
 
-import flags
-from tfbert.config.commands import Command
+from tfbert.commandline import options
+from tfbert.commandline.help import help_topic, show_help
+from tfbert.commandline.presets import expand_flagfiles
+from tfbert.commandline.verbs import VERBS
+from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, Preempted, UsageError
 
-Verbs = Mapping[str, tuple[str, str]]
-"""For each mode the module and the function that do it, imported when it is asked for."""
 
-
-def run_command(command: Command, verbs: Verbs, argv: list[str]) -> int:
+def run_command(command: Command, argv: list[str]) -> int:
     """Does what a command line asks for.
 
     Args:
         command: Its options.
-        verbs: Of each of its modes.
         argv: The command line.
 
     Returns:
         The exit status.
     """
     try:
+        topic = help_topic(argv[1:])
+        if topic is not None:
+            return show_help(command, topic)
         config = parse(command, argv)
         silence_libraries()
         use_onednn()
@@ -41,7 +43,7 @@ def run_command(command: Command, verbs: Verbs, argv: list[str]) -> int:
         with stderr_held_back():
             import tensorflow as tf  # Takes seconds, for which a wrong flag need not wait.
 
-            module, verb = verbs[config.mode]
+            module, verb = VERBS[command.word][config.mode]
             run = getattr(importlib.import_module(module), verb)
             tf.config.list_physical_devices("GPU")
             from tfbert.devices.runtime import out_of_memory_as_run_error
@@ -61,21 +63,38 @@ def parse(command: Command, argv: list[str]) -> Config:
     Raises:
         UsageError: for flags that the command does not have, and rules that are broken.
     """
-    flags.define_flags(absl_flags.FLAGS, command)
+    options.define_flags(absl_flags.FLAGS, command)
     app.define_help_flags()
-    absl_flags.disclaim_key_flags()  # They are those of the script, not of this module.
-    absl_flags.adopt_module_key_flags(flags)  # So that --help lists them.
     try:
-        rest = absl_flags.FLAGS(argv)[1:]
+        rest = absl_flags.FLAGS([argv[0], *expand_flagfiles(argv[1:])])[1:]
+    except absl_flags.UnrecognizedFlagError as error:
+        raise UsageError(f"{_unknown(command, error)} See --help.") from None
     except absl_flags.Error as error:
         raise UsageError(f"{error} See --help.") from None
     if rest:
         raise UsageError(f"Every argument is a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
-    return flags.config_from_flags(absl_flags.FLAGS, command)
+    return options.config_from_flags(absl_flags.FLAGS, command)
+
+
+def _unknown(command: Command, error: absl_flags.UnrecognizedFlagError) -> str:
+    """What is wrong with a flag that the command does not have, and which one may be meant."""
+    name, own = error.flagname, _flags_of(command)
+    for other in (FINETUNE, PRETRAIN):
+        if name in _flags_of(other):
+            return f"Unknown command line flag '{name}'. It is a flag of {other.typed}."
+    near = [option for option in own if f"_{name}_" in f"_{option}_"]  # `epochs`, `batch_size`, `lr`.
+    if not near and error.args[0].endswith("?"):
+        return str(error)  # absl's nearest.
+    near = near or difflib.get_close_matches(name, own, n=3)
+    return f"Unknown command line flag '{name}'." + f" Did you mean: {', '.join(near[:3])} ?" * bool(near)
+
+
+def _flags_of(command: Command) -> list[str]:
+    return [option for names in command.options().values() for option in names]
 
 
 def _fail(command: Command, error: Exception, status: int, kind: str) -> int:
     """One line for each thing that is wrong."""
     for line in str(error).splitlines():
-        print(f"{command.script}: {kind}{line}", file=sys.stderr)
+        print(f"{command.typed}: {kind}{line}", file=sys.stderr)
     return status

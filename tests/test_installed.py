@@ -1,0 +1,194 @@
+"""What a wheel brings, and the command `tfbert`: its words, its presets, and what it calls itself."""
+
+import configparser
+import importlib
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tfbert import __version__
+from tfbert.commandline import words
+from tfbert.commandline.presets import expand_flagfiles, find_flagfile
+from tfbert.commandline.verbs import VERBS
+from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.run import Config
+from tfbert.errors import UsageError
+from tfbert.report.model_card import command_line
+
+ROOT = pathlib.Path(__file__).parent.parent
+PRESETS = ROOT / "flags" / "presets"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The files that a wheel is made of, built from a copy, and the directory of its metadata."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
+    for name in ("tfbert", "flags"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "egg_info",
+        f"--egg-base={out}",
+        "build_py",
+        f"--build-lib={out / 'lib'}",
+    ]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    return out / "lib", out / "tfbert.egg-info"
+
+
+def names_in(directory, pattern="*"):
+    return {path.relative_to(directory).as_posix() for path in directory.rglob(pattern) if path.is_file()}
+
+
+def test_a_wheel_has_the_package_its_templates_and_the_presets(built):
+    library, _ = built
+    assert [path.name for path in library.iterdir()] == ["tfbert"], "nothing else goes into site-packages"
+    assert names_in(library / "tfbert", "*.py") == names_in(ROOT / "tfbert", "*.py")
+    templates = names_in(ROOT / "tfbert" / "report" / "templates")
+    assert len(templates) >= 3 and names_in(library / "tfbert" / "report" / "templates") == templates
+    assert names_in(library / "tfbert" / "presets") == names_in(PRESETS, "*.flags")
+
+
+def test_a_wheel_has_the_command(built):
+    entries = configparser.ConfigParser()
+    entries.read(built[1] / "entry_points.txt")
+    module, _, function = entries["console_scripts"]["tfbert"].partition(":")
+    assert getattr(importlib.import_module(module), function) is words.main
+
+
+def test_presets_are_found_in_what_a_wheel_brings(built, tmp_path):
+    code = "from tfbert.commandline.presets import find_flagfile; print(find_flagfile('pretraining/bert-base-phase1'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(built[0])}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(built[0] / "tfbert/presets/pretraining/bert-base-phase1.flags"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["glue-sst2", "glue-sst2.flags", "flags/presets/glue-sst2.flags", "./flags/presets/glue-sst2"]
+)
+def test_a_preset_is_found_from_any_directory(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_flagfile(name) == PRESETS / "glue-sst2.flags"
+    assert find_flagfile("pretraining/bert-base-phase1") == PRESETS / "pretraining" / "bert-base-phase1.flags"
+
+
+def test_a_file_that_is_there_comes_before_a_preset(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("glue-sst2").write_text("--seed=7\n")
+    assert expand_flagfiles(["--flagfile=glue-sst2"]) == ["--seed=7"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expand_flagfiles(["--flagfile", "~/glue-sst2", "--xla"]) == ["--seed=7", "--xla"]
+
+
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("glue-sst", "pass .*glue-sst2"),
+        ("bert-base-phase1", "pretraining/bert-base-phase1"),
+        ("squad", "squad1-bert-base"),
+        ("../glue-sst2", "glue-sst2"),
+        ("zzz", "pass one of .*glue-cola.*sst2-minilm"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_presets(name, advice, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rule = rf"^flagfile must be a file, or the name of a preset\. Received: flagfile='{re.escape(name)}'\. .*{advice}"
+    with pytest.raises(UsageError, match=rule) as caught:
+        find_flagfile(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_flag_files_are_expanded_in_their_places(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine").write_text("# Ours.\n\n--xla\n--flagfile=glue-sst2\n // not\n--seed=7")
+    preset = expand_flagfiles(["--flagfile=glue-sst2"])
+    assert "--metric_for_best_model=accuracy" in preset
+    found = expand_flagfiles(["--output_dir", "x", "-flagfile=mine", "--seed=8", "--flagfile=", "--", "--flagfile=no"])
+    assert found == ["--output_dir", "x", "--xla", *preset, "--seed=7", "--seed=8", "--", "--flagfile=no"]
+
+
+@pytest.mark.parametrize(
+    "text, message", [(b"--flagfile=mine", "must not name themselves"), (b"\xff\xfe", "readable text.*not UTF-8")]
+)
+def test_a_flag_file_that_cannot_be_used_is_refused(text, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine").write_bytes(text)
+    with pytest.raises(UsageError, match=message):
+        expand_flagfiles(["--flagfile=mine"])
+    with pytest.raises(UsageError, match="flagfile takes a file"):
+        expand_flagfiles(["--flagfile"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_command_alone_says_what_there_is(arguments, capsys):
+    assert words.main(["/somewhere/bin/tfbert", *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert set(re.findall(r"^  tfbert (\w+)", shown, re.MULTILINE)) == {"finetune", "pretrain", "launch", "report"}
+    assert len(shown.splitlines()) < 15
+
+
+def test_an_unknown_word_is_one_line(capsys):
+    assert words.main(["tfbert", "finetun", "--xla"]) == 2
+    assert capsys.readouterr().err == (
+        "tfbert: error: The first argument must be one of finetune, pretrain, launch, report. Received: 'finetun'. "
+        "Did you mean finetune?\n"
+    )
+    assert words.main(["tfbert", "--version"]) == 0
+    assert capsys.readouterr().out == f"tfbert {__version__}\n"
+
+
+@pytest.fixture
+def kept_argv(monkeypatch):
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    "program, typed", [("/venv/bin/tfbert", "tfbert"), ("/lib/tfbert/__main__.py", "python -m tfbert")]
+)
+def test_messages_name_the_command_as_it_was_typed(program, typed, kept_argv, capsys, tmp_path):
+    for arguments, start in (
+        (["report", "nowhere"], f"{typed} report: error: A run is a directory"),
+        (["launch"], f"A command must follow --. Received: none. Usage: {typed} launch --num_workers=N"),
+    ):
+        assert words.main([program, *arguments]) == 2
+        assert capsys.readouterr().err.startswith(start)
+    code = "import sys; from tfbert.commandline import words; sys.exit(words.main(sys.argv[1:]))"
+    for arguments, start in (
+        (["finetune", "--max_steps=-1"], f"{typed} finetune: error: max_steps must be"),
+        (["pretrain", "--nonsense"], f"{typed} pretrain: error: Unknown command line flag 'nonsense'"),
+    ):
+        command = [sys.executable, "-c", code, program, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(start), done.stderr
+
+
+def test_the_launcher_starts_the_installed_command_wherever_it_is(tmp_path):
+    command = [sys.executable, "-m", "tfbert", "launch", "--num_workers=1", "--", "tfbert", "finetune", "--nonsense"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("[worker 0] tfbert finetune: error: Unknown command line flag 'nonsense'")
+
+
+def test_a_command_is_named_for_what_started_it(kept_argv):
+    assert FINETUNE.typed == "run_finetune.py" and PRETRAIN.typed == "run_pretraining.py"
+    assert command_line(Config()).split()[:2] == ["python", "run_finetune.py"]
+    kept_argv.setattr(sys, "argv", ["tfbert finetune", "--xla"])
+    assert (FINETUNE.typed, PRETRAIN.typed) == ("tfbert finetune", "tfbert pretrain")
+    assert command_line(Config()).startswith("tfbert finetune")
+    kept_argv.setattr(sys, "argv", ["python -m tfbert pretrain"])
+    assert FINETUNE.typed == "python -m tfbert finetune"
+
+
+def test_every_mode_of_a_command_has_a_verb():
+    for command in (FINETUNE, PRETRAIN):
+        assert set(VERBS[command.word]) == set(command.modes)

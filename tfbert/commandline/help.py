@@ -1,0 +1,160 @@
+"""`--help`: what a command is, examples, and its flags by topic, or one topic of them. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+
+from absl import flags
+
+from tfbert.commandline.options import ALIASES, define_flags
+from tfbert.commandline.presets import presets
+from tfbert.config.commands import Command
+from tfbert.config.run import Config
+from tfbert.errors import UsageError
+
+_WIDTH = 100
+_HELP = ("--help", "-help", "-h", "-?", "--helpshort", "-helpshort")
+_GENERAL, _PRESETS = "general", "presets"
+_KINDS = {"int": "N", "float": "X", "string": "TEXT", "comma separated list of strings": "A,B"}
+
+
+def help_topic(arguments: Sequence[str]) -> str | None:
+    """Whether a command line asks for help, and of what.
+
+    Args:
+        arguments: Those after the program.
+
+    Returns:
+        None where it does not; the topic of `--help=TOPIC` or `--help TOPIC`; empty for all.
+    """
+    for place, argument in enumerate(arguments):
+        name, _, topic = argument.partition("=")
+        if argument == "--":
+            break
+        if name in _HELP:
+            following = arguments[place + 1 : place + 2]
+            return topic or next((word for word in following if not word.startswith("-")), "")
+    return None
+
+
+def help_text(command: Command, topic: str) -> str:
+    """The help of a command, at most 100 columns wide.
+
+    Args:
+        command: The command.
+        topic: A part of `Config` such as `training`, `general`, `presets`, the name of a flag, or empty for everything.
+
+    Raises:
+        UsageError: for a topic that there is not.
+    """
+    values = flags.FlagValues()
+    define_flags(values, command)
+    topics, name = _topics(command), topic.lstrip("-")
+    if name == _PRESETS:
+        return _preset_list()
+    if name in topics:
+        return _topic(name, topics[name], values)
+    if name:
+        if name not in values:
+            near = difflib.get_close_matches(name, [*topics, _PRESETS, *values], n=3)
+            advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
+            known = ", ".join([*topics, _PRESETS])
+            raise UsageError(f"Help is of a topic ({known}) or of a flag. Received: help={topic!r}. {advice}")
+        return _flag(next((flag for flag, other in ALIASES.items() if other == name), ""), name, values)
+    lines = [*_wrapped(command.summary, ""), "", "Examples:", ""]
+    start = f"python {command.typed}" if command.typed == command.script else command.typed
+    for arguments, what in command.examples:
+        typed = _wrapped(f"{start} {arguments}", "  ", further=4, width=_WIDTH - 2)
+        lines += [f"  # {what[0].upper()}{what[1:]}:", " \\\n".join(typed)]
+    lines += ["", *_wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
+    return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())
+
+
+def show_help(command: Command, topic: str) -> int:
+    """Prints the help of a command.
+
+    Returns:
+        The exit status: 0; 141 where the reader, such as `head`, wanted no more.
+
+    Raises:
+        UsageError: for a topic that there is not.
+    """
+    text = help_text(command, topic)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Else Python fails once more at its end.
+        return 141
+    return 0
+
+
+def _topics(command: Command) -> dict[str, tuple[str, ...]]:
+    """The names of flags by topic."""
+    return {_GENERAL: ("mode", "run_config", "flagfile", "help"), **command.options()}
+
+
+def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
+    parts = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+    about = inspect.getdoc(parts[topic]) if topic in parts else "What to do, and where flags come from."
+    lines = _wrapped(f"{topic}: {' '.join(about.split())}", "")
+    aliases = {name: alias for alias, name in ALIASES.items()}
+    return "\n".join(lines) + "\n" + "".join(_flag(aliases.get(name, ""), name, values) for name in names)
+
+
+def _flag(alias: str, name: str, values: flags.FlagValues) -> str:
+    """A flag: how it is written, what it does, its default."""
+    if name in _OWN:
+        kind, text, default = *_OWN[name], ""
+    else:
+        flag = values[name]
+        choices = getattr(flag.parser, "enum_values", None)
+        kind = "|".join(choices) if choices else _KINDS.get(flag.flag_type(), "N|auto")
+        # absl writes the choices before the text.
+        text, default = flag.help.removeprefix(f"<{'|'.join(choices or ())}>: "), _default(flag)
+    names = [f"--[no]{name}" if name in values and values[name].boolean else f"--{name}={kind}"]
+    names += [f"--{alias}={kind}"] * bool(alias)
+    text = f"{text} Default: {default}." if default else text
+    return "\n".join([f"  {', '.join(names)}", *_wrapped(text, "      ")]) + "\n"
+
+
+_OWN = {
+    "flagfile": ("NAME", "Read flags from a file, one a line, or from a preset (see --help=presets)."),
+    "help": ("TOPIC", "This text; of a topic or a flag: only that."),
+}
+"""Flags that are no option of a run."""
+
+
+def _default(flag: flags.Flag) -> str:
+    """A default as it is written; empty where there is none, or where the text tells what an empty value does."""
+    if flag.boolean:
+        return "on" if flag.default else "off"
+    if isinstance(flag.default, list):
+        return ",".join(map(str, flag.default))
+    return "" if flag.default is None else str(flag.default)
+
+
+def _preset_list() -> str:
+    lines = ["Presets, for --flagfile=NAME; flags beside it replace theirs, and the file's head has commands:", ""]
+    for name, path in presets().items():
+        about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ").rstrip(":")
+        lines += [f"  {name}", *_wrapped(about, "      ")]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, indent: str, *, further: int = 0, width: int = _WIDTH) -> list[str]:
+    """The lines of a text, those after the first indented further; only spaces end a line."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + further * " ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,78 @@
+"""A command's flags: one for each field of `Config`, and the `Config` that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from absl import flags
+
+from tfbert.commandline.fields import define_fields, part_from_flags
+from tfbert.config.commands import FINETUNE, PRETRAIN, Command
+from tfbert.config.pretraining import PRETRAINING
+from tfbert.config.run import Config
+from tfbert.errors import UsageError
+
+_PARTS = {
+    field.name: field.default_factory
+    for field in dataclasses.fields(Config)
+    if field.default_factory is not dataclasses.MISSING
+}
+"""The dataclasses whose fields are flags, by their name in `Config`."""
+ALIASES = {"model": "model_name_or_path"}
+"""Other names of flags."""
+
+
+def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
+    """Declares every flag of a command."""
+    define_fields(Config, ("mode",), flag_values, choices={"mode": command.modes})
+    for part, names in command.options().items():
+        define_fields(_PARTS[part], names, flag_values)
+    for alias, name in ALIASES.items():
+        flags.DEFINE_alias(alias, name, flag_values=flag_values)
+    flags.DEFINE_string(
+        "run_config",
+        "",
+        "Repeat the run whose run_config.json this is; flags given beside it replace its values.",
+        flag_values=flag_values,
+    )
+
+
+def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> Config:
+    """The configuration that parsed flags of a command describe.
+
+    Raises:
+        UsageError: naming every rule that is broken.
+    """
+    path, mode, options = flag_values["run_config"].value, flag_values["mode"], command.options()
+    if not path:
+        parts = {
+            part: part_from_flags(_PARTS[part](), names, flag_values, only_given=False)
+            for part, names in options.items()
+        }
+        if command.task:
+            parts["data"] = dataclasses.replace(parts["data"], task=command.task)
+        elif parts["data"].task == PRETRAINING:
+            raise UsageError(f"Pre-training has a command of its own. Received: task={PRETRAINING!r}. {_other()}")
+        return Config(mode=mode.value, **parts)
+    try:
+        text = pathlib.Path(path).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"run_config must be a file. Received: run_config={path!r} ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"run_config must be UTF-8 text. Received: run_config={path!r}. Check the path.") from None
+    base = Config.from_json(text)
+    if (base.data.task == PRETRAINING) != (command.task == PRETRAINING):
+        raise UsageError(
+            f"run_config must be of a run of {command.typed}. "
+            f"Received: run_config={path!r}, for task={base.data.task!r}. {_other()}"
+        )
+    parts = {
+        part: part_from_flags(getattr(base, part), names, flag_values, only_given=True)
+        for part, names in options.items()
+    }
+    return dataclasses.replace(base, mode=mode.value if mode.present else base.mode, **parts)
+
+
+def _other() -> str:
+    return f"Use {PRETRAIN.typed} for pre-training, and {FINETUNE.typed} for other tasks."

@@ -1,0 +1,66 @@
+"""`tfbert WORD ...`, or `python -m tfbert WORD ...`: the installed command, with all that the scripts have."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pathlib
+import sys
+
+from tfbert.config.commands import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS
+
+_USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in TensorFlow.
+
+  {{program}} finetune FLAGS   {FINETUNE.summary}
+  {{program}} pretrain FLAGS   {PRETRAIN.summary}
+  {{program}} launch --num_workers=N -- {{program}} finetune FLAGS
+                          Starts many workers on this machine, and restarts them.
+  {{program}} report RUN_DIR ...
+                          Writes a run's report anew, or compares several runs.
+
+{{program}} finetune alone trains on built-in data; {{program}} WORD --help says more; {{program}} --version.
+"""
+_WORDS = (FINETUNE.word, PRETRAIN.word, "launch", "report")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Does what a word asks for.
+
+    Args:
+        argv: The command line, the program's path first; None: that of this process.
+
+    Returns:
+        The exit status: 2 for an unknown word, else that of the word.
+    """
+    argv = sys.argv if argv is None else argv
+    program = PROGRAMS[pathlib.Path(argv[0]).stem != "tfbert"]
+    word, rest = argv[1] if len(argv) > 1 else "--help", argv[2:]
+    if word in ("--help", "-h", "-help", "help"):
+        print(_USAGE.format(program=program), end="")
+        return 0
+    if word == "--version":
+        from tfbert import __version__
+
+        print(f"tfbert {__version__}")
+        return 0
+    if word not in _WORDS:
+        near = difflib.get_close_matches(word, _WORDS, n=1)
+        advice = f"Did you mean {near[0]}?" if near else "See --help."
+        print(
+            f"{program}: error: The first argument must be one of {', '.join(_WORDS)}. Received: {word!r}. {advice}",
+            file=sys.stderr,
+        )
+        return 2
+    # What a run says of itself, its report and its messages name the command as it was typed.
+    sys.argv = [os.environ.pop(STARTED_AS, None) or f"{program} {word}", *rest]
+    if word == "launch":
+        from tfbert.launch.launcher import main as launch
+
+        return launch(rest)
+    if word == "report":
+        from tfbert.report.__main__ import main as report
+
+        return report(rest)
+    from tfbert.commandline.command import run_command
+
+    return run_command(FINETUNE if word == FINETUNE.word else PRETRAIN, sys.argv)
