@@ -87,7 +87,7 @@ GIVEN = {
     "xla": ("true", True),
     "max_compiled_shapes": ("4", 4),
     "seed": ("7", 7),
-    "seeds": ("1,7", (1, 7)),
+    "seeds": ("3,1,2", (3, 1, 2)),
     "deterministic": ("true", True),
     "keep_freed_memory": ("false", False),
     "output_dir": ("somewhere", "somewhere"),

@@ -25,6 +25,7 @@ from tfbert.modes.seeds import train_seeds
 from tfbert.report import seed_files
 from tfbert.report.compare import compare, tables
 from tfbert.report.run_files import read_run
+from tfbert.report.seed_files import plain_table
 from tfbert.report.seeds import over_seeds
 from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune
@@ -133,6 +134,15 @@ def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
     less = read_run(made_run(tmp_path / "three", 3))
     del less.results["test_f1"]
     assert set(over_seeds([one, less]).mean) == {"eval_accuracy", "eval_loss"}, "of metrics that all runs have"
+
+
+def test_the_table_on_the_screen_is_narrow():
+    assert plain_table(["run", "a"], [["seed 1", "0.5"], ["mean", "10.25"]]) == [
+        "run         a",
+        "seed 1    0.5",
+        "mean    10.25",
+    ]
+    assert plain_table(["run", "a", "bb"], [["mean", "1", "2"]]) == ["run  mean", "a       1", "bb      2"]
 
 
 def test_lower_is_better_of_losses_alone():
@@ -261,8 +271,9 @@ def test_a_run_that_was_stopped_alone_ends_the_seeds_too(tmp_path):
 
 
 def test_a_signal_during_the_last_run_does_not_hide_the_table(tmp_path):
-    train_seeds(config_for(tmp_path), Fake(at_seed={3: lambda signals: os.kill(os.getpid(), signal.SIGTERM)}))
-    assert (tmp_path / "seeds.json").exists()
+    train_seeds(config_for(tmp_path, 3), Fake())
+    train_seeds(config_for(tmp_path), Fake(at_seed={2: lambda signals: os.kill(os.getpid(), signal.SIGTERM)}))
+    assert json.loads((tmp_path / "seeds.json").read_text())["seeds"] == [1, 2, 3], "the third was done before"
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path):

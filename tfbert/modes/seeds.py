@@ -89,7 +89,7 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
                 status = _wait_for_results(runs[seed], signals)
             if status == 0:
                 done.add(seed)
-            _stop_if_asked(status, signals, config, directory, has_more=place < len(seeds))
+            _stop_if_asked(status, signals, config, directory, has_more=not done.issuperset(seeds[place:]))
             if status == USAGE_STATUS:
                 raise UsageError(
                     f"Every seed trains with what was given. Received: seed {seed} with something that cannot be used. "

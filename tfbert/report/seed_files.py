@@ -54,11 +54,13 @@ def closing_lines(found: OverSeeds, runs: list[RunFiles], failed: Mapping[int, s
 
 
 def plain_table(names: list[str], rows: list[list[str]]) -> list[str]:
-    """A table for the screen, a line each: its first column on the left, numbers on the right."""
-    widths = [max(len(row[i]) for row in [names, *rows]) for i in range(len(names))]
+    """A table for the screen, a line each: its first column on the left, numbers on the right; a run is a column where
+    there are more metrics than runs."""
+    lines = [names, *rows]
+    if len(names) > len(lines):
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in [names, *rows]
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
     ]
