@@ -100,13 +100,16 @@ def test_row_groups_of_parquet(tmp_path, monkeypatch):
     assert (file.columns, file.blocks) == (("title", "text"), ((0, 3),))
 
 
+PACKED = gzip.compress(b"One.\n" * 999, mtime=0)
+"""Without a time: it is part of tests' names, and workers begin in different seconds."""
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.txt.gz", CUT, "A .gz file must hold gzip data. Received: .* plain text. Rename it to 'a.txt'"),
-        # Without a time, or workers that begin in different seconds would collect tests of different names.
-        ("a.txt.gz", gzip.compress(b"One.\n" * 999, mtime=0)[:-9], "A .gz file must be whole. Received: .*a.txt.gz, broken"),
-        ("a.txt", gzip.compress(CUT, mtime=0), "holds gzip data. Rename it to end in .gz"),
+        ("a.txt.gz", PACKED[:-9], "A .gz file must be whole. Received: .*a.txt.gz, broken"),
+        ("a.txt", PACKED, "holds gzip data. Rename it to end in .gz"),
         ("a.txt", b"PK\3\4", "holds a zip file. Unpack it"),
         ("a.txt", CUT.decode().encode("utf-16"), "must be text in UTF-8. Received: .* zero bytes"),
         ("a.txt", b"", "A corpus needs text. Received: .* 1 empty"),
