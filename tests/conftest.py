@@ -17,13 +17,6 @@ def pytest_addoption(parser):
     parser.addoption("--require-gpu", action="store_true", help="fail where no GPU is visible")
 
 
-def pytest_xdist_auto_num_workers():
-    """One more than there are cores, as tests wait for disks and other processes; each is a TensorFlow of 2 to 4 GB."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(cores + 1, 4, memory // (4 * 2**30)))
-
-
 def pytest_configure(config):
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller and not config.getoption("--require-gpu"):

@@ -281,8 +281,12 @@ def test_a_second_interrupt_stops_at_once(tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        train_seeds(config_for(tmp_path), Fake({1: 130}, {1: twice}))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # A process behind `&` ignores it.
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_seeds(config_for(tmp_path), Fake({1: 130}, {1: twice}))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def cluster(index):
@@ -385,8 +389,9 @@ def test_no_run_outlives_the_command(tmp_path):
 
 
 def start_parent(directory):
-    """A process that waits for its child, which is ready; SIGHUP as a terminal leaves it."""
-    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)" + RUNS_A_CHILD
+    """A process that waits for its child, which is ready; signals as a terminal leaves them, not nohup or `&`."""
+    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+    code += "signal.signal(signal.SIGINT, signal.default_int_handler)" + RUNS_A_CHILD
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
