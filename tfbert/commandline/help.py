@@ -68,9 +68,8 @@ def help_text(command: Command, topic: str) -> str:
             raise UsageError(f"Help is of a topic ({known}) or of a flag. Received: help={topic!r}. {advice}")
         return _flag(next((flag for flag, other in ALIASES.items() if other == name), ""), name, values)
     lines = [*_wrapped(command.summary, ""), "", "Examples:", ""]
-    start = f"python {command.typed}" if command.typed == command.script else command.typed
     for arguments, what in command.examples:
-        typed = _wrapped(f"{start} {arguments}", "  ", further=4, width=_WIDTH - 2)
+        typed = _wrapped(f"{command.started} {arguments}", "  ", further=4, width=_WIDTH - 2)
         lines += [f"  # {what[0].upper()}{what[1:]}:", " \\\n".join(typed)]
     lines += ["", *_wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
     return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())

@@ -13,12 +13,12 @@ from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.rules import EVERY, OF_MODELS, Mode
 from tfbert.config.run import Config
 
-_OF_CORPORA = ("dataset", "data_dir", "text_column", "skip_bad_rows", "max_seq_length")
 PROGRAMS = ("tfbert", "python -m tfbert")
 """The installed command, and what does the same where it is not on the PATH."""
 STARTED_AS = "TFBERT_STARTED_AS"
 """The environment variable by which a process that starts the installed command says what its user typed."""
 _REPOSITORY = pathlib.Path(__file__).parents[2]
+_OF_CORPORA = ("dataset", "data_dir", "text_column", "skip_bad_rows", "max_seq_length")
 _OF_RECORDS = ("batching", "max_train_examples", "max_eval_examples")
 
 
@@ -50,6 +50,11 @@ class Command:
     def typed(self) -> str:
         """What its user types to start it."""
         return typed(self.word, self.script if (_REPOSITORY / self.script).is_file() else f"tfbert {self.word}")
+
+    @property
+    def started(self) -> str:
+        """`typed` as a shell takes it: a script with its Python in front."""
+        return f"python {self.script}" if self.typed == self.script else self.typed
 
     def options(self) -> dict[str, tuple[str, ...]]:
         """The names of its options, by the part of `Config` that they belong to."""

@@ -95,8 +95,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
 def command_line(config: Config) -> str:
     """The command that repeats a run: each option that is not at its default."""
     command = command_of(config)
-    words = ["python"] * (command.typed == command.script) + command.typed.split()
-    return " ".join(map(_shell_word, [*words, *option_words(config, _WHERE_IT_GOES)]))
+    return " ".join([command.started, *map(_shell_word, option_words(config, _WHERE_IT_GOES))])
 
 
 def _is_hub_name(name: str) -> bool:
