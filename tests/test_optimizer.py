@@ -12,6 +12,7 @@ import tf_keras as keras
 from tests.models import NumpyAdamW, NumpyLAMB, strategy_of
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.run import TrainingConfig
+from tfbert.step import fused as fused_module
 from tfbert.step.fused import FusedAdamW, FusedLAMB, norm
 from tfbert.step.gradients import all_reduce_sum
 from tfbert.step.optimizer import WarmupSchedule, apply_if_finite, unscaled
@@ -217,19 +218,32 @@ def test_the_norm_of_tens_of_millions_of_elements_does_not_stop_growing():
 
 
 @pytest.mark.parametrize("has_strategy", [False, True])
-def test_adamw_is_fused_with_and_without_a_strategy(has_strategy):
+def test_variables_of_one_shape_and_decay_share_what_is_compiled(has_strategy):
     strategy = strategy_of(1) if has_strategy else None
     with strategy.scope() if strategy else contextlib.nullcontext():
-        variable, optimizer = tf.Variable([1.0, 2.0], name="bias"), fused()
-        optimizer.build([variable])
+        shapes = [[3, 19], [3, 19], [19], [19], [19]]
+        variables = [tf.Variable(tf.ones(shape), name="kernel" if shape[1:] else "bias") for shape in shapes]
+        optimizer = fused()
+        optimizer.build(variables)
+        before = FusedAdamW._update.experimental_get_tracing_count()
 
         @tf.function
         def step():
-            optimizer.apply_scaled([tf.constant([0.5, -0.5])], [variable], tf.ones([]), tf.constant(True))
+            optimizer.apply_scaled([0.5 * v for v in variables], variables, tf.ones([]), tf.constant(True))
 
         strategy.run(step) if strategy else step()
-    assert len(optimizer._compiled) == 1
-    np.testing.assert_allclose(variable.numpy(), [0.95, 2.05], rtol=1e-6)  # The first update's size is the rate.
+    assert FusedAdamW._update.experimental_get_tracing_count() - before == 2
+    for variable in variables:  # The first update's size is the rate, and a kernel's decay besides.
+        decay = 0.1 if variable.shape.rank == 2 else 0.0
+        np.testing.assert_allclose(variable.numpy(), 1 - 0.05 - 0.05 * decay, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [fused, lamb])
+def test_all_variables_in_one_function_as_on_a_gpu_give_the_same_bits(make, monkeypatch):
+    one = train(make, some_gradients(), replicas=1)[0]
+    monkeypatch.setattr(fused_module, "_takes_all_at_once", lambda device: True)
+    for a, b in zip(one, train(make, some_gradients(), replicas=1)[0], strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_fused_adamw_equals_keras_adamw():
