@@ -4,8 +4,9 @@
     python run_finetune.py --strategy=mirrored --mixed_precision
     python run_finetune.py --model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2
 
-Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 a run that failed; 75 stopped by SIGTERM or
-SIGINT, and says how it goes on; 130 Ctrl-C at another time; 141 predictions whose reader, like `head`, wanted no more.
+Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 the run failed; 75 stopped by SIGTERM or
+SIGINT, with a line that says how to resume; 130 Ctrl-C at another time; 141 the reader of the predictions, such as
+`head`, closed the pipe.
 """
 
 import sys

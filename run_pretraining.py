@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Pre-trains BERT in TensorFlow on one's own text: makes records of a corpus, trains on them, evaluates.
+"""Pre-trains BERT in TensorFlow on your own text: makes records of a corpus, trains on them, evaluates.
 
     python run_pretraining.py
     python run_pretraining.py --mode=prepare --input_files=corpus.txt --vocab_file=vocab.txt --output_dir=records
     python run_pretraining.py --model=scratch/mini --train_records=records --output_dir=runs/bert
 
-What it trains is a model for run_finetune.py: --model=runs/bert. Exit status: as that of run_finetune.py.
+run_finetune.py starts from the trained model: --model=runs/bert. Exit status: as for run_finetune.py.
 """
 
 import sys

@@ -80,10 +80,10 @@ def test_replicas_and_workers_choose_the_strategy(tmp_path):
         ({"benchmark": {"benchmark_xla": ("off",)}, "runtime": {"xla": True}}, "takes the place of xla"),
         ({"benchmark": {"benchmark_precisions": ("float8",)}}, "float32, float16, bfloat16"),
         ({"benchmark": {"benchmark_batch_sizes": (0,)}}, "benchmark_batch_sizes must be 1"),
-        ({"benchmark": {"benchmark_batch_sizes": (8, 8)}}, "Name each once"),
-        ({"benchmark": {"benchmark_workers": (2,), "benchmark_replicas": (2,)}}, "workers or over replicas"),
-        ({"benchmark": {"benchmark_passes": ("inference",), "price_per_hour": 1.0}}, "concerns training rows"),
-        ({"training": {"max_steps": 5}}, "accuracy and cost only"),
+        ({"benchmark": {"benchmark_batch_sizes": (8, 8)}}, "List each once"),
+        ({"benchmark": {"benchmark_workers": (2,), "benchmark_replicas": (2,)}}, "workers or replicas"),
+        ({"benchmark": {"benchmark_passes": ("inference",), "price_per_hour": 1.0}}, "in training rows only"),
+        ({"training": {"max_steps": 5}}, "benchmark_accuracy or price_per_hour only"),
         ({"runtime": {"strategy": "multi_worker"}}, "starts its own workers"),
         (
             {"benchmark": {"benchmark_passes": ("inference",)}, "data": {"train_file": __file__}},
@@ -91,7 +91,7 @@ def test_replicas_and_workers_choose_the_strategy(tmp_path):
         ),
         ({"benchmark": {"benchmark_accuracy": True}, "data": {"train_file": __file__}}, "accuracy needs examples"),
         ({"benchmark": {"benchmark_accuracy": True, "benchmark_steps": 20}}, "Received: benchmark_steps=20 beside it"),
-        ({"benchmark": {"benchmark_passes": ("inference",), "benchmark_steps": 20}}, "concerns training rows"),
+        ({"benchmark": {"benchmark_passes": ("inference",), "benchmark_steps": 20}}, "in training rows only"),
         ({"benchmark": {"benchmark_steps": 20, "benchmark_warmup_steps": 21}}, "must be at most benchmark_steps"),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
         again = parse(command, f"--run_config={paths[command.script]}", "--seed=7")
         assert again == dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, seed=7))
     for command, other in ((FINETUNE, PRETRAIN), (PRETRAIN, FINETUNE)):
-        with pytest.raises(UsageError, match="must be of a run of"):
+        with pytest.raises(UsageError, match="must come from a run of"):
             parse(command, f"--run_config={paths[other.script]}")
 
 
@@ -73,7 +73,7 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
     "arguments, message",
     [
         (["--mode=prepare", "--vocab_file={file}"], "Records need a directory"),
-        (["--mode=prepare", "--output_dir=x"], "with a vocabulary from a file, or with one learned from it"),
+        (["--mode=prepare", "--output_dir=x"], "a vocabulary from a file, or learns one"),
         (["--mode=prepare", "--output_dir=x", "--vocab_file={file}", "--learn_vocab=100"], "Pass one of them"),
         (
             ["--mode=prepare", "--output_dir=x", "--vocab_file={file}", "--input_files=a", "--dataset=b"],
@@ -88,20 +88,20 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
         (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--beam_args=--x"], "for engine=beam"),
         (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--short_seq_prob=2"], "from 0 to 1"),
         (["--dupe_factor=2"], "dupe_factor has no effect with mode=train"),
-        (["--dataset=glue/sst2"], "Pre-training reads records. Received: dataset='glue/sst2'"),
-        (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--skip_bad_rows"], "skip_bad_rows concerns files"),
-        (["--train_records=a", "--skip_bad_rows"], "skip_bad_rows concerns files"),
+        (["--dataset=glue/sst2"], "Pre-training reads prepared records. Received: dataset='glue/sst2'"),
+        (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--skip_bad_rows"], "takes effect with files only"),
+        (["--train_records=a", "--skip_bad_rows"], "skip_bad_rows takes effect with files only"),
         (["--mode=benchmark", "--benchmark_xla=off", "--xla"], "benchmark_xla takes the place of xla"),
         (
             ["--mode=benchmark", "--train_records=a", "--benchmark_passes=inference"],
             "benchmark_passes=inference with validation_records=''",
         ),
-        (["--mode=benchmark", "--validation_records=a"], "Training needs records of its own"),
-        (["--validation_records=a"], "Training needs records of its own"),
+        (["--mode=benchmark", "--validation_records=a"], "training needs train_records too"),
+        (["--validation_records=a"], "training needs train_records too"),
         (["--train_records=a", "--eval_steps=5"], "needs records to evaluate on"),
         (["--masked_lm_prob=0"], "above 0 and below 1"),
         (["--mode=evaluate", "--model=somewhere"], "Evaluation needs records"),
-        (["--mode=evaluate", "--validation_records=a"], "needs a fine-tuned model"),
+        (["--mode=evaluate", "--validation_records=a"], "needs a trained model"),
     ],
 )
 def test_options_of_pretraining_that_do_not_fit_are_refused(arguments, message, tmp_path):

@@ -338,7 +338,7 @@ def test_each_option_that_is_refused_has_its_line():
     "mode, parts, match",
     [
         ("evaluate", {"data": DataConfig()}, "needs labelled examples"),
-        ("evaluate", {"model": ModelConfig()}, "needs a fine-tuned model.*'scratch/tiny'"),
+        ("evaluate", {"model": ModelConfig()}, "needs a trained model.*'scratch/tiny'"),
         ("evaluate", {"data": DataConfig(dataset="x", header=False, text_column=("0",))}, "label_column must be given"),
         ("predict", {"predict": PredictConfig()}, "one source of texts"),
         ("predict", {"data": DataConfig(dataset="glue/rte")}, "one source of texts"),
@@ -352,19 +352,19 @@ def test_each_option_that_is_refused_has_its_line():
         (
             "export",
             {"output": OutputConfig(output_dir="x"), "data": DataConfig(dataset="demo")},
-            "measures what export_float16 loses",
+            "measure what export_float16 loses",
         ),
         (
             "export",
             {"data": DataConfig(label_column="label")},
-            "label_column concerns evaluation data.*'label' without",
+            "label_column takes effect with evaluation data only.*'label' without",
         ),
-        ("export", {"data": DataConfig(header=False)}, "header concerns evaluation data.*Drop --noheader"),
-        ("export", {"data": DataConfig(max_eval_examples=5)}, "max_eval_examples concerns evaluation data"),
+        ("export", {"data": DataConfig(header=False)}, "header takes effect with evaluation .*Drop --noheader"),
+        ("export", {"data": DataConfig(max_eval_examples=5)}, "max_eval_examples takes effect with evaluation"),
         (
             "export",
             {"runtime": RuntimeConfig(per_device_eval_batch_size=5)},
-            "eval_batch_size concerns evaluation data",
+            "eval_batch_size takes effect with evaluation data only",
         ),
     ],
 )
@@ -378,7 +378,7 @@ def test_a_glue_data_set_takes_no_option_of_input_files():
     data = DataConfig(dataset="glue/rte")
     assert in_mode("predict", data=data, predict=PredictConfig()).data == data
     for name, value in (("id_column", "key"), ("glue_task", "rte")):
-        with pytest.raises(UsageError, match=f"{name} belongs to input_file"):
+        with pytest.raises(UsageError, match=f"{name} takes effect with input_file only"):
             in_mode("predict", data=data, predict=PredictConfig(**{name: value}))
 
 
@@ -394,7 +394,7 @@ def test_options_of_files_in_every_mode(mode, name, value, tmp_path):
     names = {"train": ["train_file"], "benchmark": ["train_file"], "predict": []}.get(mode, ["validation_file"])
     files = {file: str(path) for file in names} | {name: value}
     assert getattr(Config(mode=mode, data=DataConfig(**files), predict=predict, **parts).data, name) == value
-    with pytest.raises(UsageError, match=f"^{name} concerns files. Received: .*Drop --{name}.$"):
+    with pytest.raises(UsageError, match=f"^{name} takes effect with files only. Received: .*Drop --{name}.$"):
         Config(mode=mode, data=DataConfig(dataset="glue/rte", **{name: value}), **parts)
 
 

@@ -66,7 +66,7 @@ def test_a_topic_has_its_flags_alone():
     listed = re.findall(r"^  (\S+)$", help_text(FINETUNE, "presets"), re.MULTILINE)
     assert listed == list(presets())
     with pytest.raises(
-        UsageError, match=r"of a topic \(general, model, .*presets\) .*help='trainin'\. Did you mean tr"
+        UsageError, match=r"takes a topic \(general, model, .*presets\) .*help='trainin'\. Did you mean tr"
     ):
         help_text(FINETUNE, "trainin")
 

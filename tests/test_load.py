@@ -340,7 +340,7 @@ def test_bad_options_and_models(saved, models, tmp_path):
         tfbert.load(saved / "classes", answering=tfbert.AnsweringConfig(n_best_size=3))
     with pytest.raises(tfbert.UsageError, match="must hold config.json"):
         tfbert.load(tmp_path)
-    with pytest.raises(tfbert.UsageError, match="needs a fine-tuned model"):
+    with pytest.raises(tfbert.UsageError, match="needs a trained model"):
         tfbert.load("scratch/tiny")
     with strategy_of(1).scope(), pytest.raises(tfbert.UsageError, match="in the scope of OneDeviceStrategy"):
         tfbert.load(saved / "classes")

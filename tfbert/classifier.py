@@ -1,4 +1,4 @@
-"""A door for user code: `forward`, BERT's classifier written out, to be given to `tfbert.FineTuner(forward=...)`."""
+"""The public import path of `forward`, BERT's classifier written out, for `tfbert.FineTuner(forward=...)`."""
 
 from tfbert.model.forward import forward
 

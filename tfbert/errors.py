@@ -1,10 +1,10 @@
-"""The ways a run ends that are not a bug; the command turns each into one line and an exit status."""
+"""How a run can end early without a bug; the command turns each of these errors into one line and an exit status."""
 
 from __future__ import annotations
 
 
 class UsageError(ValueError):
-    """Something given cannot be used. A line says the rule, `Received: name=value`, what to do. Exit status 2."""
+    """Something given cannot be used. Each line has the rule, `Received: name=value`, and what to do. Exit status 2."""
 
     status = 2
 
@@ -16,8 +16,8 @@ class RunError(RuntimeError):
 
 
 class ReaderGone(RunError):
-    """Who reads the output wanted no more of it, as `head` does: no failure to speak of, so without a message. Exit
-    status 141, as a shell reports a command that such a pipe ended."""
+    """The reader of the output, such as `head`, closed the pipe. That is not a failure, so there is no message. Exit
+    status 141, as a shell reports for a command that a closed pipe ended."""
 
     status = 141
 
@@ -32,6 +32,6 @@ EXPECTED = (UsageError, RunError, Preempted)
 
 
 def first_line(error: BaseException | str, most: int = 200) -> str:
-    """An exception's message, or a text, cut to its first line and so many characters, without its full stop."""
+    """An exception's message, or a text, cut to its first line and to `most` characters, without its full stop."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:most].rstrip(".")

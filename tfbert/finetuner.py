@@ -1,4 +1,4 @@
-"""A door for models saved with `FineTuner.save("x.keras")`, which name the class as `tfbert.finetuner.FineTuner`."""
+"""For models saved with `FineTuner.save("x.keras")`: their files name the class as `tfbert.finetuner.FineTuner`."""
 
 from tfbert.step.finetuner import FineTuner
 

@@ -1,6 +1,7 @@
-"""Private parts of TensorFlow and Keras that are called or changed, each with its reason: nothing else touches one.
+"""Private parts of TensorFlow and Keras that are called or changed, each with its reason. No other module uses one.
 
-`tests/test_private.py` notices when they change. What `FusedAdamW` overrides of Keras's optimizer stands there.
+`tests/test_private.py` notices when they change. The one exception is `FusedAdamW`, which overrides methods of Keras's
+optimizer itself.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ __all__ = ["RandomGenerator"]
 
 
 def is_op_determinism_enabled() -> bool:
-    """Whether only deterministic kernels run. There is a public way to ask for that, and none to ask whether."""
+    """Whether only deterministic kernels run. There is a public way to set that, but none to ask."""
     return framework_config.is_op_determinism_enabled()
 
 
 def disable_op_determinism() -> None:
-    """Ends that. There is no public way."""
+    """Allows kernels that are not deterministic again. There is no public way."""
     framework_config.disable_op_determinism()
 
 
@@ -35,8 +36,8 @@ def devices_are_settled() -> bool:
 
 
 def configure_coordination(**options: Any) -> None:
-    """Sets how workers find and lose one another. MultiWorkerMirroredStrategy fills in its own where there is nothing,
-    and takes no option for it.
+    """Sets how workers find one another, and notice that one is lost. MultiWorkerMirroredStrategy has no option for
+    this: it sets its own values unless some are set already.
 
     Args:
         options: As TensorFlow's `configure_coordination_service`.
@@ -47,9 +48,9 @@ def configure_coordination(**options: Any) -> None:
 
 
 def change_device_datasets(change: Callable[[tf.data.Dataset], tf.data.Dataset]) -> None:
-    """Changes the data sets, one a device, that distributed ones put in front of their own: they take no options.
+    """Applies `change` to the data sets, one a device, that a distributed data set makes: they take no options.
 
-    Does nothing the second time.
+    A second call does nothing.
     """
     create = multi_device_iterator_ops._create_device_dataset
     if getattr(create, "is_changed", False):
@@ -63,54 +64,54 @@ def change_device_datasets(change: Callable[[tf.data.Dataset], tf.data.Dataset])
 
 
 def layers_of(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """A layer and all within it, depth first. `Model.layers` stops at the first level, `submodules` has another order
-    and what are no layers."""
+    """A layer and all within it, depth first. `Model.layers` stops at the first level; `submodules` has another order
+    and includes objects that are not layers."""
     return layer._flatten_layers()
 
 
 def generator_of(layer: keras.layers.Layer) -> RandomGenerator | None:
-    """What a random layer draws from; None for another layer."""
+    """The generator that a random layer draws from; None for any other layer."""
     generator = getattr(layer, "_random_generator", None)
     return generator if isinstance(generator, RandomGenerator) else None
 
 
 def set_generator(layer: keras.layers.Layer, generator: RandomGenerator) -> None:
-    """Has a random layer draw from another generator."""
+    """Makes a random layer draw from another generator."""
     # Keras would track the assignment as a child of the layer and save it.
     object.__setattr__(layer, "_random_generator", generator)
 
 
 def mask_of(tensor: tf.Tensor) -> tf.Tensor | None:
-    """bool, which entries of a layer's output are not padding, as Keras noted it; None for all.
+    """Keras's mask of a layer's output: bool, True where an entry is not padding; None where there is no mask.
 
-    The note is an attribute of a tensor, which is lost wherever an operation or a function makes a new tensor.
+    The mask is an attribute of the tensor. It is lost wherever an operation or a function makes a new tensor.
     """
     return getattr(tensor, "_keras_mask", None)
 
 
 def with_mask(tensor: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-    """The tensor with Keras's note on it, where there is one: Keras's metrics read it."""
+    """The tensor with Keras's mask on it, where there is one: Keras's metrics read it."""
     if mask is not None:
         tensor._keras_mask = mask
     return tensor
 
 
 def policy_storing_float16() -> keras.mixed_precision.Policy:
-    """Variables in float16, computed with in float32: by name, Keras knows only the reverse."""
+    """Variables in float16, computation in float32. Keras has a name only for the reverse."""
     policy = keras.mixed_precision.Policy("float32")
     policy._variable_dtype = "float16"
     return policy
 
 
 def number_collectives_apart() -> None:
-    """Gives the next MirroredStrategy's all-reduces numbers of their own: TensorFlow numbers those of all strategies of
-    a process alike, and those of CPU replicas collide."""
+    """Gives the next MirroredStrategy's all-reduces numbers of their own. TensorFlow uses the same numbers for every
+    strategy in a process, and the all-reduces of CPU replicas collide."""
     tf.distribute.MirroredStrategy._collective_key_base += 100_000
 
 
 def rate_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.schedules.LearningRateSchedule | tf.Variable:
-    """The schedule, or the variable, that an optimizer was given as its learning rate: `learning_rate` is a schedule's
-    value at `iterations`, and no other step's."""
+    """The schedule, or the variable, that an optimizer was given as its learning rate. With a schedule,
+    `learning_rate` has the value at `iterations` only, and not at any other step."""
     return optimizer._learning_rate
 
 

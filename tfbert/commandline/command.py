@@ -41,7 +41,7 @@ def run_command(command: Command, argv: list[str]) -> int:
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
         with stderr_held_back():
-            import tensorflow as tf  # Takes seconds, for which a wrong flag need not wait.
+            import tensorflow as tf  # Takes seconds; a wrong flag is reported before.
 
             module, verb = VERBS[command.word][config.mode]
             run = getattr(importlib.import_module(module), verb)
@@ -52,7 +52,7 @@ def run_command(command: Command, argv: list[str]) -> int:
             run(config)
     except EXPECTED as error:
         return _fail(command, error, error.status, kind="" if isinstance(error, Preempted) else "error: ")
-    except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to go on from.
+    except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to resume from.
         return _fail(command, RuntimeError("stopped by Ctrl-C"), status=130, kind="")
     return 0
 
@@ -72,12 +72,12 @@ def parse(command: Command, argv: list[str]) -> Config:
     except absl_flags.Error as error:
         raise UsageError(f"{error} See --help.") from None
     if rest:
-        raise UsageError(f"Every argument is a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
+        raise UsageError(f"Every argument must be a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
     return options.config_from_flags(absl_flags.FLAGS, command)
 
 
 def _unknown(command: Command, error: absl_flags.UnrecognizedFlagError) -> str:
-    """What is wrong with a flag that the command does not have, and which one may be meant."""
+    """The message for a flag that the command does not have, with the flags that may be meant."""
     name, own = error.flagname, _flags_of(command)
     for other in (FINETUNE, PRETRAIN):
         if name in _flags_of(other):

@@ -29,7 +29,7 @@ def define_fields(
         part: The dataclass.
         names: The fields.
         values: Where to declare them.
-        choices: The words that a field takes, where they are not all that its type names.
+        choices: The words that a field takes, where these are not all the words of its type.
     """
     types, docs = field_types(part), _field_docs(part)
     defaults = {field.name: field.default for field in dataclasses.fields(part)}
@@ -45,7 +45,7 @@ def part_from_flags(base: Any, names: Iterable[str], values: flags.FlagValues, *
         base: The dataclass instance that flags change.
         names: Its fields that are flags.
         values: Parsed flags.
-        only_given: Leave fields alone whose flag was not on the command line.
+        only_given: Change only the fields whose flag was on the command line.
     """
     types = field_types(type(base))
     changes = {

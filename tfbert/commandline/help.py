@@ -1,4 +1,4 @@
-"""`--help`: what a command is, examples, and its flags by topic, or one topic of them. Imports no TensorFlow."""
+"""`--help`: what a command is, examples, and its flags by topic, or one topic only. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = {"int": "N", "float": "X", "string": "TEXT", "comma separated list of s
 
 
 def help_topic(arguments: Sequence[str]) -> str | None:
-    """Whether a command line asks for help, and of what.
+    """Whether a command line asks for help, and on what.
 
     Args:
         arguments: Those after the program.
@@ -51,7 +51,7 @@ def help_text(command: Command, topic: str) -> str:
         topic: A part of `Config` such as `training`, `general`, `presets`, the name of a flag, or empty for everything.
 
     Raises:
-        UsageError: for a topic that there is not.
+        UsageError: for an unknown topic.
     """
     values = flags.FlagValues()
     define_flags(values, command)
@@ -65,7 +65,7 @@ def help_text(command: Command, topic: str) -> str:
             near = difflib.get_close_matches(name, [*topics, _PRESETS, *values], n=3)
             advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
             known = ", ".join([*topics, _PRESETS])
-            raise UsageError(f"Help is of a topic ({known}) or of a flag. Received: help={topic!r}. {advice}")
+            raise UsageError(f"--help takes a topic ({known}) or a flag. Received: help={topic!r}. {advice}")
         return _flag(next((flag for flag, other in ALIASES.items() if other == name), ""), name, values)
     lines = [*_wrapped(command.summary, ""), "", "Examples:", ""]
     for arguments, what in command.examples:
@@ -79,10 +79,10 @@ def show_help(command: Command, topic: str) -> int:
     """Prints the help of a command.
 
     Returns:
-        The exit status: 0; 141 where the reader, such as `head`, wanted no more.
+        The exit status: 0; 141 where the reader, such as `head`, closed the pipe.
 
     Raises:
-        UsageError: for a topic that there is not.
+        UsageError: for an unknown topic.
     """
     text = help_text(command, topic)
     try:
@@ -125,13 +125,13 @@ def _flag(alias: str, name: str, values: flags.FlagValues) -> str:
 
 _OWN = {
     "flagfile": ("NAME", "Read flags from a file, one a line, or from a preset (see --help=presets)."),
-    "help": ("TOPIC", "This text; of a topic or a flag: only that."),
+    "help": ("TOPIC", "Show this text, or only a topic or a flag."),
 }
-"""Flags that are no option of a run."""
+"""Flags that are not options of a run."""
 
 
 def _default(flag: flags.Flag) -> str:
-    """A default as it is written; empty where there is none, or where the text tells what an empty value does."""
+    """A default as it is written; empty where there is none, or where the text says what an empty value does."""
     if flag.boolean:
         return "on" if flag.default else "off"
     if isinstance(flag.default, list):
@@ -140,7 +140,7 @@ def _default(flag: flags.Flag) -> str:
 
 
 def _preset_list() -> str:
-    lines = ["Presets, for --flagfile=NAME; flags beside it replace theirs, and the file's head has commands:", ""]
+    lines = ["Presets for --flagfile=NAME. Flags after it replace the preset's. Each file begins with commands:", ""]
     for name, path in presets().items():
         about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ").rstrip(":")
         lines += [f"  {name}", *_wrapped(about, "      ")]
@@ -148,7 +148,7 @@ def _preset_list() -> str:
 
 
 def _wrapped(text: str, indent: str, *, further: int = 0, width: int = _WIDTH) -> list[str]:
-    """The lines of a text, those after the first indented further; only spaces end a line."""
+    """The lines of a text, those after the first indented further; a line breaks at spaces only."""
     return textwrap.wrap(
         text,
         width,

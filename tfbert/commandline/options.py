@@ -33,7 +33,7 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command =
     flags.DEFINE_string(
         "run_config",
         "",
-        "Repeat the run whose run_config.json this is; flags given beside it replace its values.",
+        "Repeat the run that wrote this run_config.json. Flags beside it replace its values.",
         flag_values=flag_values,
     )
 
@@ -58,13 +58,15 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
     try:
         text = pathlib.Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"run_config must be a file. Received: run_config={path!r} ({error.strerror}).") from None
+        raise UsageError(
+            f"run_config must be a file. Received: run_config={path!r} ({error.strerror}). Check the path."
+        ) from None
     except UnicodeDecodeError:
         raise UsageError(f"run_config must be UTF-8 text. Received: run_config={path!r}. Check the path.") from None
     base = Config.from_json(text)
     if (base.data.task == PRETRAINING) != (command.task == PRETRAINING):
         raise UsageError(
-            f"run_config must be of a run of {command.typed}. "
+            f"run_config must come from a run of {command.typed}. "
             f"Received: run_config={path!r}, for task={base.data.task!r}. {_other()}"
         )
     parts = {

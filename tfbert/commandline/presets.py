@@ -55,7 +55,7 @@ def expand_flagfiles(arguments: Sequence[str]) -> list[str]:
         arguments: Those after the program.
 
     Raises:
-        UsageError: for a file that is not there or cannot be read.
+        UsageError: for a file that does not exist or cannot be read.
     """
     return list(_expanded(iter(arguments), within=()))
 
@@ -70,10 +70,12 @@ def _expanded(arguments: Iterator[str], within: tuple[pathlib.Path, ...]) -> Ite
             yield argument
         elif not equals and (value := next(arguments, None)) is None:
             raise UsageError("flagfile takes a file. Received: --flagfile at the end. Write --flagfile=NAME.")
-        elif value.strip():  # Nothing is none, for scripts that may have one.
+        elif value.strip():  # An empty value means no file: a script may have none.
             path = find_flagfile(value.strip())
             if path in within:
-                raise UsageError(f"Flag files must not name themselves. Received: flagfile={str(path)!r}. Remove that.")
+                raise UsageError(
+                    f"A flag file must not include itself. Received: flagfile={str(path)!r}. Remove that line."
+                )
             yield from _expanded(iter(_lines(path)), (*within, path))
 
 

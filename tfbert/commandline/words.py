@@ -16,7 +16,7 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
   {{program}} launch --num_workers=N -- {{program}} finetune FLAGS
                           Starts many workers on this machine, and restarts them.
   {{program}} report RUN_DIR ...
-                          Writes a run's report anew, or compares several runs.
+                          Rewrites a run's report, or compares several runs.
 
 {{program}} finetune alone trains on built-in data; {{program}} WORD --help says more; {{program}} --version.
 """
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    # What a run says of itself, its report and its messages name the command as it was typed.
+    # A run's log, report and messages name the command as it was typed.
     sys.argv = [os.environ.pop(STARTED_AS, None) or f"{program} {word}", *rest]
     if word == "launch":
         from tfbert.launch.launcher import main as launch

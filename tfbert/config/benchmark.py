@@ -52,11 +52,11 @@ class BenchmarkConfig:
     benchmark_batching: tuple[str, ...] = option((), modes=("benchmark",))
     """Axis: length_grouped, padded, packed."""
     benchmark_steps: int = option(50, modes=("benchmark",))
-    """Updates that a training row measures."""
+    """Updates that are measured in each training row."""
     benchmark_warmup_steps: int = option(10, modes=("benchmark",))
-    """Updates before those, which count as warm-up; as many as are measured at most."""
+    """Updates before the measured ones, as warm-up; at most as many as are measured."""
     benchmark_accuracy: bool = option(False, modes=("benchmark",))
-    """Train each training row as long as the options of the run say, and report its evaluation."""
+    """Train each training row for the whole run (`max_steps`, `num_train_epochs`), and report its evaluation."""
     price_per_hour: float = option(0.0, modes=("benchmark",))
     """Price of one machine for an hour, in any currency: adds the cost of the whole run to each training row. 0: no
     cost."""
@@ -73,8 +73,8 @@ class BenchmarkConfig:
                 out += [line for value in values if isinstance(value, int) for line in at_least(field.name, value, 1)]
                 if len(set(values)) < len(values):
                     out.append(
-                        f"Each value of {field.name} makes rows of its own. "
-                        f"Received: {field.name}={','.join(map(str, values))}. Name each once."
+                        f"Each value of {field.name} makes its own rows. "
+                        f"Received: {field.name}={','.join(map(str, values))}. List each once."
                     )
         if not self.benchmark_passes:
             out.append("Something must be measured. Received: benchmark_passes=''. Pass training, inference or both.")

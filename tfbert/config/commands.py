@@ -14,7 +14,7 @@ from tfbert.config.rules import EVERY, OF_MODELS, Mode
 from tfbert.config.run import Config
 
 PROGRAMS = ("tfbert", "python -m tfbert")
-"""The installed command, and what does the same where it is not on the PATH."""
+"""The installed command, and its equivalent where it is not on the PATH."""
 STARTED_AS = "TFBERT_STARTED_AS"
 """The environment variable by which a process that starts the installed command says what its user typed."""
 _REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -33,8 +33,8 @@ class Command:
         examples: Its arguments in common uses, each with what they do.
         modes: What it can do.
         leaves_out: Parts of `Config` whose options it does not have.
-        only: Of a part, the options that it has; parts that are not named it has whole.
-        task: The one that it trains; empty where its user says.
+        only: For a part, the options that it has; it has every option of a part that is not named here.
+        task: The task that it trains; empty where its user chooses.
     """
 
     word: str
@@ -74,9 +74,9 @@ def typed(word: str, otherwise: str) -> str:
 
     Args:
         word: The word.
-        otherwise: What to say where a script started it, or Python code of the user.
+        otherwise: What to return where a script, or a user's own Python code, started it.
     """
-    program = sys.argv[0].rpartition(" ")[0]  # `words.main` writes there what was typed: `tfbert finetune`.
+    program = sys.argv[0].rpartition(" ")[0]  # `words.main` puts what was typed there: `tfbert finetune`.
     return f"{program} {word}" if program in PROGRAMS else otherwise
 
 

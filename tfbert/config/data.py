@@ -19,7 +19,7 @@ STANDARD_STREAM = "-"
 """Standard input as `input_file` or `test_file`, standard output as `output_file`."""
 
 _TAB = ("tab", "\\t")
-"""A tab as a shell can write it."""
+"""Two ways to write a tab in a shell."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,19 +33,19 @@ class DataConfig:
     train_file: str = option("", resume="content", modes=TRAIN)
     """Training examples: .tsv, .csv, .jsonl or .parquet, also .gz."""
     validation_file: str = option("", resume="content", modes=EVALUATE)
-    """Examples evaluated during training: a file, or several separated by commas (MNLI has two; the first decides what
-    is best). Empty: no evaluation during training."""
+    """Examples evaluated during training: a file, or several separated by commas (MNLI has two; the first decides which
+    weights are best). Empty: no evaluation during training."""
     test_file: str = option("", resume="free", modes=("train", "evaluate"))
     """Labelled examples evaluated once, after training, with the model that is saved. `-` in `mode=evaluate`: standard
     input, with `input_format`."""
     input_format: InputFormat = option("auto", resume="content")
-    """Of all files that are read, whatever their names. `auto`: by each one's ending; `text`, a text a line, for
-    standard input in `mode=predict`."""
+    """Format of all files that are read, whatever their names. `auto`: by each file's ending; `text`: one text a line,
+    for standard input in `mode=predict`."""
     delimiter: str = option("", resume="content")
     """What separates the columns of .tsv and .csv files: a character, or `tab`. Empty: tab in .tsv, comma in .csv."""
     skip_bad_rows: bool = option(False, resume="content", modes=EVERY)
-    """Leave out rows of files that cannot be used, as those with a column too many or without a label, and count them,
-    rather than stop at the first one."""
+    """Leave out rows of files that cannot be used, such as those with a column too many or without a label, and count
+    them, rather than stop at the first one."""
     text_column: tuple[str, ...] = option((), resume="content", modes=EVERY)
     """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
     label_column: str = option("", resume="content", modes=EVALUATE)
@@ -54,20 +54,20 @@ class DataConfig:
     """Whether .tsv and .csv files start with a line of column names."""
     task: TaskName = option("auto", resume="content", modes=TRAIN)
     """`auto` takes CoNLL files and lists of tags as token_classification, SQuAD's files as question_answering, labels
-    with a fraction (0.5, 3.2) as regression and everything else as classification. `classification` also takes NA,
-    N/A, None and null in files for classes, where `auto` refuses them as missing."""
+    with a fraction (0.5, 3.2) as regression and everything else as classification. In files,
+    `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same", modes=EVERY)
-    """Longest input in tokens, `[CLS]` and `[SEP]` included; longer texts are cut, sentences whose words are tagged and
-    contexts of questions are split. None: 128 in training (384 for question_answering), and later what the model was
-    trained with."""
+    """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
+    questions are split instead. None: in training 128 (384 for question_answering), later the value that the model
+    was trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE)
     """Evaluate on this many examples of each evaluation set, drawn likewise. 0: all."""
     batching: Batching = option("length_grouped", resume="same", modes=TRAIN)
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
-    pads every batch to `max_seq_length`; `packed` puts several texts, which see nothing of each other, in one row:
-    every update has the same shape, almost without padding."""
+    pads every batch to `max_seq_length`; `packed` puts several texts, which do not attend to each other, in one
+    row: every update has the same shape, almost without padding."""
 
     @property
     def uses_files(self) -> bool:

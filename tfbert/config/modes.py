@@ -1,4 +1,4 @@
-"""What one run of the command is for, the options of the modes other than training, and which options each mode takes.
+"""The options of the modes other than training, and the rules about which options each mode takes.
 
 Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `commandline` makes the flags.
 """
@@ -26,17 +26,17 @@ class PredictConfig:
     """What `--mode=predict` labels, and where the predictions go."""
 
     input_file: str = option("", modes=("predict",))
-    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (a text a line), all but .parquet also .gz; a tagger also
-    reads CoNLL, and lists of words; a model that answers questions reads tables of both, and SQuAD's JSON. `-`:
-    standard input."""
+    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (one text a line); all but .parquet may be .gz. A tagger
+    also reads CoNLL and lists of words. A model that answers questions reads tables of questions and contexts, and
+    SQuAD's JSON. `-`: standard input."""
     output_file: str = option("-", modes=("predict",))
-    """Predictions, in the order of the input: .tsv or .jsonl, of tagged words also .conll, of answers also .json in
-    SQuAD's form, all also .gz; must not exist. `-`: standard output."""
+    """Predictions, in the order of the input: .tsv or .jsonl; for tagged words also .conll, for answers also .json in
+    SQuAD's form; all may be .gz. The file must not exist yet. `-`: standard output."""
     output_format: OutputFormat = option("auto", modes=("predict",))
-    """Of `output_file`, whatever its name. `auto`: by its ending; for standard output tsv, of tagged words the input's
-    format, of entities and answers jsonl."""
+    """Format of `output_file`, whatever its name. `auto`: by its ending; for standard output tsv, but for tagged words
+    the input's format, and for entities and answers jsonl."""
     id_column: str = option("", modes=("predict",))
-    """The column that names each row in the output. Empty: a column called id, idx, index or guid, else the row's
+    """The column with each row's id in the output. Empty: a column called id, idx, index or guid, else the row's
     number from 0."""
     glue_task: GlueTaskName = option("", modes=("predict",))
     """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
@@ -54,8 +54,8 @@ class ExportConfig:
     """What `--mode=export` writes."""
 
     export_float16: bool = option(False, modes=("export",))
-    """Store the weights in float16, half as large; computed in float32. With evaluation data, the loss of accuracy is
-    measured."""
+    """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
+    accuracy is measured."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
@@ -71,7 +71,7 @@ class HubConfig:
     hub_model_id: str = option("", resume="free", modes=("train",))
     """The repository to upload to, `OWNER/NAME` or `NAME`. Empty: the name of `output_dir`."""
     hub_private_repo: bool = option(False, resume="free", modes=("train",))
-    """Make the repository private where it does not exist yet."""
+    """If the repository does not exist yet, create it as private."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
@@ -86,7 +86,7 @@ _OF_FILES = ("input_format", "delimiter", "skip_bad_rows")
 
 
 def mode_problems(config: Config) -> list[str]:
-    """Options that do not fit the mode, a line each: those without an effect in it, and what it needs."""
+    """Options that do not fit the mode, a line each: options without an effect in it, and options that it lacks."""
     out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
     rules["prepare"] = _prepare
@@ -104,7 +104,7 @@ def _without_effect(part: Any, mode: str) -> list[str]:
         f"{field.name} has no effect with mode={mode}. Received: {field.name}={getattr(part, field.name)!r}. "
         f"Drop --{field.name}."
         for field in ignored
-        # That it is pre-training, the command says, and not its user.
+        # The command sets the task of pre-training, not its user.
         if getattr(part, field.name) not in (field.default, PRETRAINING)
     ]
 
@@ -115,16 +115,16 @@ def _files(config: Config) -> list[str]:
     if not data.uses_files and not config.predict.input_file and not config.corpus.input_files:
         defaults = {field.name: field.default for field in dataclasses.fields(data)}
         out += [
-            f"{name} concerns files. Received: {name}={getattr(data, name)!r} without any. Drop --{name}."
+            f"{name} takes effect with files only. Received: {name}={getattr(data, name)!r} without any. Drop --{name}."
             for name in _OF_FILES
             if getattr(data, name) != defaults[name]
         ]
     elif data.input_format == "text" and config.mode != "predict":
-        out.append("Plain text has no labels. Received: input_format='text'. Pass another, or --mode=predict.")
+        out.append("Plain text has no labels. Received: input_format='text'. Pass another format, or --mode=predict.")
     for name, file in (("input_file", config.predict.input_file), ("test_file", data.test_file)):
         if file == STANDARD_STREAM and config.runtime.strategy == "multi_worker":
             out.append(
-                "Every worker reads the input, and only one has standard input. "
+                "Every worker reads the input, but only one has standard input. "
                 f"Received: {name}='-' with strategy='multi_worker'. Pass a file that all workers see."
             )
     return out
@@ -136,7 +136,7 @@ def _train(config: Config) -> list[str]:
         return out + _pretrain(config)
     if config.data.test_file == STANDARD_STREAM:
         out.append(
-            "Standard input can be evaluated, or predicted. "
+            "Standard input is for mode=evaluate and mode=predict. "
             f"Received: test_file='-' with mode={config.mode}. Pass a file, or --mode=evaluate later."
         )
     if config.data.uses_files and not config.data.train_file:
@@ -154,19 +154,19 @@ def _seeds(config: Config) -> list[str]:
     out = []
     if config.runtime.seeds and config.hub.push_to_hub:
         out.append(
-            "An upload is one model, and seeds are several. "
-            "Received: push_to_hub with seeds. Drop it, and upload the best one by hand."
+            "An upload is one model, but several seeds make several. "
+            "Received: push_to_hub with seeds. Drop --push_to_hub, and upload the best model by hand."
         )
     if config.runtime.seeds and config.runtime.strategy == "multi_worker" and not config.output.output_dir:
         out.append(
-            "Workers find each other's seeds in one directory. "
+            "With several seeds, all workers need the same output directory. "
             "Received: output_dir='' with seeds and strategy='multi_worker'. Pass --output_dir."
         )
     return out
 
 
 def evaluation_options(config: Config) -> dict[str, int | str]:
-    """What was given of the options that concern the evaluations of a training run, by name."""
+    """Of the options that concern evaluation during training, those that were given, by name."""
     training = config.training
     given = {name: getattr(training, name) for name in ("early_stopping_patience", "metric_for_best_model")}
     given |= {"eval_steps": config.output.eval_steps}
@@ -200,12 +200,12 @@ def _predict(config: Config) -> list[str]:
         )
     if config.data.dataset and not config.data.dataset.startswith("glue/"):
         out.append(
-            "Of data sets, GLUE's test sets are predicted. "
+            "Of the data sets, only GLUE's test sets can be predicted. "
             f"Received: dataset={config.data.dataset!r}. Pass --dataset=glue/NAME, or a file with --input_file."
         )
     if config.data.dataset:
         out += [
-            f"{name} belongs to input_file. Received: {name}={getattr(predict, name)!r} with "
+            f"{name} takes effect with input_file only. Received: {name}={getattr(predict, name)!r} with "
             f"dataset={config.data.dataset!r}. Drop --{name}."
             for name in ("glue_task", "id_column")
             if getattr(predict, name)
@@ -232,15 +232,16 @@ def _export(config: Config) -> list[str]:
     has_data = bool(config.data.dataset or config.data.uses_files)
     if has_data and not config.export.export_float16:
         out.append(
-            "Evaluation data measures what export_float16 loses. "
-            "Received: evaluation data with export_float16=False. Drop it, or add --export_float16."
+            "An export uses evaluation data only to measure what export_float16 loses. "
+            "Received: evaluation data with export_float16=False. Drop the data, or add --export_float16."
         )
     if not has_data:
-        # Not text_column: two columns say that a model which leaves it open takes pairs.
+        # Not text_column: where a model does not say that it takes pairs, two columns do.
         idle = ("label_column", "header", "max_eval_examples", "per_device_eval_batch_size")
         fields = [(part, f) for part in (config.data, config.runtime) for f in dataclasses.fields(part)]
         out += [
-            f"{f.name} concerns evaluation data. Received: {f.name}={getattr(part, f.name)!r} without any. "
+            f"{f.name} takes effect with evaluation data only. "
+            f"Received: {f.name}={getattr(part, f.name)!r} without any. "
             f"Drop --{'noheader' if f.name == 'header' else f.name}."
             for part, f in fields
             if f.name in idle and getattr(part, f.name) != f.default
@@ -258,7 +259,7 @@ def _benchmark(config: Config) -> list[str]:
                 out.append(f"{axis} takes the place of {name}. Received: {name}={value!r} beside it. Drop --{name}.")
     if config.benchmark.benchmark_workers and config.benchmark.benchmark_replicas:
         out.append(
-            "A grid goes over workers or over replicas. Received: benchmark_workers and benchmark_replicas. Drop one."
+            "A grid varies workers or replicas, not both. Received: benchmark_workers and benchmark_replicas. Drop one."
         )
     if config.runtime.strategy == "multi_worker":
         out.append(
@@ -269,17 +270,18 @@ def _benchmark(config: Config) -> list[str]:
     changed = {f.name for f in dataclasses.fields(benchmark) if getattr(benchmark, f.name) != f.default}
     if "training" not in benchmark.benchmark_passes:
         out += [
-            f"{name} concerns training rows. Received: {name} without benchmark_passes=training. Drop --{name}."
+            f"{name} takes effect in training rows only. Received: {name} without benchmark_passes=training. "
+            f"Drop --{name}."
             for name in ("benchmark_accuracy", "price_per_hour", "benchmark_steps", "benchmark_warmup_steps")
             if name in changed
         ]
     if benchmark.benchmark_accuracy and "benchmark_steps" in changed:
         out.append(
-            "With benchmark_accuracy, rows train as long as the run says. Received: benchmark_steps="
+            "With benchmark_accuracy, each row trains for the whole run. Received: benchmark_steps="
             f"{benchmark.benchmark_steps} beside it. Drop --benchmark_steps, or pass --max_steps instead."
         )
     is_measured_in_steps = "training" in benchmark.benchmark_passes and not benchmark.benchmark_accuracy
-    # Else others would be measured than asked for: at most half of a run's updates count as its warm-up.
+    # At most half of a run's updates count as warm-up: others than those asked for would be measured.
     is_too_long = "benchmark_warmup_steps" in changed and benchmark.benchmark_warmup_steps > benchmark.benchmark_steps
     if is_measured_in_steps and is_too_long:
         out.append(
@@ -303,7 +305,7 @@ def _benchmark(config: Config) -> list[str]:
     for name in ("max_steps", "num_train_epochs") if not trains_whole_run else ():
         if getattr(config.training, name):
             out.append(
-                f"{name} has an effect on accuracy and cost only. "
+                f"{name} takes effect with benchmark_accuracy or price_per_hour only. "
                 f"Received: {name}={getattr(config.training, name)}. Pass --benchmark_steps, or drop --{name}."
             )
     return out + _train(config)
@@ -320,7 +322,7 @@ def _prepare(config: Config) -> list[str]:
         )
     if bool(config.corpus.learn_vocab) == bool(config.model.vocab_file):
         out.append(
-            "A corpus is prepared with a vocabulary from a file, or with one learned from it. Received: vocab_file="
+            "Preparing a corpus takes a vocabulary from a file, or learns one from the corpus. Received: vocab_file="
             f"{config.model.vocab_file!r}, learn_vocab={config.corpus.learn_vocab}. Pass one of them."
         )
     if len(config.data.text_column) > 1:
@@ -339,10 +341,10 @@ def _evaluate_records(config: Config) -> list[str]:
 
 
 def _read_by_prepare(config: Config) -> list[str]:
-    """Options of a corpus where records are read."""
+    """Options of a corpus that were given where records are read."""
     given = {name: getattr(config.data, name) for name in ("dataset", "data_dir", "text_column")}
     return [
-        f"Pre-training reads records. Received: {name}={value!r}. "
+        f"Pre-training reads prepared records. Received: {name}={value!r}. "
         "Make records of it with --mode=prepare, and pass --train_records."
         for name, value in given.items()
         if value and (name, value) != ("dataset", "demo")
@@ -352,7 +354,10 @@ def _read_by_prepare(config: Config) -> list[str]:
 def _pretrain(config: Config) -> list[str]:
     out, options = _read_by_prepare(config), config.pretraining
     if options.validation_records and not options.train_records:
-        out.append("Training needs records of its own. Received: train_records=''. Pass --train_records.")
+        out.append(
+            "With validation_records, training needs train_records too. "
+            "Received: train_records=''. Pass --train_records."
+        )
     if options.train_records and not options.validation_records:
         out += [
             f"{name} needs records to evaluate on during training. "
@@ -366,13 +371,13 @@ def _saved_model(config: Config) -> list[str]:
     if not config.model.is_scratch:
         return []
     return [
-        f"mode={config.mode} needs a fine-tuned model. "
+        f"mode={config.mode} needs a trained model. "
         f"Received: model_name_or_path={config.model.model_name_or_path!r}. Pass a run's output directory."
     ]
 
 
 def _indexes(config: Config, names: tuple[str, ...]) -> list[str]:
-    """Without a header, columns have no names."""
+    """Columns given by name where there is no header, and so no names."""
     out = []
     for name in () if config.data.header else names:
         values = getattr(config.data, name)

@@ -17,7 +17,7 @@ Engine = Literal["local", "beam"]
 Masking = Literal["dynamic", "static"]
 
 PRETRAINING = "pretraining"
-"""What `--task` would call it; `run_pretraining.py` has no other."""
+"""The name of the task; `run_pretraining.py` has no other."""
 _ONLY = (PRETRAINING,)
 _PREPARE = ("prepare",)
 MASK_OPTIONS = (*_PREPARE, *TRAIN, "evaluate")
@@ -31,36 +31,38 @@ class CorpusConfig:
     """The corpus: files, directories (all files in them) or patterns such as `corpus/*.jsonl.gz`, separated by commas.
     Empty: `dataset`, or the built-in corpus."""
     corpus_format: CorpusFormat = option("auto", modes=_PREPARE, tasks=_ONLY)
-    """`sentences`: a sentence a line, a blank line between documents; `document`: a file is a document; `jsonl`,
-    `parquet`: a document a row, its text in `text_column` (of several columns, one after the other). `auto`: parquet
-    by its ending, jsonl by that or its first line; other files are `sentences` where they have blank lines, else
-    refused with both choices. All but parquet also .gz."""
+    """`sentences`: one sentence a line, a blank line between documents; `document`: each file is a document; `jsonl`,
+    `parquet`: each row is a document, its text in `text_column` (if two are found by name, one after the other).
+    `auto`: parquet by its ending, jsonl by its ending or first line; other files are `sentences` if they have blank
+    lines, else they are refused and both choices are named. All but parquet may be .gz."""
     language: str = option("en", modes=_PREPARE, tasks=_ONLY)
-    """Of text that is not a sentence a line, as a code such as `de` or `zh`: its abbreviations end no sentence."""
+    """Language of text that is not one sentence a line, as a code such as `de` or `zh`: its abbreviations do not end a
+    sentence."""
     learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY)
     """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than read `vocab_file`."""
     dupe_factor: int = option(1, modes=_PREPARE, tasks=_ONLY)
-    """How often the corpus is gone through: each time with other partners and masks. Training draws masks anew in each
-    epoch by itself."""
+    """Passes over the corpus, each with other sentence pairs and masks. Training draws masks anew in each epoch
+    anyway."""
     short_seq_prob: float = option(0.1, modes=_PREPARE, tasks=_ONLY)
     """Share of records whose target length is drawn at random rather than `max_seq_length`."""
     random_next_sentence: bool = option(True, modes=_PREPARE, tasks=_ONLY)
-    """Records are two stretches of text, the second in half of them from another document, to be told apart. Otherwise
-    whole sentences fill each record, as RoBERTa does."""
+    """A record is two stretches of text; in half of the records the second is from another document, for next-sentence
+    prediction. Otherwise whole sentences fill each record, as in RoBERTa."""
     num_shards: int = option(0, modes=_PREPARE, tasks=_ONLY)
-    """Record files. 0: one for each 64 MB of the corpus as it is on the disk, at least 4 of 400 documents or more."""
+    """Number of record files. 0: one for each 64 MB of the corpus on disk, at least 4; a small corpus of fewer than 400
+    documents has 1."""
     shards: str = option("", modes=_PREPARE, tasks=_ONLY)
-    """Make only these of them, as `0-99` or `7`: one task of an array job. Empty: all."""
+    """Make only these shards, as `0-99` or `7`, in one task of an array job. Empty: all."""
     num_processes: int = option(0, modes=_PREPARE, tasks=_ONLY)
-    """Processes of this machine that make shards. 0: as many as it has cores."""
+    """Processes on this machine that make shards. 0: one for each core."""
     engine: Engine = option("local", modes=_PREPARE, tasks=_ONLY)
     """`local`: processes of this machine; `beam`: an Apache Beam pipeline (`pip install tfbert[beam]`)."""
     beam_args: tuple[str, ...] = option((), modes=_PREPARE, tasks=_ONLY)
-    """Options of the Beam pipeline, separated by commas, such as `--runner=FlinkRunner`. Empty: its local runner."""
+    """Options of the Beam pipeline, separated by commas, such as `--runner=FlinkRunner`. Empty: Beam's local runner."""
     record_names: RecordNames = option("v1", modes=_PREPARE, tasks=_ONLY)
-    """Names of the records' features: `v1` as Google's and NVIDIA's scripts have them, `v2` as Model Garden does."""
+    """Names of the records' features: `v1` as in Google's and NVIDIA's scripts, `v2` as in Model Garden."""
     compress_records: bool = option(False, modes=_PREPARE, tasks=_ONLY)
-    """Write records as GZIP, which other trainers read too; this one unpacks them once."""
+    """Compress records with GZIP. Other trainers read that too; this one unpacks them once."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
@@ -74,7 +76,7 @@ class CorpusConfig:
             )
         if self.shards and not re.fullmatch(r"\d+(-\d+)?", self.shards):
             out.append(
-                "shards must be a number or a range of them. "
+                "shards must be a number or a range of numbers. "
                 f"Received: shards={self.shards!r}. Pass for example --shards=0-99."
             )
         if self.beam_args and self.engine != "beam":
@@ -87,26 +89,26 @@ class CorpusConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
-    """What is masked, and what is pre-trained on."""
+    """Which records to pre-train on, and which of their tokens are masked."""
 
     train_records: tuple[str, ...] = option((), resume="content", modes=TRAIN, tasks=_ONLY)
-    """Records to train on: a directory that `--mode=prepare` wrote, or TFRecord files or patterns, of other scripts
+    """Records to train on: a directory that `--mode=prepare` wrote, or TFRecord files or patterns; other scripts' files
     too. Empty: the built-in corpus is prepared."""
     validation_records: tuple[str, ...] = option((), resume="content", modes=(*TRAIN, "evaluate"), tasks=_ONLY)
-    """Records to evaluate on, likewise. Empty: no evaluation during training; of the built-in corpus a part."""
+    """Records to evaluate on, likewise. Empty: no evaluation during training, or a part of the built-in corpus."""
     masking: Masking = option("dynamic", resume="same", modes=TRAIN, tasks=_ONLY)
-    """`dynamic`: words to mask are drawn anew in each epoch, from (seed, epoch, record); `static`: those of the
-    records. Evaluation's are always the same."""
+    """`dynamic`: words to mask are drawn anew in each epoch, from (seed, epoch, record); `static`: the masks of the
+    records are used. Evaluation always uses the same masks."""
     masked_lm_prob: float = option(0.15, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
     """Share of a record's tokens that are predicted."""
     max_predictions_per_seq: int = option(0, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
-    """Most tokens of a record that are predicted. 0: `masked_lm_prob` of `max_seq_length`, rounded up."""
+    """The most tokens of a record that are predicted. 0: `masked_lm_prob` of `max_seq_length`, rounded up."""
     whole_word_masking: bool = option(False, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
     """Mask all pieces of a word together."""
     next_sentence: bool = option(True, resume="same", modes=TRAIN, tasks=_ONLY)
-    """Train on whether the second stretch of text follows the first, where records say so."""
+    """Train to predict whether the second stretch of text follows the first, where the records have that label."""
     skip_bad_records: bool = option(False, resume="content", modes=(*TRAIN, "evaluate"), tasks=_ONLY)
-    """Leave out what follows a damaged record in its file, and count it, rather than stop."""
+    """Leave out a damaged record and the rest of its file, and count that, rather than stop."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""

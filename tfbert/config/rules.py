@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tfbert.errors import UsageError
 
 OnResume = Literal["same", "longer", "content", "split", "free"]
-"""What another value of an option means to a run that goes on from a checkpoint:
+"""What another value of an option means to a run that resumes from a checkpoint:
 
-- `same`: it changes what training comes to, and is refused;
+- `same`: it would change the result of training, and is refused;
 - `longer`: it decides how long the run is, which may grow;
 - `content`: it names files whose content is compared, wherever they are;
-- `split`: the updates are the same on other devices and in other pieces;
+- `split`: the updates are the same on other devices and with other splits;
 - `free`: it changes nothing that is computed before the last update.
 """
 
@@ -39,9 +39,9 @@ def option(
 
     Args:
         default: Its default.
-        modes: Those in which it has an effect; in others, another value is refused.
-        resume: Whether a run may go on with another value, and what is said; None where no run can have one.
-        tasks: Those in which it has an effect, likewise; empty for all.
+        modes: Those in which it has an effect; in other modes, any value but the default is refused.
+        resume: Whether a run may resume with another value, and what the log says; None for options not of training.
+        tasks: Likewise, the tasks in which it has an effect; empty for all.
     """
     return dataclasses.field(default=default, metadata={"modes": modes, "resume": resume, "tasks": tasks})
 
@@ -101,7 +101,7 @@ def at_least(name: str, value: float, least: float) -> list[str]:
 
 
 def choice_problems(part: Any) -> list[str]:
-    """Fields that take one of a few words and hold another."""
+    """A line for each field that takes one of a few words and holds another one."""
     kinds = {name: kind for name, kind in field_types(type(part)).items() if get_origin(kind) is Literal}
     values = {name: getattr(part, name) for name in kinds}
     return [one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]

@@ -54,10 +54,10 @@ MAX_COMPILED_SHAPES = 6
 SEED = 42
 _EPOCHS = 3.0
 _EPOCHS_OF_DEMO = {"token_classification": 10.0, "question_answering": 10.0}
-"""Random weights have to learn there what a pretrained model brings along."""
+"""The weights start at random there, and must learn what a pretrained model already knows."""
 _ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
 UNTIL_STEP = "until_step"
-"""What `run_config.json` holds beside the configuration: values that options had up to an update of the run."""
+"""The key of `run_config.json` beside the configuration: the values that options had up to an update of the run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class ModelConfig:
     """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large, or one of
     the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a vocabulary learned from the training text."""
     vocab_file: str = option("", resume="content", modes=EVERY)
-    """A WordPiece vocabulary, one token a line. Empty: the model's own, or one learned (`scratch/`)."""
+    """A WordPiece vocabulary, one token a line. Empty: the model's own; for `scratch/`, one learned from the text."""
 
     @property
     def is_scratch(self) -> bool:
@@ -100,12 +100,12 @@ class RuntimeConfig:
     strategy: StrategyName = option("one_device", resume="split", modes=COMPUTE)
     """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG."""
     device: Device = option("auto", resume="split")
-    """`auto`: GPUs where there are any, else the CPU; `gpu`: an error where there is none; `cpu`: leave GPUs alone."""
+    """`auto`: GPUs where there are any, else the CPU; `gpu`: fail where there is none; `cpu`: do not use GPUs."""
     num_replicas: int = option(0, resume="split", modes=COMPUTE)
     """Replicas on this machine. 0: all GPUs with `mirrored` and `multi_worker`, or one CPU replica where there is no
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
     cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE)
-    """How long a worker of `multi_worker` waits for the others to be there before it fails."""
+    """How long a worker of `multi_worker` waits for the others to start before it fails."""
     mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE)
@@ -120,12 +120,12 @@ class RuntimeConfig:
     """Decides initial weights, data order and dropout."""
     seeds: tuple[int, ...] = option((), resume="free", modes=("train",))
     """Train with each of these in turn, as `1,2,3`, in `output_dir/seed-N`, each in a process of its own, and report
-    mean, standard deviation and the best. The same command resumes. Empty: once, with `seed`."""
+    mean, standard deviation and the best. The same command resumes. Empty: train once, with `seed`."""
     deterministic: bool = option(False, resume="split", modes=COMPUTE)
     """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
     keep_freed_memory: bool = option(True, resume="free", modes=EVERY)
-    """Set glibc's malloc, before TensorFlow is imported, so that freed memory is used again rather than given back to
-    the kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES say is left alone."""
+    """Set glibc's malloc, before TensorFlow is imported, so that freed memory is reused rather than returned to the
+    kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES set is left as it is."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
@@ -153,7 +153,7 @@ class RuntimeConfig:
             if not 0 <= value < 2**31
         ]
         if len(set(self.seeds)) < len(self.seeds):
-            out.append(f"Each seed trains once. Received: seeds={','.join(map(str, self.seeds))}. Name each once.")
+            out.append(f"Each seed trains once. Received: seeds={','.join(map(str, self.seeds))}. List each once.")
         if self.seeds and self.seed != SEED:
             out.append(f"seeds takes the place of seed. Received: seed={self.seed} beside it. Drop --seed.")
         return out
@@ -168,13 +168,13 @@ class OutputConfig:
     overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "prepare"))
     """Write into a directory that holds an earlier run's files, replacing them."""
     resume: Resume = option("auto", resume="free", modes=("train",))
-    """`auto` goes on from the newest sound checkpoint of an unfinished run in `output_dir`, with the settings that it
-    began with; `never` does not look."""
+    """`auto` resumes from the newest sound checkpoint of an unfinished run in `output_dir`, with the settings that it
+    began with; `never` does not look for one."""
     save_steps: int = option(500, resume="free", modes=("train",))
     """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
     save_total_limit: int = option(2, resume="free", modes=("train",))
-    """Checkpoints to keep until the run is done, the newest ones; the best weights are kept apart. 0: all, and after
-    the run as models."""
+    """How many of the newest checkpoints to keep until the run is done; the best weights are kept separately. 0: keep
+    all, and after the run as models."""
     eval_steps: int = option(0, resume="same", modes=("train",))
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = option(10, resume="free", modes=("train",))
@@ -182,8 +182,8 @@ class OutputConfig:
     tensorboard: bool = option(False, resume="free", modes=("train",))
     """Also write TensorBoard event files to `output_dir/tensorboard`."""
     profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
-    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, a step's split
-    into the report. Empty: no profile."""
+    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, and where a
+    step's time goes into the report. Empty: no profile."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
@@ -235,7 +235,7 @@ class Config:
 
     @property
     def max_seq_length(self) -> int:
-        """The longest input of a training run in tokens: as asked for, else as its task has it."""
+        """The longest input of a training run in tokens: as asked for, else the default of its task."""
         is_answering = self.data.task == "question_answering"
         return self.data.max_seq_length or (MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else MAX_SEQ_LENGTH)
 
@@ -289,7 +289,7 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """Reads what `to_json` wrote, and the `run_config.json` of a run that went on with other settings.
+        """Reads what `to_json` wrote, and the `run_config.json` of a run that was resumed with other settings.
 
         Raises:
             UsageError: for text that is not such an object, an unknown name, or a value of the wrong type.

@@ -42,23 +42,24 @@ class AnsweringConfig:
     """How answers are found in contexts longer than a row, and which of them is given."""
 
     doc_stride: int | None = option(None, resume="same", tasks=_ANSWERING)
-    """Tokens of the context by which one window is behind the next: a step, as in Google's BERT, not an overlap (which
-    is what Hugging Face's run_qa calls so). None: 128 in training, and later what the model was trained with."""
+    """Context tokens from the start of one window to the start of the next: a stride, as in Google's BERT, not the
+    overlap that Hugging Face's run_qa calls doc_stride. None: 128 in training, later the value that the model was
+    trained with."""
     max_query_length: int | None = option(None, resume="same", tasks=_ANSWERING)
-    """Longest question in tokens; longer ones are cut. None: 64 in training, and later what the model was trained
+    """Longest question in tokens; longer ones are cut. None: 64 in training, later the value that the model was trained
     with."""
     version_2_with_negative: bool = option(False, resume="same", tasks=_ANSWERING)
-    """Some questions have no answer in their context, as in SQuAD 2.0. A model trained with it knows."""
+    """Some questions have no answer in their context, as in SQuAD 2.0. A model trained with it remembers this."""
     null_score_diff_threshold: float = option(0.0, resume="same", tasks=_ANSWERING)
-    """No answer is given where the score of none exceeds that of the best answer by more than this. For models trained
-    with `version_2_with_negative`."""
+    """Give no answer where the score of having none exceeds the best answer's score by more than this. For models
+    trained with `version_2_with_negative`."""
     n_best_size: int = option(N_BEST_SIZE, resume="same", tasks=_ANSWERING)
-    """How many starts and ends of each window are combined, and how many answers are kept of each question."""
+    """How many of the best starts and ends of each window are combined, and how many answers a question keeps."""
     max_answer_length: int = option(MAX_ANSWER_LENGTH, resume="same", tasks=_ANSWERING)
     """Longest answer in tokens."""
     keep_misaligned_answers: bool = option(False, resume="content", modes=TRAIN, tasks=_ANSWERING)
-    """An answer that is not in its context where the data says is looked for elsewhere in it. Otherwise training leaves
-    it out; evaluation keeps it either way."""
+    """Look elsewhere in its context for an answer that is not where the data says. Otherwise training leaves it out;
+    evaluation keeps it either way."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
@@ -84,4 +85,4 @@ class TaskOptions:
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
     pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
     seed: int = 0
-    """The run's; decides which words are masked."""
+    """The run's seed; decides which words are masked."""

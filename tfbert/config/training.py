@@ -30,31 +30,31 @@ class TrainingConfig:
     global_batch_size: int = option(32, resume="same", modes=TRAIN)
     """Examples of one update, over all replicas and micro-batches."""
     gradient_accumulation_steps: int | Literal["auto"] = option(1, resume="split", modes=TRAIN)
-    """Micro-batches that each replica's share of a global batch is split into, one after the other. `auto`: as few as
-    memory has room for, found once before training."""
+    """Micro-batches that each replica's share of a global batch is split into, computed one after the other. `auto`:
+    as few as fit into memory, found once before training."""
     gradient_checkpointing: bool = option(False, resume="split", modes=TRAIN)
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
-    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs; more over the small
+    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs; 10 over the small
     built-in corpora of token_classification and question_answering."""
     max_steps: int = option(0, resume="longer", modes=TRAIN)
-    """Train for this many updates; with `num_train_epochs` for those passes at most. 0: no limit."""
+    """Train for this many updates; with `num_train_epochs` as well, whichever ends first. 0: no limit."""
     optimizer: Optimizer = option("adamw", resume="same", modes=TRAIN)
     """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
-    by a share of its own size, so its rates are far larger."""
+    by a share of its own norm, so its learning rates are far larger."""
     learning_rate: float | None = option(None, resume="same", modes=TRAIN)
     """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
     """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
     lr_power: float = option(1.0, resume="same", modes=TRAIN)
-    """With `polynomial`: the share of the steps still to come, to this power, is the share of the peak rate. 0.5 is
-    usual with `lamb`."""
+    """With `polynomial`: the rate is the peak rate times the share of the steps still to come, raised to this power.
+    0.5 is usual with `lamb`."""
     warmup_ratio: float = option(0.1, resume="same", modes=TRAIN)
     """Share of all steps during which the rate rises linearly from 0."""
     warmup_steps: int = option(0, resume="same", modes=TRAIN)
     """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
     weight_decay: float = option(0.01, resume="same", modes=TRAIN)
-    """Decoupled decay of the weights, as AdamW and LAMB have it; never on biases and LayerNorm."""
+    """Decoupled decay of the weights, as in AdamW and LAMB; never applied to biases and LayerNorm."""
     max_grad_norm: float = option(1.0, resume="same", modes=TRAIN)
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
     max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
@@ -68,8 +68,8 @@ class TrainingConfig:
     early_stopping_patience: int = option(0, resume="same", modes=("train",))
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = option("", resume="same", modes=TRAIN)
-    """The evaluation metric that decides which weights are kept, with or without `eval_`; of several validation sets,
-    that of the first. Empty: accuracy, or pearson for regression, f1 for entities and answers, loss for
+    """The evaluation metric that decides which weights are kept, with or without `eval_`; with several validation
+    sets, the first one decides. Empty: accuracy, or pearson for regression, f1 for entities and answers, loss for
     pre-training; GLUE's own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
 
     @property
@@ -112,7 +112,10 @@ class TrainingConfig:
         if isinstance(weights, str) and weights not in ("", "balanced"):
             out.append(one_of("class_weights", weights, ("balanced", "a list of numbers")))
         if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
-            out.append(f"Every class weight must be above 0. Received: class_weights={list(weights)}. Raise them.")
+            out.append(
+                "Every class weight must be above 0 and finite. "
+                f"Received: class_weights={list(weights)}. Pass positive numbers."
+            )
         known = (CLASSIFICATION_METRICS, REGRESSION_METRICS, TAGGING_METRICS, ANSWERING_METRICS, PRETRAINING_METRICS)
         known = dict.fromkeys(name for names in known for name in names)
         if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in known:
