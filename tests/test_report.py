@@ -245,7 +245,7 @@ def test_runs_that_do_other_work_are_named(tmp_path):
     config["model"]["model_name_or_path"] = "scratch/mini"
     (other / "run_config.json").write_text(json.dumps(config))
     text = comparison_markdown([read_run(one), read_run(other)])
-    assert "differ in model\\_name\\_or\\_path: speeds compare unlike work" in text
+    assert "differ in model\\_name\\_or\\_path: their speeds are for different work" in text
     assert "| model\\_name\\_or\\_path | scratch/tiny | scratch/mini |" in text
 
 

@@ -31,7 +31,7 @@ class DataConfig:
     data_dir: str = option("", resume="content", modes=EVERY)
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
-    """Training examples: .tsv, .csv, .jsonl or .parquet, also .gz."""
+    """Training examples: .tsv, .csv, .jsonl or .parquet; all but .parquet may be .gz."""
     validation_file: str = option("", resume="content", modes=EVALUATE)
     """Examples evaluated during training: a file, or several separated by commas (MNLI has two; the first decides which
     weights are best). Empty: no evaluation during training."""

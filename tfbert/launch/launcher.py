@@ -21,7 +21,7 @@ from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Output, Signals, WorkerGroup
 
 _MAX_RESTART_DELAY_SECONDS = 60.0
-# Below those the kernel hands out to clients, which are free now and perhaps taken when TensorFlow has been imported.
+# Below the ports that the kernel gives to clients: one of those may be taken by the time TensorFlow is imported.
 _PORTS = range(20000, 32768)
 
 
@@ -44,11 +44,11 @@ class LaunchConfig:
     """What to start, how often, and what to do when it ends."""
 
     command: tuple[str, ...]
-    """The program and its arguments; a first one that ends in .py, or is `tfbert`, is run by this Python."""
+    """The program and its arguments; a program that ends in .py, or is `tfbert`, is run by this Python."""
     num_workers: int = 1
     """Processes to start."""
     max_restarts: int = 0
-    """How often all workers are started again after one failed."""
+    """How many times all workers are started again after one failed."""
     restart_delay_seconds: float = 1.0
     """Pause before the first restart; doubles with each further one, up to a minute."""
     grace_seconds: float = 30.0
@@ -80,7 +80,7 @@ def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
     try:
         rest = values(["launch", *own])[1:]
     except flags.Error as error:
-        raise UsageError(f"The launcher's flags stand before --. Received: {error}. Usage: {_usage()}") from None
+        raise UsageError(f"The launcher's flags go before --. Received: {error}. Usage: {_usage()}") from None
     if rest:
         raise UsageError(f"The command must follow --. Received: {' '.join(rest)!r} before it. Usage: {_usage()}")
     return LaunchConfig(
@@ -95,7 +95,7 @@ def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
 def launch(config: LaunchConfig) -> int:
     """Runs the command in all workers, and again after a failure, where `max_restarts` allows.
 
-    Bad usage (exit status 2) is never tried again, nor what ended because the launcher itself was told to stop.
+    Nothing is restarted after bad usage (exit status 2), or after the launcher itself was told to stop.
 
     Returns:
         0 if every worker ended well, else the exit status of the one that failed first (128 + the signal's number for
@@ -186,10 +186,10 @@ def _flag_values() -> flags.FlagValues:
         (
             flags.DEFINE_integer,
             "max_restarts",
-            "Start all workers again this often after a failure, bad usage excepted.",
+            "Start all workers again up to this many times after a failure, except after bad usage.",
         ),
-        (flags.DEFINE_float, "restart_delay_seconds", "Pause before the first restart; doubles each time, up to 60."),
-        (flags.DEFINE_float, "grace_seconds", "Time to end after SIGTERM; twice this if the launcher is told to stop."),
+        (flags.DEFINE_float, "restart_delay_seconds", "Seconds before the first restart; doubles each time, up to 60."),
+        (flags.DEFINE_float, "grace_seconds", "Seconds to end after SIGTERM; twice if the launcher is told to stop."),
     ):
         define(name, defaults[name], text, flag_values=values)
     return values

@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Signals:
-    """While entered, collects SIGTERM, SIGINT and SIGHUP instead of dying of them."""
+    """While entered, collects SIGTERM, SIGINT and SIGHUP instead of ending the process."""
 
     def __init__(self):
         self.received: list[int] = []
@@ -71,7 +71,7 @@ class Output:
 
     def __init__(self):
         self.closed = False
-        """Whether whoever read our output is gone."""
+        """Whether the reader of our output is gone."""
         self._last = (b"", 2, b"\n")  # writer, stream, and how its last piece ended: b"\n", b"\r" or b""
 
     def say(self, text: str) -> None:
@@ -185,8 +185,8 @@ class WorkerGroup:
         """Starts all workers and returns when the last one has ended.
 
         Returns:
-            0 if all ended with it, else the status of the first that did not (2, bad usage, before any other; 128 +
-            the signal's number for one that was killed).
+            0 if all ended with 0, else the status of the first that did not (2, bad usage, comes before any other;
+            128 + the signal's number for one that was killed).
 
         Raises:
             UsageError: for a command that cannot be started.
@@ -265,7 +265,7 @@ class WorkerGroup:
     def _end(self, number: int, seconds: float) -> None:
         for worker in self._running:
             worker.send(number)
-            worker.send(signal.SIGCONT)  # a frozen one takes the signal only when it goes on
+            worker.send(signal.SIGCONT)  # a stopped process takes the signal only when it continues
         self._deadline = min(self._deadline, time.monotonic() + seconds) if seconds < float("inf") else seconds
 
     def _pump(self, seconds: float) -> None:
@@ -298,7 +298,7 @@ def _in_words(status: int) -> str:
 
 
 def dies_with(parent: int) -> Callable[[], None] | None:
-    """What a child runs before the command (`preexec_fn`): the kernel shall kill it when we die, however that happens.
+    """A `preexec_fn`, run in a child before the command: the kernel kills the child when we die, whatever the cause.
 
     Args:
         parent: Our process id; the thread that starts the child must not end before it.

@@ -1,4 +1,4 @@
-"""python -m tfbert.report RUN_DIR...: writes a run's report anew, or compares several runs."""
+"""python -m tfbert.report RUN_DIR...: rewrites a run's report, or compares several runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=name,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="With one run, writes its report.html anew. With several, compares them with the first one: "
+        description="With one run, rewrites its report.html. With several, compares them with the first one: "
         "prints a\ntable, and writes comparison.html and comparison.md.",
         epilog=f"examples:\n  {name} runs/sst2\n  {name} runs/one runs/two --output_dir=runs/compared\n"
         f"  {name} runs/sst2/seed-*   adds mean, standard deviation and best: only the seed differs",
     )
     parser.add_argument("run_dir", nargs="+", help="output directory of a finished run")
     parser.add_argument(
-        "--output_dir", help="where the comparison goes, made if need be (default: the current directory)"
+        "--output_dir", help="where the comparison goes, created if need be (default: the current directory)"
     )
     options = parser.parse_args(argv)
     problems, runs = [], []
     if options.output_dir is not None and len(options.run_dir) == 1:
-        problems.append("output_dir is for a comparison. Received: one RUN_DIR. Pass more, or drop --output_dir.")
+        problems.append("output_dir is for a comparison. Received: one RUN_DIR. Pass several, or drop --output_dir.")
     directory = pathlib.Path(options.output_dir or ".")
     try:
         if len(options.run_dir) > 1:

@@ -1,4 +1,4 @@
-"""The report that a run writes at its end; a finished run is never lost to it."""
+"""The report that a run writes at its end; a failure to write it never costs the finished run."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def report_at_end(
         directory: The run's output directory, with its other files.
         facts: What only the run knows: `devices`, `precision`, `parameters`, `profile`, `decisive_metric`.
         data: What it trained and evaluated on.
-        predictions: The kept weights' for the first evaluation set, as the task makes them; None without one.
+        predictions: Those of the kept weights for the first evaluation set, as the task makes them; None without a set.
         results: What `all_results.json` will hold.
 
     Returns:
-        Where the report is; None where there is none.
+        Where the report is; None where it could not be written.
     """
     try:
         facts = environment() | facts | {"train_examples": len(data.train)}

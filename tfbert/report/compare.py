@@ -19,9 +19,9 @@ HTML, MARKDOWN = "comparison.html", "comparison.md"
 _SAME_WORK = ("model_name_or_path", "dataset", "train_file", "text_column", "max_seq_length")
 _SAME_EXAMPLES = ("dataset", "validation_file", "text_column", "label_column", "max_eval_examples")
 _RUNS_ABREAST = 8
-"""Runs in one table of settings."""
+"""Runs side by side in one table of settings."""
 _SMOOTHED_OVER = 20
-"""Logged losses that a smoothed point is the mean of, at most."""
+"""The most logged losses that a smoothed point is the mean of."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Table:
 
 
 def tables(rows: list[ComparedRun]) -> list[Table]:
-    """Quality, speed, and the settings in which the runs differ, narrow enough for a page each."""
+    """Quality, speed, and the settings in which the runs differ; each table is narrow enough for a page."""
     runs = [row.run for row in rows]
     labels = run_labels(runs)
     scores = {name: name.replace("_", " ") for name in dict.fromkeys(run.score[0] for run in runs if run.score)}
@@ -112,30 +112,31 @@ def directory_of(runs: list[RunFiles]) -> str:
     """The directory that all runs are in; empty where their names share none."""
     try:
         return os.path.commonpath([os.path.normpath(run.name).rpartition(os.sep)[0] for run in runs])
-    except ValueError:  # Some from the root and some not.
+    except ValueError:  # Some paths are absolute, and some are not.
         return ""
 
 
 def notes(runs: list[RunFiles]) -> list[str]:
     """What the numbers of these runs mean, and what makes them hard to compare, a line each."""
-    out = ["Speed-up and efficiency are against run 1: examples/s over its, and that over the ratio of the replicas."]
+    out = ["Speed-up: examples/s over those of run 1. Efficiency: the speed-up over the ratio of the replicas."]
     if any(run.training_loss() is not None for run in runs):
         out.append("The training loss is the last one logged before the kept weights were evaluated.")
     for extras in dict.fromkeys(tuple(loss_extras(run)) for run in runs):
         if extras:
             which = [str(number) for number, run in enumerate(runs, 1) if tuple(loss_extras(run)) == extras]
-            with_them = f"run{'s' * (len(which) > 1)} {', '.join(which)} with {' and '.join(extras)}"
-            out.append(f"Of {with_them}, the training loss has that in it, the validation loss not.")
+            named = f"run{'s' * (len(which) > 1)} {', '.join(which)}"
+            out.append(f"In {named} the training loss includes {' and '.join(extras)}; the validation loss does not.")
     different = {name for name, _ in differing(runs)}
-    for rule, names in (("speeds compare unlike work", _SAME_WORK), ("scores are of unlike examples", _SAME_EXAMPLES)):
+    rules = (("speeds are for different work", _SAME_WORK), ("scores are on different examples", _SAME_EXAMPLES))
+    for rule, names in rules:
         if unlike := [name for name in names if name in different]:
-            out.append(f"The runs differ in {', '.join(unlike)}: {rule}.")
+            out.append(f"The runs differ in {', '.join(unlike)}: their {rule}.")
     for number, run in enumerate(runs, 1):
         for step, options in run.until_step.items():
             had = ", ".join(f"{name} {show(value)}" for name, value in options.items())
             out.append(f"Up to update {step}, run {number} had {had}.")
     if any("train_examples_per_second_steady" not in run.results for run in runs):
-        out.append("Runs without a steady speed are compared by their whole training time, compilation included.")
+        out.append("Runs without a steady speed are compared by that of their whole training, compilation included.")
     machines = list(dict.fromkeys(run.facts.get("machine", "unknown") for run in runs))
     if len(machines) > 1:
         out.append(f"The runs were made on different machines: {', '.join(machines)}.")
@@ -164,7 +165,7 @@ def comparison_markdown(runs: list[RunFiles]) -> str:
 
 
 def _by_run(title: str, labels: list[str], columns: list[tuple[str, list[str | None]]]) -> Table:
-    """A table of a row a run; columns that no run has a value for are left out."""
+    """A table with a row for each run; columns without a value for any run are left out."""
     columns = [("run", labels), *((name, cells) for name, cells in columns if any(cell is not None for cell in cells))]
     body = [["–" if cells[i] is None else cells[i] for _, cells in columns] for i in range(len(labels))]
     names = [name for name, _ in columns]
@@ -172,7 +173,7 @@ def _by_run(title: str, labels: list[str], columns: list[tuple[str, list[str | N
 
 
 def _setting_tables(settings: list[tuple[str, list[Any]]], num_runs: int) -> list[Table]:
-    """Tables of a row a setting and a column a run, for as many runs each as a page is wide."""
+    """Tables with a row for each setting and a column for each run, each with as many runs as fit a page."""
     out = []
     for first in range(0, num_runs if settings else 0, _RUNS_ABREAST):
         places = range(first, min(first + _RUNS_ABREAST, num_runs))
@@ -185,7 +186,7 @@ def _setting_tables(settings: list[tuple[str, list[Any]]], num_runs: int) -> lis
 
 
 def markdown_table(names: list[str], body: list[list[str]], numeric: Collection[str] | None = None) -> str:
-    """A table in GitHub's Markdown; numbers stand right.
+    """A table in GitHub's Markdown; numbers are on the right.
 
     Args:
         names: Of its columns.
@@ -209,7 +210,7 @@ def markdown_text(text: str) -> str:
 
 
 def write_comparison(runs: list[RunFiles], directory: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Writes both files; the directory must be there.
+    """Writes both files; the directory must exist.
 
     Raises:
         RunError: if they cannot be written.

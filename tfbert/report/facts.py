@@ -1,4 +1,4 @@
-"""What only a run itself knows at its end, kept as `report.json`: with it, files are enough to make a report anew."""
+"""What only the run itself knows at its end, kept as `report.json`: with it, files are enough to rewrite the report."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def processor() -> str:
 
 
 def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any) -> dict[str, Any]:
-    """How the kept weights do on an evaluation set: what the task says of all, and the examples they get most wrong.
+    """How the kept weights do on an evaluation set: the task's facts about all, and the examples they get most wrong.
 
     Args:
         task: What labels and predictions are.
-        name: Of the set.
+        name: The set's name.
         examples: Labelled.
         predictions: For all of them, as the task makes them.
 

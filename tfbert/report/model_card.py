@@ -19,7 +19,7 @@ from tfbert.tasks.base import TaskData
 
 _PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
-# What Markdown or HTML gives a meaning to within a line; an underscore only at the edge of a word.
+# Characters with a meaning to Markdown or HTML within a line; an underscore only at the edge of a word.
 _MARKUP = re.compile(r"[\\`*\[\]<>|~$&]|(?<!\w)_|_(?!\w)")
 # Control characters, ends of lines, what turns the direction of the text around, and halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -42,7 +42,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         metadata["base_model"] = config.model.model_name_or_path
     if metrics:
         names = dict.fromkeys(name.split("_", 1)[1] for name in metrics if name.startswith("eval_"))
-        # Counts and thresholds that come with some metrics are none.
+        # Counts and thresholds that come with some metrics are not metrics.
         known = tuple(name for name in data.task.metric_names if name != "loss")
         metadata["metrics"] = [name for name in names if name.endswith(known)]
     limit = "Longer texts are split into rows of" if data.task.reads_tokens else "Texts are cut to"
@@ -99,7 +99,7 @@ def command_line(config: Config) -> str:
 
 
 def _is_hub_name(name: str) -> bool:
-    """Whether a name can be the hub's, OWNER/NAME or NAME, and leads to no directory, which would have been read."""
+    """Whether a name can be the hub's, OWNER/NAME or NAME; not if it is a directory, which would have been read."""
     return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not pathlib.Path(name).is_dir()
 
 
@@ -108,7 +108,7 @@ def _versions() -> list[tuple[str, str]]:
     for name in _PACKAGES:
         try:
             found.append((name, importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:  # tensorflow comes under other names too.
+        except importlib.metadata.PackageNotFoundError:  # tensorflow is also installed under other names.
             if name == "tensorflow":
                 found.append((name, tf.__version__))
     return [*found, ("Python", platform.python_version())]
@@ -120,7 +120,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Markdown that shows a text as it is: no HTML, no link, no column of a table and no further line."""
+    """Markdown that shows a text as it is: it starts no HTML, no link, no table column and no new line."""
     return _MARKUP.sub(r"\\\g<0>", _visible(text))
 
 
@@ -133,7 +133,7 @@ def _code(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """A text with its control characters, as JSON brings them into labels, written as Python writes them."""
+    """A text whose control characters, which JSON can bring into labels, are written as Python writes them."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 

@@ -37,10 +37,10 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
 
     Args:
         directory: The run's output directory.
-        results: What `all_results.json` will hold; None where it is there.
+        results: What `all_results.json` will hold; None where that file exists.
 
     Returns:
-        Where it is.
+        The report's path.
 
     Raises:
         UsageError: for a directory that holds no finished run.
@@ -93,13 +93,13 @@ def _environment():
     )
     # Only `plots` makes what passes here unescaped, and matplotlib escapes the texts in it.
     environment.filters |= {"svg": markupsafe.Markup, "shown": show, "share": share, "memory": memory, "time": duration}
-    # A long name may go on in another line after an underscore.
+    # A long name may continue on another line after an underscore.
     environment.filters["broken"] = lambda name: markupsafe.escape(name).replace("_", markupsafe.Markup("_<wbr>"))
     return environment
 
 
 def show(value: Any) -> str:
-    """A value for people: numbers with 4 digits that count, lists by comma, nothing as a dash."""
+    """A value for people: numbers with 4 significant digits, lists separated by commas, no value as a dash."""
     if value is None or value == "" or value == []:
         return "–"
     if isinstance(value, bool):
@@ -132,7 +132,7 @@ def duration(seconds: float | None) -> str:
 
 
 def _headline(run: RunFiles) -> list[tuple[str, str]]:
-    """What is looked at first, as (name, value) pairs: quality, then speed; only what is known."""
+    """What a reader looks at first, as (name, value) pairs: quality, then speed; only what is known."""
     results, out = run.results, []
     if run.score:
         out.append((run.score[0].replace("_", " "), f"{run.score[1]:.4f}"))
@@ -181,7 +181,7 @@ def _quality_plots(run: RunFiles) -> list[tuple[str, str]]:
 
 
 def _logged(run: RunFiles, endings: tuple[str, ...]) -> list[str]:
-    """What evaluations logged under names that end so, but for what has a plot of its own."""
+    """What evaluations logged under names with these endings, except what has a plot of its own."""
     names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
     own = f"eval_{run.score[0]}" if run.score else ""
     return [name for name in names if name.endswith(endings) and name != own]
@@ -208,13 +208,13 @@ def _lines(run: RunFiles, logged: tuple[tuple[str, str, str], ...]) -> list[tupl
 
 
 def _about_losses(run: RunFiles) -> str:
-    """What there is to know when the two losses are compared; empty where there is only one."""
+    """What a reader must know to compare the two losses; empty where there is only one."""
     if not run.validation_losses:
         return ""
     extras = loss_extras(run)
     return (
-        f"The training loss is the mean over the updates since the point before, with {_and(['dropout', *extras])}; "
-        f"the validation loss is that of all examples, without {'any of these' if extras else 'it'}"
+        f"Each training loss is the mean over the updates since the point before, with {_and(['dropout', *extras])}; "
+        f"the validation loss is the mean over all examples, without {'any of these' if extras else 'dropout'}"
         f"{': the gap between the two is not overfitting alone' if extras else ''}."
     )
 
@@ -242,7 +242,7 @@ def _evaluations(run: RunFiles) -> dict[str, Any]:
 
 
 def _place(name: str) -> tuple[bool, bool, bool]:
-    """Sorts results: losses, other metrics, and all that is no quality."""
+    """Sorts results: losses, other metrics, and everything that is not about quality."""
     is_loss = name.endswith("_loss")
     is_metric = name.startswith(("eval_", "test_")) and name.partition("_")[2] not in _SPEEDS
     return not (is_loss or is_metric), not is_loss, not name.startswith("train_")

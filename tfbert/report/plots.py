@@ -129,7 +129,7 @@ def split_bar(parts: dict[str, float], *, x_label: str) -> str:
 
 
 def shown(value: float, digits: int = 3) -> str:
-    """A number for people: thousands apart, no more digits than asked for, no exponent in everyday sizes."""
+    """A number for people: thousands separated, no more digits than asked for, no exponent in everyday sizes."""
     if value == 0:
         return "0"
     if abs(value) >= 10 ** (digits - 1):
@@ -138,7 +138,7 @@ def shown(value: float, digits: int = 3) -> str:
 
 
 def shortened(label: str) -> str:
-    """The beginning and the end of a long label, so that a legend does not widen its plot."""
+    """The beginning and the end of a long label, so that the legend does not widen the plot."""
     if len(label) <= _LONGEST_LABEL:
         return label
     return f"{label[: _LONGEST_LABEL // 3]}…{label[_LONGEST_LABEL // 3 + 1 - _LONGEST_LABEL :]}"

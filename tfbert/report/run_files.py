@@ -45,21 +45,21 @@ class RunFiles:
 
     @property
     def validation_losses(self) -> dict[str, str]:
-        """What people call the loss on each validation set, by its name in the log and the results."""
+        """A readable name of the loss on each validation set, by its name in the log and the results."""
         logged = [name for record in self.records if record["kind"] == "eval" for name in record]
         names = dict.fromkeys(name for name in logged if name.startswith("eval_") and name.endswith("_loss"))
         sets = {name: name.removeprefix("eval").removesuffix("_loss").strip("_") for name in names}
         return {name: f"validation loss, {part}" if part else "validation loss" for name, part in sets.items()}
 
     def training_loss(self, step: int | None = None) -> float | None:
-        """The last one logged up to a step, or up to the one whose weights were kept; None where there is none."""
+        """The last one logged up to a step, or up to the step whose weights were kept; None where there is none."""
         last = step or self.results.get("best_step") or math.inf
         steps, values = self.series("train", "loss")
         return next((value for at, value in zip(steps[::-1], values[::-1], strict=True) if at <= last), None)
 
     @property
     def task(self) -> str:
-        """Its name; `auto` where it was found in the data and nothing was evaluated."""
+        """The task's name; `auto` where it was found in the data and nothing was evaluated."""
         return self.facts.get("evaluation", {}).get("task") or self.option("data", "task", "auto")
 
     @property
@@ -73,7 +73,7 @@ class RunFiles:
 
     @property
     def examples_per_second(self) -> float | None:
-        """Steady where it is known, else over the whole run; None where training was not timed."""
+        """The steady speed where it is known, else that of the whole run; None where training was not timed."""
         results = self.results
         value = results.get("train_examples_per_second_steady", results.get("train_samples_per_second"))
         return value if _is_number(value) else None
@@ -107,7 +107,7 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
     """
     path = pathlib.Path(directory)
     if not path.is_dir():
-        raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is none. Check the path.")
+        raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is not. Check the path.")
     for name in (RUN_CONFIG, LOG) if results else (RUN_CONFIG, RESULTS, LOG):
         if not (path / name).is_file():
             raise UsageError(
@@ -140,7 +140,7 @@ def _records(path: pathlib.Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             record = None
         if not isinstance(record, dict) or not isinstance(record.get("step"), int) or "kind" not in record:
-            raise _unusable(path, f"line {number} is no record")
+            raise _unusable(path, f"line {number} is not a record")
         records.append(record)
     return records
 
@@ -163,7 +163,9 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _unusable(path: pathlib.Path, reason: str) -> UsageError:
-    return UsageError(f"A run's files must be readable. Received: {str(path)!r} ({reason}). Repair or leave it out.")
+    return UsageError(
+        f"A run's files must be readable. Received: {str(path)!r} ({reason}). Repair it, or leave the run out."
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -21,7 +21,7 @@ def write_seeds(runs: list[RunFiles], failed: Mapping[int, str], directory: path
     Args:
         runs: Those that are done, one or more.
         failed: The other seeds, and why they have no run.
-        directory: Where to.
+        directory: Where to write them.
 
     Raises:
         RunError: if they cannot be written.
@@ -54,8 +54,8 @@ def closing_lines(found: OverSeeds, runs: list[RunFiles], failed: Mapping[int, s
 
 
 def plain_table(names: list[str], rows: list[list[str]]) -> list[str]:
-    """A table for the screen, a line each: its first column on the left, numbers on the right; a run is a column where
-    there are more metrics than runs."""
+    """A table for the screen, a line each: its first column on the left, numbers on the right; runs are
+    columns where there are more metrics than runs."""
     lines = [names, *rows]
     if len(names) > len(lines):
         lines = [list(line) for line in zip(*lines, strict=True)]

@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone -> the mean, the standard deviation and the best of what they came to."""
+"""Runs that differ only in their seed -> the mean, the standard deviation and the best of their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEED = "seed"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverSeeds:
-    """What several runs came to.
+    """The results of several runs.
 
     Attributes:
         seeds: Of each run.
@@ -24,7 +24,7 @@ class OverSeeds:
         mean: Over the runs, of each metric that all runs have.
         standard_deviation: Likewise, the sample's (n - 1); empty for a single run.
         decisive: The metric that decides which run is the best, as `eval_accuracy`; empty where nothing was evaluated.
-        best: The place of the best run; None likewise.
+        best: The index of the best run; None likewise.
     """
 
     seeds: list[int]

@@ -21,7 +21,7 @@ _FIELDS = {name: fields for name, fields in _PARTS.items() if fields}
 """The options that training takes, by part."""
 _ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
 _OF_TASKS = {field.name: field for fields in _FIELDS.values() for field in fields if field.metadata["tasks"]}
-"""The options that have an effect in certain tasks alone: elsewhere they were at their default."""
+"""The options that have an effect in certain tasks only. In others they were at their default."""
 _NAMES_THE_RUN = "output_dir"
 _WITHOUT_HEADER = (".jsonl", ".parquet")
 
@@ -75,7 +75,7 @@ def settings(run: RunFiles) -> dict[str, dict[str, Any]]:
 
 
 def used(run: RunFiles) -> dict[str, dict[str, Any]]:
-    """`settings` for a reader: without options that are off or empty, as they are unless they are asked for."""
+    """`settings` for a reader: without options that are off or empty by default and were left so."""
     off = {field.name: _as_json(field.default) for fields in _FIELDS.values() for field in fields if not field.default}
     parts = {
         part: {name: value for name, value in options.items() if name not in off or value != off[name]}
@@ -99,7 +99,7 @@ def differing(runs: list[RunFiles]) -> list[tuple[str, list[Any]]]:
 
 
 def loss_extras(run: RunFiles) -> list[str]:
-    """What the training loss has in it and the validation loss has not, beside dropout."""
+    """What the training loss includes and the validation loss does not, beside dropout."""
     out = []
     if smoothing := run.option("training", "label_smoothing"):
         out.append(f"label smoothing of {smoothing}")
