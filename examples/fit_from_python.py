@@ -34,7 +34,7 @@ def own_model() -> keras.Model:
 
 
 def bert_model() -> keras.Model:
-    """A small BERT with random weights; `from_pretrained` gives one that has learned."""
+    """A small BERT with random weights; `from_pretrained` gives a trained one."""
     config = BertConfig(
         vocab_size=VOCAB,
         hidden_size=32,

@@ -1,7 +1,7 @@
 """Writes small generated files of every task, for the commands of docs/: `python examples/make_data.py data`.
 
-Reviews with a sentiment, sentences with names, contexts with questions, and a corpus: all generated, so what a model
-learns from them is of no use elsewhere.
+Reviews with a sentiment, sentences with names, contexts with questions, and a corpus. All are generated, so what a
+model learns from them is of no use elsewhere.
 """
 
 import json
@@ -15,7 +15,7 @@ from tfbert.data.demo_tagged import demo_tagged_data
 
 
 def main() -> None:
-    """Writes all files into the directory that is named on the command line."""
+    """Writes all files into the directory named on the command line."""
     if len(sys.argv) != 2:
         sys.exit("usage: python examples/make_data.py DIRECTORY")
     directory = pathlib.Path(sys.argv[1])

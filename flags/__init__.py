@@ -1,4 +1,4 @@
-"""The command's flags, for code beside the scripts; `tfbert.commandline` has them. `presets/`: flags of known runs."""
+"""The command's flags, for code beside the scripts, from `tfbert.commandline`. `presets/`: flags of known runs."""
 
 from tfbert.commandline.options import config_from_flags, define_flags
 

@@ -270,7 +270,7 @@ def test_every_setting_in_which_runs_differ_is_named(tmp_path):
     assert dict(differing([one, other])) == expected | {"logging_steps": [10, 7]}
     text = comparison_markdown([one, other])
     assert "| label\\_smoothing | 0 | 0.1 |" in text and "| warmup\\_ratio | 0.1 | – |" in text
-    assert "Of run 2 with label smoothing of 0.1, the training loss" in text
+    assert "In run 2 the training loss includes label smoothing of 0.1;" in text
     assert "Up to update 9, run 2 had max\\_steps 4." in text
 
 
