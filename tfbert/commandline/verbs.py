@@ -1,4 +1,4 @@
-"""For each mode of each command the module and the function that do it, imported when it is asked for."""
+"""For each mode of each command, the module and the function that do it, imported only when needed."""
 
 from __future__ import annotations
 
