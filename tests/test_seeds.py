@@ -253,7 +253,7 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
 @pytest.mark.parametrize("name", ["config.json", "notes.txt", "seed-x"])
 def test_a_directory_of_something_else_is_refused(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=f"hold runs of seeds alone. Received: .*{name}"):
+    with pytest.raises(UsageError, match=f"hold only runs of seeds. Received: .*{name}"):
         train_seeds(config_for(tmp_path), Fake())
 
 

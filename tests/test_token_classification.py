@@ -243,7 +243,7 @@ USES = {
     "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
     "questions": ("dev.json", "x.jsonl", [], r"for the model's task\. .*dev\.json', which is for question answering"),
-    "glue": ("dev.conll", "", ["--glue_task=sst2"], r"A tagger predicts files\. .*glue_task='sst2'"),
+    "glue": ("dev.conll", "", ["--glue_task=sst2"], r"A tagger reads its input from files\. .*glue_task='sst2'"),
     "a bad line": ("bad.conll", "x.conll", [], r"2 columns separated by tabs.*line 2\. .*Or pass --skip_bad_rows"),
 }
 

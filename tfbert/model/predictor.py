@@ -99,7 +99,7 @@ class Predictor:
         """Predicts one chunk of examples after the other, in memory that does not grow with their number.
 
         Args:
-            chunks: Each chunk is sorted by length by itself. The next chunk is fetched before the present one is
+            chunks: Each is sorted by length on its own. The next chunk is fetched before the present one is
                 computed. Several workers must all pass the same chunks. All chunks have the same inputs.
 
         Yields:

@@ -42,7 +42,7 @@ def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
     if len(found) > 1:
         raise UsageError(
             "A directory must hold one checkpoint. "
-            f"Received: {directory} with {', '.join(path.name for path in found[:3])}. Keep the one that is meant."
+            f"Received: {directory} with {', '.join(path.name for path in found[:3])}. Keep only the one to use."
         )
     return found[0] if found else None
 

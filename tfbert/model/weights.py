@@ -285,7 +285,7 @@ def _shard(index: pathlib.Path, name: str) -> pathlib.Path:
     is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
     if not is_plain or not (directory / name).is_file():
         raise UsageError(
-            f"All files that {index.name} lists must be there, beside it. "
+            f"All files that {index.name} lists must exist beside it. "
             f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
         )
     own, target = directory.resolve(), (directory / name).resolve()

@@ -127,7 +127,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
     asked, data = config.predict, config.data
     if data.dataset or asked.glue_task:
         raise UsageError(
-            "A tagger predicts files. "
+            "A tagger reads its input from files. "
             f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
         )
     if not _holds_words(config):

@@ -47,7 +47,7 @@ def pretrain(config: Config) -> dict[str, float] | OverSeeds | None:
 
 
 def benchmark(config: Config) -> Any:
-    """`run_benchmark`, on records likewise."""
+    """`run_benchmark`, with records as `pretrain` finds or makes them."""
     return run_benchmark(with_records(config))
 
 

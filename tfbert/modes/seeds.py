@@ -80,7 +80,7 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
     with signals_collected() as signals:
         for place, seed in enumerate(seeds, 1):
             if seed in done:
-                log.info("seed %d (%d of %d): done before, in %s", seed, place, len(seeds), _directory(runs[seed]))
+                log.info("seed %d (%d of %d): already done, in %s", seed, place, len(seeds), _directory(runs[seed]))
                 continue
             log.info("seed %d (%d of %d): training in %s", seed, place, len(seeds), _directory(runs[seed]))
             # The child's messages name the command as the user typed it.
@@ -142,7 +142,7 @@ def _check_directory(directory: pathlib.Path) -> None:
     others = [name for name in names if not known.fullmatch(name)]
     if others:
         raise UsageError(
-            "output_dir of several seeds must be new, or hold runs of seeds alone. "
+            "output_dir of several seeds must be new, or hold only runs of seeds. "
             f"Received: output_dir={str(directory)!r}, which holds {others[0]!r}. Pass another."
         )
 

@@ -122,6 +122,6 @@ def _is_file(path: pathlib.Path, descriptor: int) -> bool:
 
 def _not_a_lock(path: pathlib.Path) -> UsageError:
     return UsageError(
-        f"The lock of an output directory is a file. Received: {str(path)!r}, which is a link or something else. "
+        f"The lock of an output directory must be a file. Received: {str(path)!r}, which is a link or something else. "
         "Remove it, or pass another --output_dir."
     )

@@ -194,7 +194,7 @@ class Evaluate(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
             return
-        self.model.counters.finite_steps.numpy()  # On a GPU the update is still running; that is no pause.
+        self.model.counters.finite_steps.numpy()  # On a GPU the update still runs; waiting is no pause.
         start = time.perf_counter()
         self._evaluate(step)
         self._progress.steps.paused += time.perf_counter() - start

@@ -176,7 +176,7 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
         # Dropout noise depends on a token's place in its padded row, or in its packed row.
         other_noise = start.config.data.batching == "packed" or split.keys() & {"xla", "max_compiled_shapes"}
         updates = "with other dropout noise" if other_noise else "with the same updates but for rounding"
-        lines.append(f"computed differently than before, {updates}: {what}")
+        lines.append(f"computed differently from before, {updates}: {what}")
     if state.best and earlier.facts.get(EVALUATION, facts[EVALUATION]) != facts[EVALUATION]:
         # Earlier metrics cannot be compared with those to come.
         lines.append("the examples to evaluate on are not those of before: the best evaluation so far is forgotten")

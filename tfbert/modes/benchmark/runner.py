@@ -83,7 +83,7 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
         if config.output.overwrite_output_dir and not holds_run(directory, "benchmark"):
             raise UsageError(
                 "overwrite_output_dir replaces an earlier benchmark, and nothing else. "
-                f"Received: output_dir={str(directory)!r}, which holds none. Pass another."
+                f"Received: output_dir={str(directory)!r}, which holds no benchmark. Pass another."
             )
         for name in _OWN if config.output.overwrite_output_dir else ():
             path = directory / name
