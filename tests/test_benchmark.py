@@ -266,7 +266,7 @@ def test_a_grid_without_a_row_that_is_done_fails(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tfbert.modes.benchmark.runner._run", fails)
     config = dataclasses.replace(grid(benchmark_xla=("off", "on")), output=OutputConfig(output_dir=str(tmp_path)))
-    with pytest.raises(RunError, match="Received: 2 that failed, the first one: exit status 2: error: The rule. Rec"):
+    with pytest.raises(RunError, match="Received: 2 rows that failed, the first one: exit status 2: error: The rule."):
         run_benchmark(config)
     rows = json.loads((tmp_path / "benchmark.json").read_text())["rows"]
     assert [row["status"] for row in rows] == ["failed", "failed"]
@@ -439,6 +439,6 @@ def test_a_stopped_grid_ends_its_row(corpus):
     process.send_signal(signal.SIGTERM)
     _, text = process.communicate(timeout=120)
     assert process.returncode == 75, text
-    assert "the same command goes on" in text.splitlines()[-1]
+    assert "the same command continues" in text.splitlines()[-1]
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

@@ -288,7 +288,7 @@ def test_a_checkpoint_of_an_earlier_version_is_taken_and_named(tmp_path, caplog)
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
     path.write_text(json.dumps(unseal(path.read_text())[0] | {"format": 1}))
     assert newest_sound(path.parent.parent).step == 8
-    assert "step-00000008 is of an earlier version" in caplog.text
+    assert "step-00000008 was written by an earlier version" in caplog.text
 
 
 def test_what_is_gone_when_it_is_read_is_a_failed_run_and_no_wrong_use(tmp_path):
@@ -400,7 +400,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
     checkpoints, save = checkpoints_in(tmp_path)
     for step in (6, 7):
         save(step)
-    with pytest.raises(RunError, match="No space left on device.*goes on from .*step-00000007"):
+    with pytest.raises(RunError, match="No space left on device.*resumes from .*step-00000007"):
         save(9)
     assert sorted(path.name for path in checkpoints.directory.iterdir()) == ["step-00000006", "step-00000007"]
     assert newest_sound(checkpoints.directory).step == 7
@@ -411,7 +411,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
 def test_a_run_whose_checkpoint_cannot_be_written_leaves_the_one_before(stopped):
     corpus = stopped()
     config = make_config(corpus, "run")
-    with pytest.raises(RunError, match="No space left on device.*goes on from .*step-00000007"):
+    with pytest.raises(RunError, match="No space left on device.*resumes from .*step-00000007"):
         finetune(config)
     names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
     assert [n for n in names if not n.startswith("best")] == ["step-00000006", "step-00000007"]

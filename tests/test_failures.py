@@ -63,7 +63,7 @@ def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(corpus, small
     assert "error: A checkpoint must be written whole" in errors[-1] and "No space left on device" in errors[-1]
     assert "Traceback" not in "\n".join(errors)
     step = newest(directory)
-    assert f"goes on from {directory}/checkpoints/step-{step:08}" in errors[-1]
+    assert f"resumes from {directory}/checkpoints/step-{step:08}" in errors[-1]
     assert not list((directory / "checkpoints").glob(".partial*"))
 
     # With room again, the same run goes on.

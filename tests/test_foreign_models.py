@@ -226,7 +226,7 @@ def test_an_index_names_files_beside_it_and_nothing_else(tmp_path, name):
     shard(tmp_path / "model" / "sub" / "inside.safetensors")
     (tmp_path / "model" / "a").mkdir()
     index = write_shards(tmp_path / "model", {"x": name.format(tmp=tmp_path)})
-    refuse(weights.read_weights, index, match="must be there, beside it")
+    refuse(weights.read_weights, index, match="must exist beside it")
 
 
 @pytest.mark.parametrize("listed", [None, [], "x", {"x": 1}, {"x": None}, {"x": ["a"]}])

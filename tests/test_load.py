@@ -311,7 +311,7 @@ BAD = {
     "three": ("pairs", [("a", "b", "c")], r"Received: 3 values in inputs\[0\]"),
     "keys": ("classes", [{"text": "a", "label": 1}], r"Received: the keys 'text', 'label' in inputs\[0\]\. Rename"),
     "word": ("entities", [["a"], ["a", None]], r"Received: none for 'words' in inputs\[1\]"),
-    "kinds": ("entities", [["a"], "a"], r"one kind in a call\. Received: a text in inputs\[1\]\. Call it twice"),
+    "kinds": ("entities", [["a"], "a"], r"one kind per call\. Received: a text in inputs\[1\]\. Call it once for"),
     "context": ("questions", [{"question": "a"}], r"comes with its context.*the keys 'question' in inputs\[0\]"),
     "question": ("questions", "who?", r"comes with its context.*Received: 'who\?' in the input\. Pass both"),
     "blank": ("questions", {"question": " ", "context": "a"}, r"question must not be empty.*in the input\."),

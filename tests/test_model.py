@@ -262,7 +262,7 @@ def test_head_in_another_label_order_keeps_its_meaning(tmp_path, logged):
     tensors = pytorch_tensors()
     model = build(write(tmp_path, tensors), labels=("Good", "Bad"))
     np.testing.assert_allclose(logits(model), numpy_logits(tensors)[:, ::-1], atol=2e-5)
-    assert logged() == ["The head's labels (bad, good) are taken in the data's order: Good, Bad."]
+    assert logged() == ["The head's labels (bad, good) are put in the data's order: Good, Bad."]
     assert model.config.id2label == {0: "Good", 1: "Bad"}
 
 
@@ -278,7 +278,7 @@ def test_head_with_unnamed_labels_is_kept_and_said(tmp_path, logged):
     tensors = pytorch_tensors()
     model = build(write(tmp_path, tensors, CONFIG))
     assert_same_weights(model, tensors)
-    assert logged() == ["The file does not name its head's labels; they are taken to be, in order: bad, good."]
+    assert logged() == ["The file does not name its head's labels; these are assumed, in order: bad, good."]
 
 
 def test_head_for_tokens_is_replaced(tmp_path, logged):

@@ -283,7 +283,7 @@ def test_shards_that_would_not_fit_in_memory_are_refused(words, tmp_path, monkey
 
 @pytest.mark.parametrize("shards, num_shards", [("0-4", 4), ("3-2", 4), ("0", 0)])
 def test_shards_that_there_are_not_are_refused(shards, num_shards):
-    with pytest.raises(UsageError, match="shards must be some of the num_shards"):
+    with pytest.raises(UsageError, match="shards must be among the num_shards"):
         shards_asked_for(CorpusConfig(shards=shards, num_shards=num_shards), num_shards or 4)
 
 

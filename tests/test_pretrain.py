@@ -36,7 +36,7 @@ def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tm
 
 
 def test_several_workers_are_not_given_the_built_in_corpus():
-    with pytest.raises(UsageError, match=r"Several workers read records that are there.*--mode=prepare first"):
+    with pytest.raises(UsageError, match=r"Several workers need records that exist.*--mode=prepare first"):
         with_records(Config(data=TASK, runtime=RuntimeConfig(strategy="multi_worker")))
 
 

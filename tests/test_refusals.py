@@ -150,7 +150,7 @@ def test_a_loss_of_the_whole_batch():
 
     trained = FineTuner(classifier(1))
     trained.compile("sgd", squares)
-    with pytest.raises(ValueError, match="one value a row.*Received: squares"):
+    with pytest.raises(ValueError, match="one value per row.*Received: squares"):
         trained.fit(*data(), verbose=0)
 
 

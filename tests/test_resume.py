@@ -121,7 +121,7 @@ def test_an_unfinished_run_goes_on_from_its_checkpoint_or_begins_anew(tmp_path):
     start = look(tmp_path / "young")
     assert start.resumed is None and "starts at the beginning" in start.notes[0]
     other = changed(config_for(tmp_path / "young"), training={"learning_rate": 1e-3})
-    with pytest.raises(UsageError, match=r"another configuration, with learning_rate=0.0005 there and 0.001 here"):
+    with pytest.raises(UsageError, match=r"another configuration, with learning_rate=0.0005 before and 0.001 now"):
         look(tmp_path / "young", other)
 
 
@@ -179,22 +179,22 @@ def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
 
 # What a run that began with defaults may go on with, and what it may not.
 REFUSED = [
-    ({"training": {"learning_rate": 1e-3}}, "learning_rate=0.0005 there and 0.001 here"),
-    ({"training": {"lr_schedule": "cosine", "warmup_ratio": 0.2}}, "lr_schedule='linear' there and 'cosine' here, w"),
-    ({"training": {"optimizer": "lamb"}}, "optimizer='adamw' there and 'lamb' here"),
-    ({"training": {"lr_schedule": "polynomial", "lr_power": 0.5}}, "lr_power=1.0 there and 0.5 here"),
-    ({"training": {"global_batch_size": 16}}, "global_batch_size=32 there and 16 here"),
-    ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 there and 0.0 here"),
-    ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 there and 0.1 here"),
-    ({"training": {"class_weights": (1.0, 2.0)}}, r"class_weights='' there and \[1.0, 2.0\] here"),
+    ({"training": {"learning_rate": 1e-3}}, "learning_rate=0.0005 before and 0.001 now"),
+    ({"training": {"lr_schedule": "cosine", "warmup_ratio": 0.2}}, "lr_schedule='linear' before and 'cosine' now, w"),
+    ({"training": {"optimizer": "lamb"}}, "optimizer='adamw' before and 'lamb' now"),
+    ({"training": {"lr_schedule": "polynomial", "lr_power": 0.5}}, "lr_power=1.0 before and 0.5 now"),
+    ({"training": {"global_batch_size": 16}}, "global_batch_size=32 before and 16 now"),
+    ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 before and 0.0 now"),
+    ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 before and 0.1 now"),
+    ({"training": {"class_weights": (1.0, 2.0)}}, r"class_weights='' before and \[1.0, 2.0\] now"),
     ({"training": {"metric_for_best_model": "f1"}}, "metric_for_best_model"),
-    ({"training": {"early_stopping_patience": 2}}, "early_stopping_patience=0 there and 2 here"),
-    ({"output": {"eval_steps": 5}}, "eval_steps=0 there and 5 here"),
-    ({"runtime": {"mixed_precision": True}}, "mixed_precision=False there and True here"),
-    ({"runtime": {"seed": 7}}, "seed=42 there and 7 here"),
-    ({"data": {"max_seq_length": 64}}, "max_seq_length=128 there and 64 here"),
-    ({"data": {"batching": "packed"}}, "batching='length_grouped' there and 'packed' here"),
-    ({"model": {"model_name_or_path": "scratch/mini"}}, "model_name_or_path='scratch/tiny' there and 'scratch/mini'"),
+    ({"training": {"early_stopping_patience": 2}}, "early_stopping_patience=0 before and 2 now"),
+    ({"output": {"eval_steps": 5}}, "eval_steps=0 before and 5 now"),
+    ({"runtime": {"mixed_precision": True}}, "mixed_precision=False before and True now"),
+    ({"runtime": {"seed": 7}}, "seed=42 before and 7 now"),
+    ({"data": {"max_seq_length": 64}}, "max_seq_length=128 before and 64 now"),
+    ({"data": {"batching": "packed"}}, "batching='length_grouped' before and 'packed' now"),
+    ({"model": {"model_name_or_path": "scratch/mini"}}, "model_name_or_path='scratch/tiny' before and 'scratch/mini'"),
 ]
 
 
@@ -257,7 +257,7 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
         assert warmup_steps(resume.keep_warm_up(again, 24).training, 24) == 2
 
     start = look(tmp_path / "run", changed(config, training={"max_steps": 16}))
-    with pytest.raises(UsageError, match="24 updates planned there and 16 here.*max_steps=0 there and 16 here"):
+    with pytest.raises(UsageError, match="24 updates planned before and 16 now.*max_steps=0 before and 16 now"):
         resume.take_up(start, FACTS, 16)
 
 
@@ -272,7 +272,7 @@ def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
 def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_forget_the_best(tmp_path):
     write_run(tmp_path / "run", step=9)
     start = look(tmp_path / "run")
-    with pytest.raises(UsageError, match="same model, data and precision.*train_crc32=1 there and 5 here"):
+    with pytest.raises(UsageError, match="same model, data and precision.*train_crc32=1 before and 5 now"):
         resume.take_up(start, FACTS | {"train_crc32": 5}, 12)
     state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
     start = dataclasses.replace(start, resumed=state)
@@ -427,9 +427,9 @@ def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
 
 def test_who_stops_a_run_reads_how_it_goes_on(tmp_path):
     run = tmp_path / "run"
-    assert resume.how_to_go_on(config_for(run), run) == f"the same command goes on in {run}"
+    assert resume.how_to_go_on(config_for(run), run) == f"the same command resumes in {run}"
     for config in (config_for(), config_for(run, overwrite_output_dir=True), config_for(run, resume="never")):
-        assert resume.how_to_go_on(config, run).startswith(f"--output_dir={run} goes on, with --resume=auto")
+        assert resume.how_to_go_on(config, run).startswith(f"--output_dir={run} resumes the run, with --resume=auto")
 
 
 def test_a_start_that_cannot_write_its_first_file_leaves_nothing(tmp_path, monkeypatch):

@@ -194,7 +194,7 @@ def test_words_make_the_same_configuration():
 def test_a_seed_that_fails_does_not_stop_the_others(tmp_path):
     fake = Fake({1: 1, 2: -signal.SIGKILL})
     with pytest.raises(
-        RunError, match=r"2 of 3 that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\..*"
+        RunError, match=r"2 of 3 seeds that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\..*"
     ):
         train_seeds(config_for(tmp_path), fake)
     assert fake.seeds == [1, 2, 3]
@@ -215,14 +215,14 @@ def test_more_seeds_may_follow(tmp_path):
 
 
 def test_where_all_fail_there_is_no_table(tmp_path):
-    with pytest.raises(RunError, match="3 of 3 that failed"):
+    with pytest.raises(RunError, match="3 of 3 seeds that failed"):
         train_seeds(config_for(tmp_path), Fake(dict.fromkeys((1, 2, 3), 1)))
     assert not (tmp_path / "seeds.json").exists()
 
 
 def test_what_cannot_be_used_ends_all(tmp_path):
     fake = Fake({1: 2})
-    with pytest.raises(UsageError, match="Received: seed 1 with something that cannot be used"):
+    with pytest.raises(UsageError, match="Received: seed 1, which was refused"):
         train_seeds(config_for(tmp_path), fake)
     assert fake.seeds == [1]
 
@@ -231,7 +231,7 @@ def test_other_settings_than_a_finished_seeds_are_refused(tmp_path):
     train_seeds(config_for(tmp_path, 1), Fake())
     config = dataclasses.replace(config_for(tmp_path, 1, 2), training=TrainingConfig(weight_decay=0.5))
     fake = Fake()
-    with pytest.raises(UsageError, match=r"everything else equal.*seed-1.*weight_decay=0\.01 there and 0\.5 here"):
+    with pytest.raises(UsageError, match=r"everything else equal.*seed-1.*weight_decay=0\.01 before and 0\.5 now"):
         train_seeds(config, fake)
     assert fake.seeds == []
 
@@ -253,14 +253,14 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
 @pytest.mark.parametrize("name", ["config.json", "notes.txt", "seed-x"])
 def test_a_directory_of_something_else_is_refused(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=f"hold runs of seeds alone. Received: .*{name}"):
+    with pytest.raises(UsageError, match=f"hold only runs of seeds. Received: .*{name}"):
         train_seeds(config_for(tmp_path), Fake())
 
 
 @pytest.mark.parametrize("status", [75, -signal.SIGTERM, 1, 0])
 def test_a_signal_ends_the_seeds_after_the_run_at_hand(tmp_path, status):
     fake = Fake({1: status}, {1: lambda signals: os.kill(os.getpid(), signal.SIGTERM)})
-    with pytest.raises(Preempted, match=rf"seeds that are done are kept, and the same command goes on in {tmp_path}"):
+    with pytest.raises(Preempted, match=rf"seeds that are done are kept, and the same command resumes in {tmp_path}"):
         train_seeds(config_for(tmp_path), fake)
     assert fake.seeds == [1]
 
@@ -311,7 +311,7 @@ def test_a_worker_whose_process_was_killed_ends_for_all_to_start_again(tmp_path,
     config = config_for(tmp_path, 1, 2)
     config = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, strategy="multi_worker"))
     fake = Fake({1: status})
-    with pytest.raises(RunError, match="1 of 2 that failed, seed 1"):
+    with pytest.raises(RunError, match="1 of 2 seeds that failed, seed 1"):
         train_seeds(config, fake)
     assert fake.seeds == started
 
@@ -441,4 +441,4 @@ def test_real_runs_stop_resume_and_come_to_what_each_seed_alone_comes_to(corpus)
     }
 
     done = subprocess.run([*command, "--weight_decay=0.5"], cwd=corpus, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 2 and "weight_decay=0.01 there and 0.5 here" in done.stderr
+    assert done.returncode == 2 and "weight_decay=0.01 before and 0.5 now" in done.stderr

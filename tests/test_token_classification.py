@@ -240,10 +240,10 @@ USES = {
     "a format of answers": ("dev.conll", "x.jsonl", ["--output_format=squad"], r"conll or jsonl or tsv\. .*'squad'"),
     "an ending": ("dev.conll", "x.csv", [], r"ends in \.conll or \.jsonl or \.tsv.*x\.csv"),
     "conll of texts": ("plain.txt", "x.conll", [], r"ends in \.jsonl or \.tsv.*x\.conll"),
-    "conll of rows": ("words.jsonl", "x.conll", [], r"the input with a column more\. .*which is jsonl"),
+    "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
     "questions": ("dev.json", "x.jsonl", [], r"for the model's task\. .*dev\.json', which is for question answering"),
-    "glue": ("dev.conll", "", ["--glue_task=sst2"], r"A tagger predicts files\. .*glue_task='sst2'"),
+    "glue": ("dev.conll", "", ["--glue_task=sst2"], r"A tagger reads its input from files\. .*glue_task='sst2'"),
     "a bad line": ("bad.conll", "x.conll", [], r"2 columns separated by tabs.*line 2\. .*Or pass --skip_bad_rows"),
 }
 

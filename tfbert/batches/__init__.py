@@ -1,1 +1,1 @@
-"""Examples as token ids -> the batches of a run, the same ones however it is split."""
+"""Examples as token ids -> the batches of a run, the same however it is split."""

@@ -1,4 +1,4 @@
-"""The plans of a run, and the shapes they come in, by its `--batching`: settled once, from lengths alone."""
+"""The plans of a run and their shapes, according to `--batching`: settled once, from lengths alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.errors import UsageError
 
 _MOST_PACKED = 20_000_000
-"""Records times epochs whose places in rows are found before the first update: some minutes."""
+"""The most records times epochs that are packed: all are placed in rows before the first update, in some minutes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,10 @@ class Settled:
     """How a run's examples become batches.
 
     Attributes:
-        plans: Gives those of an epoch, from one of its batches on.
+        plans: `(epoch, batches done) ->` the plans of the rest of that epoch.
         shape: The shape of packed plans; None for plans that are not packed.
         largest: A plan of one batch of the largest shape that the run computes.
-        description: What they are, for the log.
+        description: The batches in words, for the log.
     """
 
     plans: Callable[[int, int], Iterator[BatchPlan | PackedPlan]]
@@ -42,7 +42,7 @@ def settle(config: Config, lengths: np.ndarray | RecordLengths, size: int, *, ep
         config: Batching, seed, XLA.
         lengths: int `[num_examples]`, tokens of each example. Those of records are planned pool by pool.
         size: Rows of a global batch.
-        epochs: Those of the run, a part of one counted as one.
+        epochs: Number of epochs of the run; part of an epoch counts as one.
         num_parts: Replicas x gradient accumulation steps.
 
     Raises:
@@ -69,7 +69,7 @@ def _one_a_row(config: Config, lengths: np.ndarray, size: int) -> Settled:
     def real_tokens(widths: np.ndarray) -> float:
         return lengths.sum() / (plan(0, widths).widths.sum(dtype=np.int64) * size)
 
-    # The first epoch's batches stand for those of all: their longest examples are what is padded to a width.
+    # The first epoch's batches stand for those of all epochs: their longest examples decide the widths.
     widths, description = _widths(config, exact_widths(lengths), lambda exact: plan(0, exact).widths, real_tokens)
     first = plan(0, widths)
     widest = int(first.widths.argmax())
@@ -102,7 +102,7 @@ def _pooled(config: Config, lengths: RecordLengths, size: int) -> Settled:
         return lengths[plan.rows[real]].sum() / (plan.widths.sum(dtype=np.int64) * size)
 
     longest = lengths.max()
-    # The first pool stands for all; the longest record may be in another one.
+    # The first pool stands for all pools; the longest record may be in another one.
     widths, description = _widths(
         config, np.arange(1, longest + 1), lambda exact: np.append(first_pool(exact).widths, longest), real_tokens
     )
@@ -121,13 +121,13 @@ def _widths(
     longest_of_batches: Callable[[np.ndarray], np.ndarray],
     real_tokens: Callable[[np.ndarray], float],
 ) -> tuple[np.ndarray, str]:
-    """The widths that batches are padded to, and that in words.
+    """The widths that batches are padded to, and a description of them.
 
     Args:
         config: Batching and XLA.
         exact: Every width up to the longest example.
-        longest_of_batches: The widths of batches where these are allowed.
-        real_tokens: The share of positions that hold a token, likewise.
+        longest_of_batches: The batches' widths, given the allowed ones.
+        real_tokens: The share of positions that hold a token, given the allowed widths.
     """
     if config.data.batching == "padded":
         widths = np.array([config.data.max_seq_length])
@@ -145,7 +145,7 @@ def _packed(config: Config, lengths: np.ndarray | RecordLengths, size: int, epoc
     if isinstance(lengths, RecordLengths):
         if len(lengths) * epochs > _MOST_PACKED:
             raise UsageError(
-                f"Packing plans every epoch before the first, of {_MOST_PACKED:,} records in all at most. "
+                f"Packing plans all epochs before the first update, for at most {_MOST_PACKED:,} records in all. "
                 f"Received: batching='packed' with {len(lengths):,} records and {_count(epochs, 'epoch')}. "
                 "Pass --batching=length_grouped."
             )

@@ -1,7 +1,7 @@
-"""What a model is given: rows of one example each, padded to one width. The rule in graphs, and the same in NumPy.
+"""What a model is given: rows of one example each, padded to one width. One rule, in graphs and in NumPy.
 
 Training and an exported model make their inputs in a graph. A `Predictor` makes them in NumPy: its examples come chunk
-by chunk, and are no constants of a graph.
+by chunk, so they are not constants of a graph.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class TokenTensors(NamedTuple):
 
     Attributes:
         flat: int32 `[tokens]`, the ids of all examples, one after the other.
-        starts: int64 `[n]`, where each begins.
-        lengths: int32 `[n]`, its tokens.
-        second_start: int32 `[n]`, the position in it at which segment B starts; its length for single texts.
+        starts: int64 `[n]`, where each example begins.
+        lengths: int32 `[n]`, tokens of each example.
+        second_start: int32 `[n]`, the position in the example at which segment B starts; its length for single texts.
         pad_id: The id that fills rows up.
     """
 
@@ -36,7 +36,7 @@ class TokenTensors(NamedTuple):
 
     @classmethod
     def of_rows(cls, ids: tf.RaggedTensor, second_start: tf.Tensor | None, pad_id: int) -> TokenTensors:
-        """Ids, int32 `[n, None]`, as they are kept here; with None for `second_start`, of single texts."""
+        """From ids, int32 `[n, None]`; `second_start` is None for single texts."""
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         second_start = lengths if second_start is None else tf.cast(second_start, tf.int32)
         return cls(ids.values, ids.row_starts(), lengths, second_start, pad_id)
@@ -47,8 +47,8 @@ class PaddedRows(NamedTuple):
 
     Attributes:
         inputs: int32 `[rows, width]` each of `INPUTS`.
-        source: int64 `[rows, width]`, where in `TokenTensors.flat` each token is; of no meaning where there is none.
-        is_token: bool `[rows, width]`, where there is one of an example.
+        source: int64 `[rows, width]`, where in `TokenTensors.flat` each token is; without meaning elsewhere.
+        is_token: bool `[rows, width]`, where there is a token of an example.
     """
 
     inputs: dict[str, tf.Tensor]
@@ -57,7 +57,7 @@ class PaddedRows(NamedTuple):
 
 
 def padded_inputs_in_graph(tokens: TokenTensors, rows: tf.Tensor, width: tf.Tensor) -> PaddedRows:
-    """A model's inputs for some examples, as tensors; takes what `padded_inputs` takes, with an int32 `[]` width."""
+    """A model's inputs for some examples, as tensors. Arguments are those of `padded_inputs`; width is int32 `[]`."""
     is_real = rows != FILL
     row = tf.maximum(rows, 0)
     # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
@@ -86,7 +86,7 @@ def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int) -> dict[str, n
     is_real = rows != FILL
     row = np.maximum(rows, 0)
     start = tokens.row_splits[row]
-    length = np.where(is_real, tokens.row_splits[row + 1] - start, 1)  # As above: one to attend to.
+    length = np.where(is_real, tokens.row_splits[row + 1] - start, 1)  # As above: one token to attend to.
     position = np.arange(width)
     mask = position < length[:, None]
     is_token = mask & is_real[:, None]

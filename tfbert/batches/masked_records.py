@@ -21,12 +21,12 @@ from tfbert.tokens.tokenizer import TokenIds
 MASKED_LM, NEXT_SENTENCE = "masked_lm", "next_sentence"
 POSITIONS = "masked_lm_positions"
 CHUNK = 8192
-"""Records that are in memory at a time while all are predicted."""
+"""Records in memory at a time while all are predicted."""
 _PACKED_INPUTS = ("input_ids", "token_type_ids", "position_ids", "example_ids")
 _MULTIPLE = 8
-"""Predictions of a row are rounded up to it: matrix units like it, and fewer shapes are compiled."""
+"""A row's predictions are rounded up to a multiple of it: matrix units like that, and fewer shapes are compiled."""
 _EVALUATION_SEED = 2**32
-"""No run has it, so that a record which is also trained on is not evaluated with masks it was trained with."""
+"""No run has this seed, so that a record that is also trained on is not evaluated with masks from training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,10 +35,10 @@ class MaskedChunk:
 
     Attributes:
         tokens: What the model is given.
-        positions: int32 `[n, predictions]`: places in the row, ascending; 0 after the last.
-        labels: int32, likewise: what was there; 0 after the last.
-        weights: float32, likewise: 1; 0 after the last.
-        next_sentence: int32 `[n]`: 1 where segment B is of another document; None where that is not asked.
+        positions: int32 `[n, predictions]`: masked places in the row, ascending; 0 after the last.
+        labels: int32 `[n, predictions]`: the ids that were there; 0 after the last.
+        weights: float32 `[n, predictions]`: 1; 0 after the last.
+        next_sentence: int32 `[n]`: 1 where segment B is of another document; None if that is not predicted.
     """
 
     tokens: TokenIds
@@ -52,17 +52,17 @@ class MaskedChunk:
 class MaskedRecords:
     """Records ready to be batched.
 
-    A batch has what one of `EncodedExamples` has, and int32 `masked_lm_positions` `[rows, predictions]` among its
-    inputs: places in the row; packed `[examples, predictions]`, counted through the rows of the example's micro-batch
-    as `cls_positions` are. Labels are int32 `masked_lm` `[rows, predictions]`, the ids that were there, and
-    `next_sentence` `[rows]`, 1 where segment B is of another document; weights are float32, of the same names and
-    shapes, 0 where there is nothing to predict.
+    A batch has what one of `EncodedExamples` has, and among its inputs also int32 `masked_lm_positions`
+    `[rows, predictions]`: places in the row; in packed batches `[examples, predictions]`, counted through the rows of
+    the example's micro-batch as `cls_positions` are. Labels are int32 `masked_lm` `[rows, predictions]`, the ids that
+    were there, and `next_sentence` `[rows]`, 1 where segment B is of another document. Weights are float32, with the
+    same names and shapes, 0 where there is nothing to predict.
 
     Attributes:
-        records: In their files.
-        masking: What is masked anew; None for the masks that are in the records.
+        records: The records, in their files.
+        masking: How to mask anew; None for the masks that are in the records.
         seed: Masks are a function of (seed, epoch, number of the record).
-        has_next_sentence: Whether batches have labels of next sentence.
+        has_next_sentence: Whether batches have next-sentence labels.
         pad_id: The id that fills rows up.
     """
 
@@ -92,7 +92,7 @@ class MaskedRecords:
 
     @property
     def lengths(self) -> RecordLengths:
-        """Tokens of each."""
+        """Tokens of each record."""
         return self.records.lengths
 
     @property
@@ -102,7 +102,7 @@ class MaskedRecords:
 
     @property
     def most_predictions(self) -> int:
-        """Predictions of the widest row, as batches have them."""
+        """Room for predictions in the widest row of a batch."""
         return self.num_predictions(self.records.schema.max_seq_length)
 
     def num_predictions(self, width: int) -> int:
@@ -122,10 +122,10 @@ class MaskedRecords:
 
         Args:
             indices: int64 `[n]`.
-            epoch: Counted from 0; an evaluation has none but that.
+            epoch: Counted from 0; always 0 in an evaluation.
 
         Raises:
-            RunError: for files that changed meanwhile, or cannot be read.
+            RunError: for files that have changed, or cannot be read.
         """
         found = self.records.read(indices)
         if self.masking is None:
@@ -138,11 +138,11 @@ class MaskedRecords:
 
         Args:
             rows: int64 `[rows]`: which records, or `FILL`.
-            width: Tokens that each row is padded to, no fewer than any of the records has.
+            width: Tokens that each row is padded to, at least as many as the longest record has.
             epoch: Counted from 0.
 
         Returns:
-            Inputs, labels and weights, as the class has them.
+            Inputs, labels and weights, as described at the class.
         """
         found, masked = self.masked(rows[rows != FILL], epoch)
         place = np.flatnonzero(rows != FILL)
@@ -164,15 +164,15 @@ class MaskedRecords:
         Args:
             rows: int64 `[examples]`: which records, or `FILL`, of some micro-batches.
             starts: int32 `[examples]`: where each begins among its micro-batch's positions.
-            shape: Of micro-batches.
+            shape: The shape of micro-batches.
             epoch: Counted from 0.
 
         Returns:
-            Inputs, labels and weights, as the class has them.
+            Inputs, labels and weights, as described at the class.
         """
         found, masked = self.masked(rows[rows != FILL], epoch)
         place = np.flatnonzero(rows != FILL)
-        of = np.repeat(np.arange(len(place)), found.lengths)  # From here on one element a token.
+        of = np.repeat(np.arange(len(place)), found.lengths)  # From here on one element per token.
         position = np.arange(len(of)) - np.repeat(np.cumsum(found.lengths) - found.lengths, found.lengths)
         part_size = shape.num_rows * shape.width
         first = place // shape.num_examples * part_size + starts[place]
@@ -195,10 +195,10 @@ class MaskedRecords:
         return inputs, labels, weights
 
     def chunks(self, size: int = CHUNK) -> Iterator[MaskedChunk]:
-        """All records in their order, some of them in memory at a time, to be predicted.
+        """All records in their order, to predict; only a chunk of them is in memory at a time.
 
         Args:
-            size: Records of a chunk, at most.
+            size: Most records of a chunk.
         """
         for start in range(0, len(self), size):
             indices = np.arange(start, min(start + size, len(self)))
@@ -222,7 +222,7 @@ class MaskedRecords:
         """A function of (record indexes, width or places, epoch) that makes a batch, in a graph.
 
         Args:
-            shape: Of packed micro-batches; None for one record a row.
+            shape: The shape of packed micro-batches; None for one record a row.
         """
         inputs = (*INPUTS, POSITIONS) if shape is None else (*_PACKED_INPUTS, "cls_positions", POSITIONS)
         labels = (MASKED_LM, NEXT_SENTENCE) if self.has_next_sentence else (MASKED_LM,)
@@ -250,10 +250,10 @@ class MaskedRecords:
         return gather
 
     def check_read(self) -> None:
-        """Raises what a pipeline could not read, of which TensorFlow makes an error of its own.
+        """Raises the error of a record that a pipeline could not read; TensorFlow turns it into one of its own.
 
         Raises:
-            RunError: where that is so.
+            RunError: if there was such an error.
         """
         if self._failures:
             raise self._failures[0] from None

@@ -2,9 +2,9 @@
 
 Every update computes the same shape, so three things are settled here, from lengths alone:
 
-- Batches hold equally many examples *and* about equally many tokens: examples sorted by length are dealt out, the
-  longest that is left to the batch that has least. A batch is thus a sample of all lengths, and needs no spare room for
-  an unlucky draw.
+- Batches hold equally many examples *and* about equally many tokens: examples are sorted by length, and the longest one
+  left is dealt to the batch with the fewest tokens. A batch is thus a sample of all lengths, and needs no spare room
+  for an unlucky draw.
 - Each of a global batch's micro-batches gets equally many of its examples, and about equally many tokens.
 - The shape (rows and width of a micro-batch) is the cheapest in which best-fit decreasing (Johnson 1973) finds room
   for every micro-batch of the run; it is settled once.
@@ -26,8 +26,8 @@ ATTENTION_COST = 1 / 2000
 computed between all positions of a row. 1 / (6 x hidden_size), for a hidden size between MiniLM's and BERT-base's."""
 
 _LENGTH_NOISE = 0.25
-"""Spread of the factor that lengths are sorted by: without it, few examples of distinct lengths would meet the same
-others in every epoch."""
+"""Spread of a random factor on lengths before they are sorted: without it, a few examples of distinct lengths would
+share a batch in every epoch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class PackedShape:
 
     @property
     def num_tokens(self) -> int:
-        """Positions of a global batch, those that hold no token included."""
+        """Positions of a global batch, including those that hold no token."""
         return self.num_parts * self.num_rows * self.width
 
 
@@ -57,11 +57,11 @@ class PackedPlan:
     """Examples of consecutive global batches and where their tokens go.
 
     Attributes:
-        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`; a part's examples stand together.
+        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`; a part's examples are adjacent.
         starts: int32 `[num_batches, global_batch_size]`: where the example's `[CLS]` stands among its part's
             `num_rows x width` positions; 0 for `FILL`.
         shape: The shape of all parts.
-        epoch: As of a `BatchPlan`.
+        epoch: As in a `BatchPlan`.
     """
 
     rows: np.ndarray
@@ -107,7 +107,7 @@ def balanced_batches(lengths: np.ndarray, *, global_batch_size: int, seed: int, 
 
 
 def split_balanced(rows: np.ndarray, lengths: np.ndarray, num_parts: int) -> np.ndarray:
-    """Reorders each batch's examples so that equal parts of it, one after the other, have about equally many tokens.
+    """Reorders each batch's examples so that equal consecutive parts of it have about equally many tokens.
 
     Each part ends up with its longest example first and `FILL` last.
 
@@ -130,13 +130,13 @@ def place(lengths: np.ndarray, num_rows: int, width: int) -> np.ndarray | None:
     """Finds a place for every example of every micro-batch by best-fit decreasing; all micro-batches at once.
 
     Args:
-        lengths: int `[num_micro_batches, num_examples]`, each line from long to short; 0 for no example.
+        lengths: int `[num_micro_batches, num_examples]`, each in descending order; 0 for no example.
         num_rows: Rows of a micro-batch.
         width: Tokens of a row.
 
     Returns:
         int32 `[num_micro_batches, num_examples]`: where each example begins, counted through the rows; 0 for no
-        example. None where any does not fit.
+        example. None if any example does not fit.
     """
     free = np.full((len(lengths), num_rows), width, np.int32)
     starts = np.zeros(lengths.shape, np.int32)
@@ -168,7 +168,7 @@ def choose_shape(parts: Iterator[np.ndarray], lengths: np.ndarray, *, max_width:
     tokens = counts[:, None] * widths[None, :]
     rows_at, widths_at = np.nonzero(tokens >= most)
     cost = tokens[rows_at, widths_at] * (1 + widths[widths_at] * ATTENTION_COST)
-    hard: list[np.ndarray] = []  # Micro-batches that some shape had no room for: the first to ask.
+    hard: list[np.ndarray] = []  # Micro-batches that did not fit in some shape: tried first in the next.
     for candidate in np.argsort(cost, kind="stable"):
         num_rows, width = int(counts[rows_at[candidate]]), int(widths[widths_at[candidate]])
         if hard and place(np.stack(hard), num_rows, width) is None:
@@ -201,7 +201,7 @@ def choose_packed_shape(
         lengths: int `[num_examples]`.
         global_batch_size: Examples of each update, a multiple of `num_parts`.
         seed: The run's seed.
-        epochs: Those of the run.
+        epochs: The run's epochs.
         num_parts: Replicas x gradient accumulation steps.
         max_width: Widest row allowed.
     """
@@ -212,7 +212,7 @@ def choose_packed_shape(
 
 
 def _deal(order: np.ndarray, lengths: np.ndarray, num_groups: int) -> np.ndarray:
-    """Deals examples, given from long to short, to groups: in each round the longest to the group with least tokens.
+    """Deals examples, in descending length, to groups: in each round the longest to the group with fewest tokens.
 
     `order` is int `[decks, num_groups x size]`; the result `[decks, num_groups, size]`.
     """
@@ -232,7 +232,7 @@ def _deal(order: np.ndarray, lengths: np.ndarray, num_groups: int) -> np.ndarray
 
 
 def _deal_evenly(order: np.ndarray, lengths: np.ndarray, num_groups: int) -> np.ndarray:
-    """As `_deal`, one example at a time to the group with least tokens that is not full: more even, for few groups."""
+    """As `_deal`, but each example goes to the group with fewest tokens that is not full: more even, for few groups."""
     decks, count = order.shape
     size = count // num_groups
     out = np.empty((decks, num_groups, size), order.dtype)

@@ -24,9 +24,9 @@ Packed, rows hold several examples: int32 `[rows, width]` each of `input_ids`, `
 in each example) and `example_ids` (1, 2, ... in each micro-batch; 0 where there is no token); int32 `cls_positions`
 `[examples]`, counted through the rows of the example's micro-batch; labels and weights `[examples]`.
 
-Labels of tokens, and their weights, are `[rows, width]` where the ids are, packed or not; 0 where there is none.
+Labels of tokens and their weights are `[rows, width]`, in the places of the ids, packed or not; 0 where there is none.
 
-Of `MaskedRecords`, labels and weights are dictionaries: see there."""
+For `MaskedRecords`, labels and weights are dictionaries: see there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,9 +35,9 @@ class EncodedExamples:
 
     Attributes:
         tokens: Token ids, `[CLS]` and `[SEP]` included.
-        labels: One an example, int32 or float32 `[n, ...]`; or one a token, int32 `[tokens]` as `tokens.flat`.
-        weights: float32, each label's weight in the loss: `[n]`, or `[tokens]`, 0 for a token that has no label.
-        labels_tokens: Whether labels are those of tokens.
+        labels: One per example, int32 or float32 `[n, ...]`; or one per token, int32 `[tokens]` as in `tokens.flat`.
+        weights: float32, each label's weight in the loss: `[n]`, or `[tokens]`, 0 for a token without a label.
+        labels_tokens: Whether labels belong to tokens.
     """
 
     tokens: TokenIds
@@ -65,7 +65,7 @@ class EncodedExamples:
         """A function of (example indexes, width or places, epoch) that makes a batch, in a graph.
 
         Args:
-            shape: Of packed micro-batches; None for one example a row.
+            shape: The shape of packed micro-batches; None for one example a row.
         """
         return _gather_rows(self) if shape is None else _gather_packed(self, shape)
 
@@ -123,7 +123,7 @@ def make_dataset(
     place = tf.TensorSpec([] if shape is None else [None], tf.int32)
     # All pipelines read host memory; without the scope the constants could land on a GPU.
     with tf.device("CPU"):
-        # Nothing in it branches on a tensor: 0.2 s less.
+        # Nothing in it branches on a tensor; leaving out AutoGraph saves 0.2 s.
         gather = tf.autograph.experimental.do_not_convert(examples.gather(shape))
         signature = (tf.TensorSpec([None], tf.int64), place, tf.TensorSpec([], tf.int32))
         dataset = tf.data.Dataset.from_generator(shares, output_signature=signature)
@@ -155,7 +155,7 @@ def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[t
         index = tf.range(tf.size(rows))
         part, number = index // shape.num_examples, index % shape.num_examples + 1
         length = tf.where(rows != FILL, tf.gather(tokens.lengths, row), 0)
-        # From here on one element a token, example after example.
+        # From here on one element per token, example after example.
         of = tf.repeat(index, length)
         position = tf.range(tf.size(of)) - tf.gather(tf.cumsum(length, exclusive=True), of)
         source = tf.gather(tf.gather(tokens.starts, row), of) + tf.cast(position, tf.int64)
@@ -198,8 +198,7 @@ class _Held:
         self._labels = tf.constant(examples.labels)
 
     def of_examples(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Labels and weights of some examples; `FILL` has label 0, which is a place in a row of any width, and weighs
-        0."""
+        """Labels and weights of some examples; `FILL` has weight 0, and label 0, a place that every row has."""
         row, is_real = tf.maximum(rows, 0), rows != FILL
         labels = tf.gather(self._labels, row)
         is_labelled = tf.reshape(is_real, [-1, *[1] * (labels.shape.rank - 1)])

@@ -1,7 +1,7 @@
 """Which example is in which batch: pure NumPy, from (lengths, seed, epoch) alone.
 
 Every worker builds the same plan and takes its own slice, so workers never disagree about data and never run out at
-different times; resuming at step n takes up row n of the plan.
+different times; a run that resumes at step n continues with row n of the plan.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 from tfbert.errors import UsageError
 
 FILL = -1
-"""Stands where a batch has no example: the row gets weight 0."""
+"""The index where a batch has no example: the row gets weight 0."""
 
 GROUP_BATCHES = 50
-"""Batches that one length-sorted pool of shuffled examples is cut into (as HF's `group_by_length`)."""
+"""Batches that one length-sorted pool of shuffled examples is cut into (as in HF's `group_by_length`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class BatchPlan:
     Attributes:
         rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`.
         widths: int32 `[num_batches]`: the padded length of each batch, in tokens.
-        epoch: Which pass over the examples they are of: words are masked anew in each.
+        epoch: Which pass over the examples this is: words are masked anew in each.
     """
 
     rows: np.ndarray
@@ -65,11 +65,11 @@ def micro_batch_size(global_batch_size: int, num_replicas: int, gradient_accumul
 
 
 def batch_rows(global_batch_size: int, num_examples: int, num_parts: int) -> int:
-    """Rows of each global batch: no more than a batch of all examples needs that splits evenly.
+    """Rows of each global batch: no more than one evenly split batch of all examples needs.
 
     Args:
         global_batch_size: A multiple of `num_parts`.
-        num_examples: Of the data set.
+        num_examples: Examples in the data set.
         num_parts: Replicas x micro-batches.
     """
     return min(global_batch_size, -(-num_examples // num_parts) * num_parts)
@@ -96,7 +96,7 @@ def plan_epoch(
         seed: The run's seed.
         epoch: Counted from 0.
         group_by_length: Whether to batch similar lengths.
-        allowed_widths: ascending int widths that batches may be padded to; the last must hold the longest example.
+        allowed_widths: Ascending int widths that batches may be padded to; the last must hold the longest example.
 
     Returns:
         The plan, `ceil(num_examples / global_batch_size)` batches.
@@ -116,7 +116,7 @@ def plan_epoch(
 
 
 def plan_in_order_of_length(lengths: np.ndarray, *, global_batch_size: int, allowed_widths: np.ndarray) -> BatchPlan:
-    """Plans one pass for evaluation: longest first, so that a lack of memory shows at once and little is padded."""
+    """Plans one pass for evaluation: longest first, so that a lack of memory shows at once and padding is little."""
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     return as_plan(order, np.asarray(lengths)[order], global_batch_size, allowed_widths)
 
@@ -127,11 +127,11 @@ def as_plan(
     """Cuts examples into batches, in their order.
 
     Args:
-        order: int64 `[n]`: which ones.
+        order: int64 `[n]`: which examples.
         lengths: int `[n]`: tokens of each of them.
         global_batch_size: Rows of each batch; the last one is filled.
         allowed_widths: As for `plan_epoch`.
-        epoch: Which pass over all examples it is.
+        epoch: Which pass over all examples this is.
     """
     num_batches = steps_per_epoch(len(order), global_batch_size)
     rows = np.full(num_batches * global_batch_size, FILL, np.int64)
@@ -148,12 +148,12 @@ def exact_widths(lengths: np.ndarray) -> np.ndarray:
 
 
 def few_widths(lengths: np.ndarray, max_widths: int) -> np.ndarray:
-    """At most `max_widths` widths that pad the given lengths least; for XLA, which compiles each shape anew.
+    """At most `max_widths` widths that pad the given lengths least; for XLA, which compiles each new shape.
 
     Exact, by dynamic programming over the lengths that occur: the cost of a width is the tokens it pads.
 
     Args:
-        lengths: int `[n]`, of examples, or the longest of each batch.
+        lengths: int `[n]`, those of examples, or the longest of each batch.
         max_widths: Most widths to choose, at least 1.
 
     Returns:

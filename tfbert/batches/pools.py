@@ -1,8 +1,8 @@
-"""Which record is in which batch, where there are too many of them to shuffle at once: pure NumPy.
+"""Which record is in which batch, where there are too many records to shuffle at once: pure NumPy.
 
-An epoch's order is a permutation that is computed where it is asked for, a function of (seed, epoch). It is cut into
-pools of some batches, planned one after the other: memory is bounded by a pool, and a run takes up any update without
-planning those before.
+An epoch's order is a permutation, a function of (seed, epoch), whose values are computed as they are needed. It is cut
+into pools of some batches, planned one after the other: memory is bounded by a pool, and a run resumes at any update
+without planning those before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ROUNDS = 8
 
 
 class Lengths(Protocol):
-    """Tokens of each record, looked up where asked for."""
+    """Tokens of each record, looked up when needed."""
 
     def __len__(self) -> int: ...
 
@@ -26,15 +26,15 @@ class Lengths(Protocol):
 
 
 def permuted(places: np.ndarray, count: int, *, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of `count` numbers, at some places of it.
+    """The values of a permutation of `count` numbers at some places.
 
-    A Feistel network (Luby and Rackoff 1988) permutes the numbers of the next even number of bits; what falls outside
-    is permuted again until it falls inside (Black and Rogaway 2002).
+    A Feistel network (Luby and Rackoff 1988) permutes all numbers of an even number of bits, as few as hold `count`; a
+    result of `count` or more is permuted again until it is smaller (Black and Rogaway 2002).
 
     Args:
         places: int64 `[n]`, from 0 to `count - 1`.
         count: Numbers that are permuted, at least 1.
-        seed: The run's.
+        seed: The run's seed.
         epoch: Counted from 0.
 
     Returns:
@@ -67,8 +67,8 @@ def plan_pool(
     """Plans the batches of one pool of an epoch, up to `GROUP_BATCHES`; otherwise as `plan_epoch`.
 
     Args:
-        lengths: Of all records.
-        pool: Which one; the short batch, if any, comes last in the last.
+        lengths: Those of all records.
+        pool: Which pool; the short batch, if any, is the last one of the last pool.
         global_batch_size: Rows of each batch.
         seed: The run's seed.
         epoch: Counted from 0.
@@ -98,16 +98,16 @@ def plan_pools(
     allowed_widths: np.ndarray,
     first_batch: int = 0,
 ) -> Iterator[BatchPlan]:
-    """Plans an epoch pool by pool, from any of its batches on.
+    """Plans an epoch pool by pool, starting at any of its batches.
 
     Args:
-        lengths: Of all records.
+        lengths: Those of all records.
         global_batch_size: Rows of each batch.
         seed: The run's seed.
         epoch: Counted from 0.
         group_by_length: Whether to batch similar lengths.
         allowed_widths: As for `plan_epoch`.
-        first_batch: The first one to plan.
+        first_batch: The first batch to plan.
     """
     num_pools = -(-steps_per_epoch(len(lengths), global_batch_size) // GROUP_BATCHES)
     first_pool, done = divmod(first_batch, GROUP_BATCHES)

@@ -1,4 +1,4 @@
-"""Durations, converted once into updates; the plans of all epochs of a run, and the shapes they come in."""
+"""Durations, converted once into updates; the plans of all epochs of a run, and their shapes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Schedule:
         return round(step / self.steps_per_epoch, 4)
 
     def is_due(self, step: int, every: int) -> bool:
-        """Whether something done every so many updates falls on this one."""
+        """Whether something that is done every `every` updates, and at the end, is due at this one."""
         return step % every == 0 or step == self.total_steps
 
 
@@ -71,7 +71,7 @@ def plan_run(config: Config, num_examples: int) -> Schedule:
 
 
 def warmup_steps(config: TrainingConfig, total_steps: int) -> int:
-    """The warm-up in updates: as given, or the given share of all updates."""
+    """The warm-up in updates: the number given, or the given share of all updates."""
     return config.warmup_steps or math.ceil(config.warmup_ratio * total_steps)
 
 
@@ -80,11 +80,11 @@ class TrainingBatches:
     """How a run's training examples become batches.
 
     Attributes:
-        plans: Gives the plans of all epochs anew, from the first update that is still to be made.
+        plans: Each call gives the plans of all epochs, from the first update that is still to be made.
         shape: The shape of packed plans; None for plans that are not packed.
-        rows: Examples of a global batch, and places that only fill it; fewer than asked for where the data holds fewer.
+        rows: Examples of a global batch, and places that only fill it; fewer than asked for if the data holds fewer.
         largest: A plan of one batch of the largest shape that the run computes.
-        description: What they are, for the log.
+        description: The batches in words, for the log.
     """
 
     plans: Callable[[], Iterator[BatchPlan | PackedPlan]]
@@ -103,8 +103,8 @@ def training_batches(
         config: Batching, seed, batch size, XLA.
         lengths: int `[num_examples]`, tokens of each training example. Those of records are planned pool by pool.
         schedule: The run in updates.
-        num_replicas: Those of all workers. Only the shape of packed batches depends on it and on the micro-batches,
-            never which examples they hold.
+        num_replicas: Replicas of all workers together. Only the shape of packed batches depends on it and on the
+            micro-batches, never which examples a batch holds.
 
     Raises:
         UsageError: if the global batch does not split evenly, or for more records than can be packed.
@@ -134,7 +134,7 @@ def training_batches(
 def planned_steps(
     plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray | RecordLengths
 ) -> Iterator[PlannedStep]:
-    """What each update of the plans holds, made as far as it is read.
+    """What each update of the plans holds; computed only as far as it is read.
 
     Args:
         plans: As `TrainingBatches.plans` gives them.

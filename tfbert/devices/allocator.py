@@ -1,9 +1,9 @@
-"""Memory that is freed stays with the process: glibc's malloc set for TensorFlow, before TensorFlow is imported.
+"""Freed memory stays with the process: glibc's malloc is set up for TensorFlow, before TensorFlow is imported.
 
-As it comes, glibc gives large blocks back to the kernel when they are freed, and the threads that compute allocate
-from arenas of their own, whose heaps of 64 MB hold few large tensors. So each step's activations are mapped, and zeroed
-by the kernel, once more: on some machines 40% of a step. With one arena that grows in large pieces and never shrinks, a
-step finds the memory of the step before. Nothing is preloaded, and no process is started twice. See mallopt(3).
+By default glibc returns large freed blocks to the kernel, and the threads that compute allocate from arenas of their
+own, whose heaps of 64 MB hold few large tensors. So in each step the kernel maps and zeroes the activations' memory
+anew: on some machines 40% of a step. With one arena that grows in large pieces and never shrinks, a step reuses the
+memory of the step before. Nothing is preloaded, and no process is started twice. See mallopt(3).
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class _Setting:
 
 
 _SETTINGS = (
-    # No block is mapped by itself, whatever its size. M_MMAP_THRESHOLD, the size from which blocks are, would not do:
-    # TensorFlow sets it to 128 KiB when it makes a data set of a Python generator (`ApplyPython311MemoryPatch`).
+    # No block is mapped by itself, whatever its size. Raising M_MMAP_THRESHOLD, the size from which blocks are, does
+    # not last: TensorFlow sets it to 128 KiB when it makes a data set from a Python generator
+    # (`ApplyPython311MemoryPatch`).
     _Setting(
         parameter=-4,
         value=0,
@@ -42,21 +43,22 @@ _SETTINGS = (
     ),
     # The heap does not shrink.
     _Setting(parameter=-1, value=(1 << 31) - 1, variables=("MALLOC_TRIM_THRESHOLD_",), tunables=("trim_threshold",)),
-    # All threads share it: the others' heaps cannot hold a large tensor, and what one frees another may use.
+    # All threads share one arena: other arenas' heaps cannot hold a large tensor, and threads can reuse each other's
+    # freed memory.
     _Setting(parameter=-8, value=1, variables=("MALLOC_ARENA_MAX",), tunables=("arena_max",)),
-    # It grows by 256 MB at a time; pages that are not touched take no memory.
+    # The heap grows by 256 MB at a time; pages that are not touched take no memory.
     _Setting(parameter=-2, value=1 << 28, variables=("MALLOC_TOP_PAD_",), tunables=("top_pad",)),
 )
 
 
 def keep_freed_memory() -> bool:
     """Lets this process keep freed memory for its next use. Call it before TensorFlow, or anything else that starts
-    threads, is imported; after that it helps less, and harms nothing.
+    threads, is imported; later it helps less, and harms nothing.
 
-    What the environment sets (`MALLOC_ARENA_MAX` and the like, or `GLIBC_TUNABLES`) is left as it is.
+    Whatever the environment sets (`MALLOC_ARENA_MAX` and the like, or `GLIBC_TUNABLES`) is left as it is.
 
     Returns:
-        Whether there was something to set: False without glibc, or where the environment sets all of it.
+        Whether anything was set: False without glibc, or if the environment sets all of it.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -20,5 +20,5 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def device_iterators_without_autotune() -> None:
-    """Makes the iterators, one a device, that distributed datasets put in front of their own do without it as well."""
+    """Turns the autotuner off for the iterators, one per device, that a distributed dataset adds after its own."""
     change_device_datasets(without_autotune)

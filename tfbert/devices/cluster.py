@@ -35,7 +35,7 @@ _SLURM_VARIABLES = (
     "SLURM_STEP_TASKS_PER_NODE",
     "SLURMD_NODENAME",
 )
-# Above those SLURM is often told to use for MPI, below those the kernel hands out to clients.
+# Above the ports that SLURM is often told to use for MPI, below those that the kernel hands out to clients.
 _FIRST_SLURM_PORT, _NUM_SLURM_PORTS, _PORTS_PER_SLURM_JOB = 13000, 19200, 16
 _FIRST_REPORT_SECONDS, _REPORT_SECONDS = 10.0, 60.0
 _PROBE_SECONDS, _PAUSE_SECONDS = 2.0, 0.2
@@ -74,10 +74,10 @@ class Cluster:
 
 
 def current_cluster() -> Cluster:
-    """The cluster this process's environment describes: TF_CONFIG, or, where there is none, a SLURM step.
+    """The cluster this process's environment describes: TF_CONFIG, or, without it, a SLURM step.
 
     Raises:
-        UsageError: where there is neither, or what there is cannot be right.
+        UsageError: if there is neither, or it cannot be right.
     """
     if os.environ.get("TF_CONFIG"):
         return cluster_from_tf_config(os.environ["TF_CONFIG"])
@@ -135,12 +135,12 @@ def cluster_from_tf_config(text: str) -> Cluster:
 def cluster_from_slurm() -> Cluster:
     """Reads the variables that `srun` sets in each task, through TensorFlow's `SlurmClusterResolver`.
 
-    The resolver lists the addresses, sorted by host name. Which of them is this process's own is found by node name and
-    local id and not by SLURM_PROCID, as the resolver does: SLURM ranks nodes in its own order (node9 before node10) and
-    may deal tasks out cyclically, and each worker would then wait at another's address.
+    The resolver lists the addresses, sorted by host name. It finds this process's own by SLURM_PROCID. Here it is found
+    by node name and local id instead: SLURM ranks nodes in its own order (node9 before node10) and may deal tasks out
+    cyclically, and each worker would then wait at another's address.
 
     Raises:
-        UsageError: outside of a step started by srun, or where the variables contradict each other.
+        UsageError: outside a step started by srun, or if the variables contradict each other.
     """
     if missing := [name for name in _SLURM_VARIABLES if not os.environ.get(name)]:
         raise UsageError(
@@ -176,14 +176,14 @@ def _to_stderr(line: str) -> None:
 
 
 def wait_for_peers(cluster: Cluster, timeout_seconds: float, *, report: Callable[[str], None] = _to_stderr) -> None:
-    """Returns once every other worker answers at its address; until then this one listens at its own.
+    """Returns once every other worker answers at its address; until then this worker listens at its own.
 
     TensorFlow's own start waits without a limit, and holds Python's lock meanwhile, so that neither Ctrl-C nor a
     watchdog thread gets through. Call this just before building the strategy, whose server takes over the port.
 
     Args:
-        cluster: Whom to wait for.
-        timeout_seconds: For how long.
+        cluster: Whose workers to wait for.
+        timeout_seconds: How long to wait.
         report: Gets a line that names the missing workers after 10 s and then once a minute.
 
     Raises:
@@ -237,7 +237,7 @@ def visible_gpus() -> list[str]:
 
 
 def divide_gpus(gpus: Sequence, num_workers: int) -> list[list]:
-    """As many GPUs for each worker, since MultiWorkerMirroredStrategy assumes it; a remainder stays unused.
+    """The same number of GPUs for each worker, as MultiWorkerMirroredStrategy assumes; a remainder stays unused.
 
     Raises:
         UsageError: if there are GPUs, but fewer than workers.
@@ -245,7 +245,7 @@ def divide_gpus(gpus: Sequence, num_workers: int) -> list[list]:
     if 0 < len(gpus) < num_workers:
         raise UsageError(
             f"Each worker needs a GPU of its own. Received: {num_workers} workers on a machine with {len(gpus)} "
-            f"visible. Start {len(gpus)} or fewer, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1."
+            f"visible. Start {len(gpus)} or fewer workers, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1."
         )
     share = len(gpus) // num_workers
     return [list(gpus[i * share : (i + 1) * share]) for i in range(num_workers)]

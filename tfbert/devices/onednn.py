@@ -11,6 +11,6 @@ import platform
 
 
 def use_onednn() -> None:
-    """Turns them on for this process and those that it starts; `TF_ENABLE_ONEDNN_OPTS` in the environment wins."""
+    """Turns them on for this process and its child processes; `TF_ENABLE_ONEDNN_OPTS` in the environment wins."""
     if platform.machine() in ("x86_64", "AMD64"):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -1,6 +1,6 @@
 """Stopping when asked: SIGTERM and SIGINT end a run after a step, on all workers together, with a checkpoint.
 
-After the last step they change nothing: what is left is short, and the model is written first.
+After the last step they change nothing: the rest of the run is short, and writes the model first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StopRequest:
 
     Attributes:
         is_set: Whether it has.
-        consequence: What it does about it, for the log.
+        consequence: What the process does then, for the log.
     """
 
     def __init__(self):
@@ -39,7 +39,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[StopRequest]:
-        """Takes SIGTERM and SIGINT while active; does nothing outside the main thread, where Python forbids it."""
+        """Handles SIGTERM and SIGINT while active; does nothing outside the main thread, where Python forbids it."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -52,10 +52,10 @@ class StopRequest:
 
 
 class Consensus:
-    """Brings the workers of a strategy to one opinion; every worker must ask at the same points.
+    """Makes the workers of a strategy agree; every worker must call at the same points.
 
     Args:
-        strategy: Any; without other workers nothing is exchanged.
+        strategy: Any strategy; without other workers nothing is exchanged.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
@@ -81,5 +81,5 @@ class Consensus:
         if not self.has_peers:
             return True
         total = self._total(tf.constant(number, tf.int64))
-        # A worker that differs from the mean sees it; any() tells the others.
+        # A worker whose number differs from the mean sees that; any() tells the others.
         return not self.any(int(total) != number * self._replicas)

@@ -14,7 +14,7 @@ SLOW_CALLBACK = "is slow compared to the batch time"
 
 
 def silence_libraries() -> None:
-    """Shows this program's messages and the libraries' errors; a library's own variable overrides."""
+    """Shows this program's messages and only the libraries' errors; a library's own environment variable overrides."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     # Importing PyTorch and Keras 3 beside TensorFlow costs seconds, and nothing here uses them.
@@ -22,15 +22,15 @@ def silence_libraries() -> None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("tfbert").setLevel(logging.INFO)
-    # Evaluation, checkpoints and waiting for a GPU happen in callbacks; Keras takes them for a mistake.
+    # Evaluation, checkpoints and waiting for a GPU happen in callbacks; Keras takes slow ones for a mistake.
     logging.getLogger("tensorflow").addFilter(lambda record: SLOW_CALLBACK not in str(record.msg))
 
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Shows what is written to stderr only if an exception ends the block: TensorFlow's C++ code logs before it can be
-    told not to."""
-    if sys.stderr is None:  # Closed: there is nobody to hold anything back from.
+    """Shows what the block writes to stderr only if it ends with an exception: TensorFlow's C++ code logs before it
+    can be told not to."""
+    if sys.stderr is None:  # Closed: nobody reads it.
         yield
         return
     sys.stderr.flush()
@@ -49,12 +49,12 @@ def stderr_held_back() -> Iterator[None]:
 
 
 def start_quietly(threads: int = 0) -> None:
-    """Begins a process that was started to help another one: TensorFlow without GPUs, and without a word.
+    """Sets up a process that helps another one: TensorFlow without GPUs, and without messages.
 
-    To be a spawned process's initializer, before anything there imports TensorFlow.
+    Use it as the initializer of a spawned process, before anything there imports TensorFlow.
 
     Args:
-        threads: Of TensorFlow; 0 for as many as there are cores.
+        threads: Threads of TensorFlow; 0 for as many as there are cores.
     """
     silence_libraries()
     with stderr_held_back():

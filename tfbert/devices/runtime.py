@@ -17,21 +17,21 @@ from tfbert.devices.allocator import keep_freed_memory
 from tfbert.errors import RunError, UsageError, first_line
 
 _hidden: list[tf.config.PhysicalDevice] = []
-"""GPUs that a run of this process did not want to see."""
+"""GPUs that an earlier run of this process has hidden."""
 
 
 def set_up(config: RuntimeConfig) -> str:
-    """Makes the process what the configuration says, before the strategy is built; a later run may say something else.
+    """Sets the process up as the configuration says, before the strategy is built; a later run may set it up anew.
 
     Returns:
         The precision policy's name: `float32`, `mixed_float16` or `mixed_bfloat16`.
 
     Raises:
-        UsageError: for a GPU that was asked for and is not there, or a change of devices that TensorFlow, once it has
-            used them, does not allow.
+        UsageError: for a GPU that was asked for and does not exist, or a change of devices, which TensorFlow does not
+            allow once it has used them.
     """
     if config.keep_freed_memory:
-        keep_freed_memory()  # The command has done so before TensorFlow was imported; a program may not have.
+        keep_freed_memory()  # The command did so before it imported TensorFlow; another program may not have.
     gpus = _visible_gpus(config.device)
     if config.device == "gpu" and not gpus:
         raise UsageError(
@@ -51,9 +51,9 @@ def set_up(config: RuntimeConfig) -> str:
 
 @contextlib.contextmanager
 def settings_kept() -> Iterator[None]:
-    """What `set_up` changes inside ends with it: the caller's own models get its precision and kernels back.
+    """Undoes at its end what `set_up` changed inside: the caller's own models get their precision and kernels back.
 
-    Not so devices, which stay as they were first used, and seeds.
+    Devices, which stay as they were first used, and seeds are not restored.
     """
     policy, is_deterministic = keras.mixed_precision.global_policy(), private.is_op_determinism_enabled()
     try:
@@ -93,7 +93,7 @@ def precision_policy(config: RuntimeConfig, *, has_gpus: bool) -> str:
 
 
 def emulates_bfloat16() -> bool:
-    """Whether there is no GPU and this x86 CPU has no bfloat16 instructions, so that float32 is the faster one."""
+    """Whether there is no GPU and this x86 CPU has no bfloat16 instructions, so that float32 is faster."""
     if tf.config.list_logical_devices("GPU"):
         return False
     try:
@@ -104,7 +104,7 @@ def emulates_bfloat16() -> bool:
 
 
 def reset_peak_memory() -> None:
-    """`peak_memory_bytes` counts from here on; a process's own on Linux only."""
+    """Makes `peak_memory_bytes` count from here on; resident memory can be reset on Linux only."""
     for i in range(len(tf.config.list_logical_devices("GPU"))):
         tf.config.experimental.reset_memory_stats(f"GPU:{i}")
     with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def out_of_memory_as_run_error(config: Config) -> Iterator[None]:
-    """Turns a batch that is too large into one line that names the ways out.
+    """Turns the error of a batch that is too large into one line that names the ways out.
 
     Raises:
         RunError: for an exception that `is_out_of_memory` knows; others pass unchanged.
@@ -139,7 +139,7 @@ def out_of_memory_as_run_error(config: Config) -> Iterator[None]:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory in use at one time: the largest of the GPUs', or without one this process's resident memory."""
+    """The most memory in use at one time: the largest of all GPUs, or without GPUs this process's resident memory."""
     gpus = tf.config.list_logical_devices("GPU")
     if gpus:
         return max(tf.config.experimental.get_memory_info(f"GPU:{i}")["peak"] for i in range(len(gpus)))

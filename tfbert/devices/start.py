@@ -1,4 +1,4 @@
-"""What every mode begins with: the process set up, the strategy built, and who of the workers speaks."""
+"""What every mode begins with: the process set up, the strategy built, and only the chief's messages shown."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Devices:
 
 
 def start_devices(config: RuntimeConfig) -> Devices:
-    """Sets the process up and builds the strategy; all workers must call.
+    """Sets the process up and builds the strategy; all workers must call this.
 
     Raises:
         UsageError: for devices, or a cluster, that cannot be used.
-        RunError: for workers that are not there in time.
+        RunError: for workers that do not answer in time.
     """
     policy = runtime.set_up(config)
     strategy = build_strategy(config, cluster_timeout_seconds=config.cluster_timeout_seconds)
@@ -47,10 +47,10 @@ def start_devices(config: RuntimeConfig) -> Devices:
 
 
 def inform_on_chief_alone(chief: bool) -> None:
-    """Makes the logger "tfbert" drop what is only information, unless this process is the chief.
+    """Makes the logger "tfbert" drop messages of level INFO, unless this process is the chief.
 
-    Warnings and errors are every worker's. At the level DEBUG, information is too. It holds until the next call: a
-    process may be the chief of one run and not of the next.
+    Every worker shows warnings and errors, and with the logger at DEBUG also information. This holds until the next
+    call: a process may be the chief of one run and not of the next.
     """
     log.removeFilter(_is_for_every_worker)
     if not chief:

@@ -33,20 +33,20 @@ _PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remo
 def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 300.0) -> tf.distribute.Strategy:
     """One device, all GPUs of this machine, or all workers named in TF_CONFIG or by SLURM.
 
-    Call it before anything else touches TensorFlow's devices, since CPU replicas are logical devices that must be set
-    up first, and before Python signal handlers are installed, since none runs while TensorFlow joins a cluster.
+    Call it before anything else uses TensorFlow's devices, since CPU replicas are logical devices that must be set up
+    first, and before Python signal handlers are installed, since none runs while TensorFlow joins a cluster.
 
     Args:
         config: Which strategy, over how many devices.
         cluster_timeout_seconds: How long `multi_worker` waits for the other workers.
 
     Raises:
-        UsageError: for GPUs that are not there, or a TF_CONFIG that is missing or malformed.
-        RunError: for workers that did not come, or a port that is taken.
+        UsageError: for GPUs that do not exist, or a TF_CONFIG that is missing or malformed.
+        RunError: for workers that did not answer in time, or a port that is taken.
     """
     strategy = _build(config, cluster_timeout_seconds)
     with stderr_held_back(), tf.device("CPU"):
-        # Its C++ code says once that oneDNN lacks a type of integers, as an error; nothing here is the worse for it.
+        # TensorFlow's C++ code logs once, as an error, that oneDNN lacks an integer type; that is harmless here.
         tf.transpose(tf.zeros([2, 2], tf.int64))
     return strategy
 
@@ -94,9 +94,9 @@ def describe(strategy: tf.distribute.Strategy) -> str:
 def fail_fast(cluster: Cluster, timeout_seconds: float) -> None:
     """Makes TensorFlow give up on workers that do not register in time, or later stop answering.
 
-    To be called before MultiWorkerMirroredStrategy is built, which otherwise registers without a time limit. Every
-    worker sends heartbeats to the first one (the chief) from a C++ thread; one that is killed or frozen makes the
-    collective operations of all others raise (`is_peer_failure`) within about 20 s.
+    Call this before MultiWorkerMirroredStrategy is built, which otherwise registers without a time limit. Every worker
+    sends heartbeats to the first one (the chief) from a C++ thread. If a worker is killed or frozen, the collective
+    operations of all others raise (`is_peer_failure`) within about 20 s.
 
     Args:
         cluster: This run's workers.
@@ -119,8 +119,8 @@ def fail_fast(cluster: Cluster, timeout_seconds: float) -> None:
 def is_peer_failure(error: BaseException) -> bool:
     """Whether an exception of a training step says that another worker was lost, not that this one failed.
 
-    UnavailableError for a worker that was killed, left or froze; DeadlineExceededError where it was the first one that
-    froze. AbortedError and others may take their place, depending on which of a step's operations notices first.
+    It is an UnavailableError for a worker that was killed, left or froze, and a DeadlineExceededError if the first
+    worker froze. AbortedError and others may take their place, depending on which operation of a step notices first.
     """
     return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(str(error)))
 
@@ -143,7 +143,7 @@ def peer_failures_as_run_errors() -> Iterator[None]:
         raise RunError(
             f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
             f"{', '.join(named) or 'another worker'}. See that worker's output for the cause, and start all workers "
-            "again: --resume=auto goes on from the newest checkpoint."
+            "again: --resume=auto resumes from the newest checkpoint."
         ) from error
 
 
@@ -173,7 +173,7 @@ def _refuse_missing_gpus(config: RuntimeConfig, gpus: list) -> None:
 
 
 def _refuse_lone_workers(config: RuntimeConfig) -> None:
-    """Workers of a cluster that each train alone would overwrite each other's output."""
+    """Refuses to train alone as one of several workers: they would overwrite each other's output."""
     text = os.environ.get("TF_CONFIG")
     if text and (size := cluster_from_tf_config(text).size) > 1:
         raise UsageError(
@@ -201,7 +201,7 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
         num_accelerators={"GPU": len(gpus)},
         rpc_layer="grpc",
     )
-    # Not found out after waiting for the others, at a port that an earlier run here may hold.
+    # Checked before waiting for the others, at a port that an earlier run in this process may hold.
     if devices_are_settled():
         raise _too_late("TensorFlow has used its devices.")
     wait_for_peers(cluster, timeout_seconds)
@@ -226,7 +226,7 @@ def _too_late(received: str) -> UsageError:
 
 
 def _own_gpus(cluster: Cluster, gpus: list) -> list:
-    """This worker's share of the GPUs, where SLURM let several workers of a node see all of them."""
+    """This worker's share of the GPUs, if SLURM lets several workers of a node see all of them."""
     bound = any(os.environ.get(name) for name in _SLURM_BINDINGS)
     if cluster.num_local == 1 or bound or len(gpus) < cluster.num_local:
         return gpus

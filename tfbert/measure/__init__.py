@@ -1,1 +1,1 @@
-"""Clocks, arithmetic counted, profiles."""
+"""Clocks, counts of arithmetic, profiles."""

@@ -1,4 +1,4 @@
-"""CPU seconds of this process, its own arithmetic apart from the kernel's work for it."""
+"""CPU seconds of this process; its own arithmetic is counted apart from the kernel's work for it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class CpuTime:
 
     @classmethod
     def now(cls) -> CpuTime:
-        """Since the process began."""
+        """CPU time since the process began."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return cls(user=used.ru_utime, kernel=used.ru_stime)
 
     @classmethod
     def since(cls, before: CpuTime) -> CpuTime:
-        """Since `before` was read."""
+        """CPU time since `before` was read."""
         now = cls.now()
         return cls(user=now.user - before.user, kernel=now.kernel - before.kernel)
 

@@ -16,8 +16,8 @@ ASKED, ARRIVED = "data_asked", "data_arrived"
 class DataClock:
     """Adds up the seconds from asking for a batch to having it.
 
-    On a CPU that is time in which nothing else of the step runs. On a GPU it is the host's waiting, during which the
-    device may still be busy with the step before: an upper bound.
+    On a CPU nothing else of the step runs in that time. On a GPU the host waits, while the device may still be busy
+    with the step before: an upper bound.
 
     Create it in the strategy's scope.
     """
@@ -28,14 +28,14 @@ class DataClock:
 
     @property
     def seconds(self) -> float:
-        """So far; reading it waits for the device."""
+        """The seconds so far; reading them waits for the device."""
         return float(self._seconds.numpy())
 
     def attach(self, model: keras.Model) -> None:
-        """Makes `model.fit` measure; call it after `compile`, which forgets it.
+        """Makes `model.fit` measure; call it after `compile`, which would undo it.
 
         Args:
-            model: Compiled with one step an execution, and not to run eagerly.
+            model: Compiled with one step per execution, and not to run eagerly.
         """
         step = model.make_train_function().python_function
         model.train_function = tf.function(
@@ -44,7 +44,7 @@ class DataClock:
 
 
 class _Timed:
-    """An iterator that adds the time of each `next` to a variable; lives while a function is traced."""
+    """An iterator that adds the time of each `next` to a variable; exists while a function is traced."""
 
     def __init__(self, batches: Any, seconds: tf.Variable):
         self._batches, self._seconds = batches, seconds
@@ -56,12 +56,12 @@ class _Timed:
 
 
 def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = None) -> tuple[Any, tf.Tensor]:
-    """The next batch of an iterator, and the seconds until it was there: float64. Inside a `tf.function`.
+    """The next batch of an iterator, and the seconds until it arrived: float64. Call it inside a `tf.function`.
 
     Args:
         batches: A strategy's iterator.
         asked: Name of the operation that reads the time before.
-        arrived: Of the one after.
+        arrived: Name of the one that reads the time after.
     """
     before = read_clock(asked)
     with tf.control_dependencies([before]):

@@ -1,8 +1,8 @@
-"""How much arithmetic BERT's examples ask for, from its configuration and the real tokens alone.
+"""How much arithmetic examples need in BERT, from its configuration and the real tokens alone.
 
-Only matrix products count, and only for real tokens: padding and recomputation are work that nobody asked for. Of the
-last layer a classifier asks for each example's `[CLS]` alone: see `model.forward`. This is the "model FLOPs" of
-Chowdhery et al. 2022 (PaLM), appendix B.
+Only matrix products count, and only for real tokens: padding and recomputation are not needed work. In the last layer a
+classifier needs each example's `[CLS]` alone: see `model.forward`. These are the "model FLOPs" of Chowdhery et al. 2022
+(PaLM), appendix B.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Work:
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> Work:
-        """The work of examples with these tokens each: int `[n]`."""
+        """The work of examples with these numbers of tokens: int `[n]`."""
         lengths = np.asarray(lengths, np.int64)
         return cls(examples=len(lengths), tokens=int(lengths.sum()), squared_tokens=int((lengths**2).sum()))
 
@@ -51,8 +51,8 @@ def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, m
         bert_config: A `BertConfig`: `num_hidden_layers`, `hidden_size`, `intermediate_size` and `num_labels` are read,
             and `vocab_size` for masked tokens.
         work: The examples.
-        reads_tokens: Whether the head reads every token of the last layer, and stands on no pooler.
-        masked_share: Share of the tokens that are read besides, each to find its word in the vocabulary.
+        reads_tokens: Whether the head reads every token of the last layer, and has no pooler below it.
+        masked_share: Share of the tokens that are also read to predict a word of the vocabulary each.
     """
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
     keys_and_values = 2 * hidden * hidden

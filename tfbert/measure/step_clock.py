@@ -13,7 +13,7 @@ from tfbert.measure.flops import Work
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedStep:
-    """What the plan says of an update.
+    """What the plan says about an update.
 
     Attributes:
         work: Its examples over all replicas and micro-batches.
@@ -57,14 +57,14 @@ class Stretch:
 class StepClock:
     """Reads the clock after each update.
 
-    On a CPU an update is done when its call returns. On a GPU whoever reads waits for the update before (see
-    `callbacks.Progress`): a reading is early by one update, and the time between two of them is that of an update.
+    On a CPU an update is done when its call returns. On a GPU, `callbacks.Progress` waits for the previous update
+    before each reading: a reading is early by one update, and the time between two readings is that of one update.
 
     Args:
         planned: What each update holds, from the first one made here; read as far as updates are made.
-        warm_up: Updates at the beginning that say nothing of the speed to come.
+        warm_up: Updates at the beginning that say nothing about the later speed.
         compiles_widths: Whether a new width is compiled when it first occurs (XLA); else only the first update is.
-        clock: Seconds, for tests.
+        clock: Returns seconds; tests replace it.
 
     Attributes:
         paused: Seconds since the last update that were not training (evaluation, checkpoints); callers add to it.
@@ -89,11 +89,11 @@ class StepClock:
         self.total = self.steady = self._recent = Stretch()
 
     def start(self) -> None:
-        """The first update begins."""
+        """Call when the first update begins."""
         self._since = self._clock()
 
     def tick(self) -> None:
-        """An update is done."""
+        """Call when an update is done."""
         now = self._clock()
         step = next(self._planned)
         compiles = not self._widths or (self._compiles_widths and step.width not in self._widths)
@@ -109,7 +109,7 @@ class StepClock:
         self._recent += this
 
     def take_recent(self) -> Stretch:
-        """The updates since this was last asked."""
+        """The updates since the last call."""
         recent, self._recent = self._recent, Stretch()
         return recent
 
@@ -118,6 +118,6 @@ class StepClock:
         return float(np.percentile(self._steady_seconds, percent)) if self._steady_seconds else float("nan")
 
     def compile_seconds(self) -> float:
-        """How much longer updates took that traced and compiled than a usual one; NaN where there is no usual one."""
+        """How much longer the updates that traced and compiled took than a usual one; NaN if there is no usual one."""
         usual = self.percentile(50)
         return sum(seconds - usual for seconds in self._compiling_seconds)

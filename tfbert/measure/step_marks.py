@@ -13,15 +13,15 @@ FORWARD_BACKWARD, ALL_REDUCE, UPDATE = "forward_backward", "all_reduce", "update
 
 
 def mark(name: str, after: list[tf.Tensor]) -> None:
-    """Adds one that runs as soon as these tensors are there.
+    """Adds an operation that runs as soon as these tensors are computed.
 
-    For CPUs only: on a GPU the host would wait for the tensors, where kernels otherwise follow each other unattended.
+    For CPUs only: on a GPU the host would wait for the tensors, where otherwise kernels follow each other without it.
 
     Args:
         name: What the profile calls it.
-        after: In the graph that is being traced.
+        after: Tensors of the graph that is being traced.
     """
-    # A call that TensorFlow inlines passes on its values, but not who waits for it: hold on to the values themselves.
+    # When TensorFlow inlines a call, control dependencies on the call are lost: depend on the values themselves.
     held = tf.identity_n(after) if len(after) > 1 else after
     with tf.control_dependencies(held):
         read_clock(name)

@@ -1,8 +1,8 @@
 """A TensorFlow profile -> where a step's time goes: data, forward and backward, all-reduce, update, other.
 
-On a CPU the marks of `step_marks` say when each part of each replica began and ended. On GPUs the kernels say what they
-belong to: their operation's name holds the scope it was made in. An instant at which several parts run counts for the
-first of `PARTS`: what shows as all-reduce is the part of it that hides behind no arithmetic.
+On a CPU the marks of `step_marks` say when each part of each replica began and ended. On GPUs the kernels say which
+part they belong to: their operation's name holds the scope it was made in. An instant at which several parts run counts
+for the first of `PARTS`: time shown as all-reduce is the part of it that no arithmetic hides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_split(directory: str | pathlib.Path) -> dict[str, float]:
         space.ParseFromString(found[-1].read_bytes())
     steps = _steps(space)
     if not steps:
-        raise RunError(f"A profile must hold a training step. Received: {str(directory)!r}. Look for the cause there.")
+        raise RunError(f"A profile must hold a training step. Received: {str(directory)!r}. Look there for the cause.")
     return split(steps, _kernel_intervals(space) or _marked_intervals(space))
 
 
@@ -58,7 +58,7 @@ def split(steps: list[Interval], intervals: dict[str, list[Interval]]) -> dict[s
         intervals: Part -> when it ran; may overlap each other and any step.
 
     Returns:
-        Part -> mean seconds of a step in which it ran and none before it in `PARTS` did; `OTHER` -> the rest.
+        Part -> mean seconds of a step in which it ran and no part before it in `PARTS` did; `OTHER` -> the rest.
     """
     total = dict.fromkeys(PARTS, 0)
     covered: list[Interval] = []
@@ -71,7 +71,7 @@ def split(steps: list[Interval], intervals: dict[str, list[Interval]]) -> dict[s
 
 
 def _steps(space: Any) -> list[Interval]:
-    """Keras notes each step of `fit`, callbacks included, as `train`."""
+    """When each step ran: Keras records each step of `fit`, callbacks included, as `train`."""
     events = sorted((start, end) for _, name, _, start, end in _events(space, "/host:CPU") if name == "train")
     nexts = [start for start, _ in events[1:]]
     return [(start, after) for (start, _), after in zip(events, [*nexts, *(e for _, e in events[-1:])], strict=True)]
@@ -104,10 +104,10 @@ def _between(begun: list[int], ended: list[int]) -> list[Interval]:
 
 
 def _kernel_intervals(space: Any) -> dict[str, list[Interval]]:
-    """What runs on GPUs; nothing where there is none. The host's wait for data counts where no kernel runs."""
+    """When each part ran on GPUs; empty without GPUs. The host's wait for data counts where no kernel runs."""
     out: dict[str, list[Interval]] = collections.defaultdict(list)
     for line, name, stats, start, end in _events(space, "/device:GPU:"):
-        if not line.startswith("Stream"):  # The others repeat them, summed up.
+        if not line.startswith("Stream"):  # Other lines repeat the kernels, summed up.
             continue
         text = f"{name} {stats}"
         for part, pattern in (

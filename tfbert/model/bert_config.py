@@ -1,4 +1,4 @@
-"""A model's `config.json`: read, held against one table of rules, and handed to transformers."""
+"""A model's `config.json`: read, checked against one table of rules, and handed to transformers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag nee
     from transformers import BertConfig
 
 OWN_FIELD = "tfbert"
-"""Where training notes what transformers has no name for: `num_texts` and `max_seq_length`."""
+"""The field in which training records what transformers has no name for: `num_texts` and `max_seq_length`."""
 
 _LAYOUT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 Rule = tuple[str, Callable[[Any], bool]]
-"""What a value must be, in words and as a function."""
+"""What a value must be: in words, and as a function."""
 
 
 def _whole(low: int, high: int) -> Rule:
-    # A bool is an int to Python, and 768.0 no size of anything.
+    # To Python a bool is an int; and 768.0 is no size.
     return f"a whole number from {low:,} to {high:,}", lambda value: type(value) is int and low <= value <= high
 
 
@@ -82,7 +82,7 @@ def load_config(path: pathlib.Path) -> BertConfig:
 
     values = read_json_object(path, "config.json must be readable JSON")
     absent = [key for key in _LAYOUT_KEYS if key not in values]
-    model_type = values.get("model_type", "bert")  # Files from before 2020 do not say.
+    model_type = values.get("model_type", "bert")  # Files from before 2020 do not give it.
     if model_type != "bert":
         raise UsageError(
             "tfbert trains models of the BERT architecture (model_type bert). "
@@ -100,7 +100,7 @@ def load_config(path: pathlib.Path) -> BertConfig:
     for option in ("is_decoder", "add_cross_attention"):
         if values.get(option):
             raise UsageError(
-                "config.json must describe an encoder, whose tokens attend to all others. "
+                "config.json must describe an encoder, in which every token attends to all others. "
                 f"Received: {_shown(option, values, path)}. Pass another model."
             )
     for key, (what, holds) in _RULES.items():
@@ -117,7 +117,7 @@ def load_config(path: pathlib.Path) -> BertConfig:
         values["id2label"] = _label_names(values, path)
     try:
         return BertConfig.from_dict(values)
-    except Exception as error:  # On keys that are not of BERT, transformers raises whatever they lead to.
+    except Exception as error:  # transformers raises anything on keys that BERT does not have.
         what = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
         raise UsageError(f"config.json must describe a BERT model. Received: {path}: {what}. Repair it.") from None
 
@@ -142,13 +142,13 @@ def _shown(key: str, values: dict[str, Any], path: pathlib.Path) -> str:
 
 
 def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: int, **others: Any) -> None:
-    """Notes in a model's configuration what it is trained on, for who loads it to find in `config.json`.
+    """Records in a model's configuration, and so in its `config.json`, what inputs it is trained on.
 
     Args:
         config: The model's.
-        num_texts: 1 for single texts, 2 for pairs; None where it is not known.
+        num_texts: 1 for single texts, 2 for pairs; None if unknown.
         max_seq_length: Longest input in tokens.
-        **others: What JSON can hold.
+        **others: Anything that JSON can hold.
 
     Raises:
         UsageError: for pairs on a model that cannot tell the second text from the first.
@@ -158,10 +158,12 @@ def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: 
 
 
 def check_token_types(config: BertConfig, num_texts: int) -> None:
-    """Refuses pairs on a model without a second token type: a row that a table lacks fails on a CPU, gives 0 on a GPU.
+    """Refuses pairs on a model without a second token type.
+
+    Reading a row that the embedding table lacks fails on a CPU, and gives zeros on a GPU.
 
     Raises:
-        UsageError: where that is so.
+        UsageError: for such pairs.
     """
     if num_texts > config.type_vocab_size:
         raise UsageError(

@@ -44,7 +44,7 @@ _HUB_WEIGHTS = (
 
 
 def resolve_model(config: ModelConfig) -> pathlib.Path | None:
-    """Finds the model's files, downloading them when it is a hub name that no directory has.
+    """Finds the model's files, and downloads them for a hub name that is not a directory.
 
     From the hub come `config.json`, the tokenizer's files and one weight file: safetensors, else TensorFlow's, else
     PyTorch's.
@@ -64,7 +64,7 @@ def resolve_model(config: ModelConfig) -> pathlib.Path | None:
             raise _usage("A path must lead to a model's directory", name, "", "Check the path")
         directory = _download(name)
     if not _config_file(directory).is_file():
-        todo = "Pass the directory of a model, such as transformers' save_pretrained writes"
+        todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
         rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
         raise _usage(rule, name, f" without it in {directory}", todo)
     if weights.find_weight_file(directory) is None:
@@ -81,12 +81,12 @@ def load_config(directory: pathlib.Path) -> BertConfig:
 def load_tokenizer(
     config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]
 ) -> BertTokenizer:
-    """The model's tokenizer: from `vocab_file`, the model's own files or, for `scratch/`, learned from the texts.
+    """The model's tokenizer: from `vocab_file`, from the model's own files, or, for `scratch/`, learned from the texts.
 
     Args:
         config: Names the model and the vocabulary.
         directory: What `resolve_model` returned.
-        training_texts: Only read when a vocabulary has to be learned from them.
+        training_texts: Read only when a vocabulary has to be learned from them.
 
     Raises:
         UsageError: for an unusable vocabulary.
@@ -118,13 +118,13 @@ def load_tokenizer(
 
 
 def _config_file(directory: pathlib.Path) -> pathlib.Path:
-    """`config.json`, or Google's `bert_config.json` where only that is there."""
+    """`config.json`, or Google's `bert_config.json` if only that exists."""
     path, google = directory / "config.json", directory / tf1_checkpoint.CONFIG
     return google if google.is_file() and not path.is_file() else path
 
 
 def _looks_like_path(name: str) -> bool:
-    """Whether a name that no file has was meant as a path: hub names are NAME or OWNER/NAME."""
+    """Whether a name, which no file has, was meant as a path: hub names are NAME or OWNER/NAME."""
     return (
         name.startswith(("/", ".", "~"))
         or name.endswith("/")
@@ -164,9 +164,9 @@ def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
 
 
 def _casing(directory: pathlib.Path | None, vocab_file: pathlib.Path) -> dict[str, bool]:
-    """What the model's tokenizer says; else lower case where at most 1% of the vocabulary has a capital letter.
+    """What the model's tokenizer says; else lower case if at most 1% of the vocabulary has a capital letter.
 
-    Of bert-base-cased's 28% have; of SciBERT's uncased vocabulary, which holds some by mistake, 0.1%.
+    In bert-base-cased's vocabulary 28% have one; in SciBERT's uncased vocabulary, which holds some by mistake, 0.1%.
     """
     from tfbert.tokens.vocabulary import read_casing, read_vocab_file
 

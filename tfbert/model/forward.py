@@ -1,9 +1,9 @@
 """BERT's forward pass over plain or packed rows: what transformers computes, with less work.
 
-Of the last layer only what a head reads is computed, each example's `[CLS]` or some positions: queries, MLP and
+In the last layer only what a head reads is computed, each example's `[CLS]` or some positions: queries, MLP and
 normalisation of the other tokens are left out, 14% of the products of a 6-layer encoder. The rest is the model's own
-arithmetic on its own weights, with tokens in one dimension and few operations. Dropout, embeddings, pooler and head are
-the model's layers.
+arithmetic on its own weights, with all tokens in one dimension and few operations. Dropout, embeddings, pooler and head
+are the model's layers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from tfbert.model.ops import dense, gelu, layer_norm
 from tfbert.model.recompute import recomputed
 
 _MASKED = -10000.0
-"""What transformers adds to the scores of positions that are not attended to; softmax makes an exact 0 of it."""
+"""What transformers adds to the scores of positions that are not attended to; softmax turns them into exact 0."""
 
 Reads = Literal["first", "every"] | tf.Tensor
-"""What a head reads of the last layer: the first token of each example, every token, or int32 `[rows, places]`; of
-packed rows `[examples, places]`, counted through the rows, all places of an example in the row of the first of them."""
+"""What a head reads of the last layer: the first token of each example, every token, or int32 `[rows, places]`; for
+packed rows `[examples, places]`, counted through the rows, where all places of an example are in the row of the
+first."""
 
 
 @keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
@@ -30,18 +31,18 @@ packed rows `[examples, places]`, counted through the rows, all places of an exa
 def forward(
     model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
 ) -> tf.Tensor:
-    """A classifier's logits for packed or plain inputs; to be given to `FineTuner`.
+    """A classifier's logits for packed or plain inputs; pass it to `FineTuner`.
 
-    Equal to the model's own, to rounding; with dropout on, in distribution. Packed logits equal those of one example a
-    row: a token attends to the tokens of its own example, has the position it would have alone, and the pooler takes
-    each example's own `[CLS]`.
+    Equal to the model's own logits, to rounding; with dropout on, in distribution. Packed logits equal those of one
+    example a row: a token attends to the tokens of its own example and has the position it would have alone, and the
+    pooler takes each example's own `[CLS]`.
 
     Args:
         model: A `TFBertForSequenceClassification`.
-        inputs: A `Batch`'s inputs, int32 `[rows, width]`, of one micro-batch where packed. Of plain
-            ones only `input_ids` is needed.
+        inputs: A `Batch`'s inputs, int32 `[rows, width]`; packed inputs are those of one micro-batch. Of plain inputs
+            only `input_ids` is needed.
         training: Whether dropout is on.
-        recompute: Recompute each layer but the last in the backward pass from its input: see `recomputed`.
+        recompute: Whether the backward pass recomputes each layer but the last from its input: see `recomputed`.
 
     Returns:
         `[examples, num_labels]` in the precision that the model computes in.
@@ -73,10 +74,10 @@ def forward_tokens(
 def forward_spans(
     model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
 ) -> tf.Tensor:
-    """How well a span starts at each token and ends there, `[rows, width, 2]`; otherwise as `forward`.
+    """Logits of a span's start and end at each token, `[rows, width, 2]`; otherwise as `forward`.
 
-    What only fills a row gets logits so low that a softmax over the row makes 0 of them: the loss of a row does not
-    depend on how wide it is padded. (transformers lets a span start in the padding.)
+    Padding gets logits so low that a softmax over the row turns them into 0: the loss of a row does not depend on how
+    wide it is padded. (transformers lets a span start in the padding.)
 
     Args:
         model: A `TFBertForQuestionAnswering`.
@@ -94,20 +95,20 @@ def forward_spans(
 def forward_pretraining(
     model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
 ) -> dict[str, tf.Tensor]:
-    """Logits of the words at masked positions, and of whether the second stretch of text is another one's.
+    """Logits of the words at masked positions, and of whether segment B is of another document.
 
-    Nothing else reaches the last layer's end and the vocabulary.
+    For other positions, the end of the last layer and the vocabulary logits are not computed.
 
     Args:
-        model: A `TFBertForPreTraining`, or a `TFBertForMaskedLM`, which has no next sentence.
+        model: A `TFBertForPreTraining`, or a `TFBertForMaskedLM`, which has no next-sentence head.
         inputs: As for `forward`, with `masked_lm_positions`, int32 `[rows, predictions]`, the places within each row
-            that are read; packed `[examples, predictions]`, counted through the rows as `cls_positions` are. Fill with
-            any place: what is read there is of no meaning.
+            that are read; packed `[examples, predictions]`, counted through the rows as `cls_positions` are. Fill up
+            with any place: the output there has no meaning.
         training: As for `forward`.
         recompute: As for `forward`.
 
     Returns:
-        `masked_lm`: `[rows, predictions, vocabulary]`; and `next_sentence`: `[rows, 2]`. Packed, of examples.
+        `masked_lm`: `[rows, predictions, vocabulary]`; and `next_sentence`: `[rows, 2]`. Packed: examples, not rows.
     """
     positions = inputs["masked_lm_positions"]
     firsts = inputs["cls_positions"] if "cls_positions" in inputs else tf.zeros(tf.shape(positions)[:1], tf.int32)
@@ -140,19 +141,19 @@ def encode(
     reads: Reads = "every",
     recompute: bool = False,
 ) -> tf.Tensor:
-    """What BERT's encoder gives for the tokens that a head reads.
+    """The output of BERT's encoder for the tokens that a head reads.
 
     Args:
         bert: A `TFBertMainLayer`.
         inputs: As for `forward`.
         training: Whether dropout is on.
-        reads: Which tokens' last layer is computed. Positions count within a row, of packed rows through them, and may
-            repeat.
+        reads: The tokens whose last layer is computed. Positions count within a row, or for packed inputs through all
+            rows, and may repeat.
         recompute: As for `forward`.
 
     Returns:
         `[examples, hidden]` for `first`, `[rows, width, hidden]` for `every`, `[rows, places, hidden]` for positions;
-        of packed rows `[examples, places, hidden]`, of no meaning at places of other examples.
+        for packed rows `[examples, places, hidden]`, without meaning at places of other examples.
     """
     training = bool(training)
     hidden = bert.embeddings(

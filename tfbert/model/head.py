@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfbert")
 
 Shapes = dict[str, tuple[int, ...]]
-"""By a weight's name in PyTorch."""
+"""Shapes by the weight's name in PyTorch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class Head(abc.ABC):
     Attributes:
         architecture: transformers' class without `TF`, as `config.json` names it.
         forward: Computes model and head over a batch's inputs: see `forward.forward`.
-        has_pooler: Whether it stands on BERT's pooler.
-        second_names: What files call weights that they have a second time.
+        has_pooler: Whether it reads BERT's pooler.
+        second_names: Names under which files hold some weights a second time.
     """
 
     architecture: str
@@ -41,15 +41,15 @@ class Head(abc.ABC):
 
     @abc.abstractmethod
     def describe_in(self, config: BertConfig) -> None:
-        """Notes it in a model's configuration."""
+        """Describes the head in a model's configuration."""
 
     @abc.abstractmethod
     def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
-        """What shapes a file's weights of this head must have; nothing of those that it is free to have otherwise.
+        """The shapes that a file's weights of this head must have; without weights whose shape is free.
 
         Args:
-            stored: The file.
-            config: The model's.
+            stored: The file's weights.
+            config: The model's configuration.
         """
 
     @abc.abstractmethod
@@ -57,11 +57,11 @@ class Head(abc.ABC):
         """A file's weights of this head, as far as they mean the same here.
 
         Args:
-            stored: The file.
-            saved: Its configuration.
+            stored: The file's weights.
+            saved: The file's configuration.
 
         Returns:
-            Them, and why some were left aside; empty where none were, or there are none.
+            The weights, and why some were left out; empty if none were, or the file has none.
         """
 
 
@@ -72,8 +72,8 @@ class LabelHead(Head):
     Attributes:
         weights: What its layer is called.
         labels: A name for each output.
-        has_names: Whether the names mean something: a head from a file that has others is put in their order or left
-            aside.
+        has_names: Whether the names mean something: a file's head is then put in their order, or left out if it has
+            other names.
         problem_type: transformers' word for the loss; None where it has none.
     """
 
@@ -84,7 +84,7 @@ class LabelHead(Head):
 
     @property
     def weight_names(self) -> tuple[str, str]:
-        """Its weights, as PyTorch calls them."""
+        """The names of its weights in PyTorch."""
         return f"{self.weights}.weight", f"{self.weights}.bias"
 
     def describe_in(self, config: BertConfig) -> None:
@@ -96,11 +96,11 @@ class LabelHead(Head):
         weight, bias = self.weight_names
         if weight not in stored or bias not in stored:
             return {}
-        rows = stored[weight].shape[:1]  # As many as it has labels, whose number config.json need not say.
+        rows = stored[weight].shape[:1]  # One for each label; config.json need not give their number.
         return {weight: (*rows, config.hidden_size), bias: rows}
 
     def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
-        """In the order of the task's labels; a head that means something else is left aside."""
+        """The weights in the order of the task's labels; a head that means something else is left out."""
         if not all(name in stored for name in self.weight_names):
             return {}, ""
         rows = stored[self.weight_names[0]].shape[0]
@@ -118,16 +118,16 @@ class LabelHead(Head):
             pass
         elif sorted(places) == sorted(wanted) and len(places) == rows:
             order = [places[label] for label in wanted]
-            log.info("The head's labels (%s) are taken in the data's order: %s.", ", ".join(names), ", ".join(labels))
+            log.info("The head's labels (%s) are put in the data's order: %s.", ", ".join(names), ", ".join(labels))
         elif unnamed:
-            log.info("The file does not name its head's labels; they are taken to be, in order: %s.", ", ".join(labels))
+            log.info("The file does not name its head's labels; these are assumed, in order: %s.", ", ".join(labels))
         else:
             return {}, f"the file's head is for other labels: {list_names(names)}"
         return {name: stored[name].read()[order] for name in self.weight_names}, ""
 
 
 def sequence_head(labels: tuple[str, ...], *, has_names: bool, problem_type: str) -> LabelHead:
-    """`BertForSequenceClassification`'s: a row of logits for each text."""
+    """The head of `BertForSequenceClassification`: a row of logits for each text."""
     return LabelHead(
         architecture="BertForSequenceClassification",
         forward=forward,
@@ -139,12 +139,12 @@ def sequence_head(labels: tuple[str, ...], *, has_names: bool, problem_type: str
 
 
 def token_head(labels: tuple[str, ...]) -> LabelHead:
-    """`BertForTokenClassification`'s: a row of logits for each token."""
+    """The head of `BertForTokenClassification`: a row of logits for each token."""
     return LabelHead(architecture="BertForTokenClassification", forward=forward_tokens, labels=labels, has_names=True)
 
 
 def span_head() -> LabelHead:
-    """`BertForQuestionAnswering`'s: for each token, how well a span starts there and ends there."""
+    """The head of `BertForQuestionAnswering`: logits of a span's start and end for each token."""
     return LabelHead(
         architecture="BertForQuestionAnswering",
         forward=forward_spans,

@@ -44,19 +44,19 @@ def build_model(
 ) -> TFBertPreTrainedModel:
     """Builds the model with all its weights; call it in the strategy's scope.
 
-    Logs at most three lines: new weights, weights not used, how the head's labels were matched.
+    Logs at most three lines: new weights, unused weights, how the head's labels were matched.
 
-    Weights that no file gives are drawn from N(0, `initializer_range`), biases 0 and LayerNorm 1, each as a pure
-    function of (seed, the weight's name): the same on every replica and worker, and in every precision.
+    New weights, which no file gives, are drawn from N(0, `initializer_range`); biases are 0 and LayerNorm weights 1.
+    Each is a pure function of (seed, the weight's name): the same on every replica and worker, and in every precision.
 
     Args:
         config: Names the model.
-        directory: What `resolve_model` returned; None: all weights are new.
+        directory: What `resolve_model` returned; with None all weights are new.
         tokenizer: The model's tokenizer.
         head: What the task needs above the encoder.
         max_seq_length: Longest input in tokens.
         seed: Decides the new weights.
-        require_head: Refuse to invent a head, as evaluation and prediction must.
+        require_head: Whether to refuse to draw new weights, as evaluation and prediction must.
 
     Returns:
         The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
@@ -99,7 +99,7 @@ def build_model(
 
 
 def copy_model(model: TFBertPreTrainedModel, head: Head) -> TFBertPreTrainedModel:
-    """Another model of the same weights, its variables created under the policy and in the scope that hold now."""
+    """Another model with the same weights, whose variables are created under the present policy and scope."""
     other = _create(copy.deepcopy(model.config), head)
     weights.set_weights_dict(other, weights.get_weights_dict(model))
     return other
@@ -116,7 +116,7 @@ def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, dire
         directory: Where `config.json`, `model.safetensors` and the tokenizer's files go; made if needed.
 
     Raises:
-        RunError: where they cannot be written.
+        RunError: if they cannot be written.
     """
     directory = pathlib.Path(directory)
     values = model.config.to_diff_dict()
@@ -128,7 +128,7 @@ def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, dire
     try:
         directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()  # Moved from a new directory, no file is written through a link that has its name.
+        partial.mkdir()  # Files are moved here from a new directory: none is written through a link.
         tokenizer.save(partial, model_max_length=model.config.max_position_embeddings)
         weights.write_weights(weights.get_weights_dict(model), partial / weights.SAFETENSORS)
         (partial / "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -171,7 +171,7 @@ def _check_fit(
     if tokens > rows or (config.vocab_file and tokens not in sizes):
         instead = ", or no --vocab_file" if config.vocab_file else ""
         raise UsageError(
-            f"The vocabulary must be the model's, which has {rows} embeddings. "
+            f"The vocabulary must be that of the model, which has {rows} embeddings. "
             f"Received: {config.vocab_file or directory} with {tokens} tokens. "
             f"Pass the vocabulary the model was trained with{instead}."
         )
@@ -221,15 +221,15 @@ def _check_shapes(
         what = weights.describe_mismatch(missing, misshapen, stored, shapes)
         raise UsageError(
             "The weights must be those that config.json describes. "
-            f"Received: {weights.find_weight_file(directory)} with {what}. Check that both files are of one model."
+            f"Received: {weights.find_weight_file(directory)} with {what}. Check that both files are of the same model."
         )
 
 
 def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -> tuple[dict[str, np.ndarray], str]:
-    """The weights that the model can use; a head that means something else is left aside.
+    """The weights that the model can use; a head that means something else is left out.
 
     Returns:
-        Them, and why the head was left aside; empty where it was not, or there is none.
+        The weights, and why the head was left out; empty if it was not, or the file has none.
     """
     parts = [name for name in encoder_shapes(saved) if head.has_pooler or name not in _POOLER]
     tensors = {name: stored[name].read() for name in parts if name in stored}
@@ -238,13 +238,13 @@ def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -
 
 
 def _create(config: BertConfig, head: Head) -> TFBertPreTrainedModel:
-    """A model whose variables exist, all 0: their values are yet to be assigned."""
+    """A model whose variables exist, all 0; their values are assigned later."""
     from transformers.models.bert import modeling_tf_bert
 
     get_initializer, logger = modeling_tf_bert.get_initializer, logging.getLogger("transformers")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # It gives notice that version 5 ends TensorFlow support; tfbert pins the version.
-    modeling_tf_bert.get_initializer = lambda initializer_range: "zeros"  # Random numbers would be drawn for nothing.
+    logger.setLevel(logging.ERROR)  # It warns that version 5 ends TensorFlow support; tfbert pins the version.
+    modeling_tf_bert.get_initializer = lambda initializer_range: "zeros"  # Random values would be wasted.
     try:
         try:
             model = getattr(modeling_tf_bert, f"TF{head.architecture}")(config)

@@ -1,4 +1,4 @@
-"""BERT's operations on tokens, with gradients written out where TensorFlow's take more passes over memory."""
+"""BERT's operations on tokens, with gradients written out where TensorFlow's own take more passes over memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def dense(x: tf.Tensor, kernel: tf.Variable, bias: tf.Variable) -> tf.Tensor:
 def gelu(x: tf.Tensor) -> tf.Tensor:
     """x times the normal distribution's share below x (Hendrycks & Gimpel 2016), exact rather than by tanh.
 
-    `tf.nn.gelu`'s values. As TensorFlow derives it, the backward pass takes eleven element-wise operations over the
+    The values are those of `tf.nn.gelu`. TensorFlow's own backward pass takes eleven element-wise operations over the
     widest activation of a layer; written out it takes six.
 
     Args:

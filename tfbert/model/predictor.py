@@ -1,5 +1,5 @@
-"""Predictions for examples in their order, under any strategy, at once or in a stream: one or several arrays, with an
-entry an example or an entry a token."""
+"""Predictions for examples in their order, under any strategy, at once or in a stream: one or several arrays, with one
+entry per example or per token."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BATCHES_TIMED = 10_000
 
 
 class Rows(Protocol):
-    """Rows to predict that are more than tokens, made as they are computed.
+    """Rows to predict whose inputs are more than tokens; made batch by batch as they are computed.
 
     Attributes:
-        input_names: What `inputs` gives.
-        lengths: int `[n]`, tokens of each.
+        input_names: The names of the inputs that `inputs` gives.
+        lengths: int `[n]`, tokens of each row.
     """
 
     input_names: tuple[str, ...]
@@ -39,7 +39,7 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """A batch's inputs: int32 `[rows, ...]`, of two dimensions each; takes what `padded_inputs` takes."""
+        """A batch's inputs: int32, each of two dimensions, rows first; arguments as for `padded_inputs`."""
 
 
 Chunk = TokenIds | Rows
@@ -50,16 +50,16 @@ class Predictor:
     """Runs a model's forward pass over whole data sets.
 
     Args:
-        model: Returns `[rows, ...]`, or `[rows, width, ...]` for each token, or a dictionary of such, for a batch's
-            inputs; created under `strategy`.
+        model: For a batch's inputs, returns `[rows, ...]`, or for tokens `[rows, width, ...]`, or a dictionary of
+            these; created under `strategy`.
         strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
         rows_per_replica: Rows that a replica predicts at a time.
-        of_tokens: The names of outputs with an entry a token; True where the only output is one.
+        of_tokens: The names of outputs with one entry per token; True if the only output is one.
 
     Attributes:
         seconds: How long all batches took since `reset_clock`, waiting for their data included.
-        waiting_seconds: What of it was waiting for their data, measured as `DataClock` does.
-        batch_seconds: How long each of the last of them took.
+        waiting_seconds: The part of `seconds` that was waiting for data, measured as `DataClock` does.
+        batch_seconds: How long each of the latest batches took.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Predictor:
         self.reset_clock()
         self._rows = rows_per_replica * strategy.num_replicas_in_sync
 
-        # Takes the iterator, whose shapes are unknown, and not a batch: each width would be traced anew.
+        # Takes the iterator, whose shapes are unknown, and not a batch: else each width would be traced anew.
         @tf.function
         def predict(batches):
             inputs, waited = timed_next(batches)
@@ -99,14 +99,14 @@ class Predictor:
         """Predicts one chunk of examples after the other, in memory that does not grow with their number.
 
         Args:
-            chunks: Each is sorted by length in itself. The next one is asked for before the one at hand is computed.
-                Under several workers, all must give the same ones. All have the same inputs.
+            chunks: Each is sorted by length on its own. The next chunk is fetched before the present one is
+                computed. Several workers must all pass the same chunks. All chunks have the same inputs.
 
         Yields:
-            For each chunk, `[its examples, ...]` in its order, whatever order they ran in; of an output of tokens
-            `[its tokens, ...]`, example after example as in `TokenIds.flat`. A dictionary where the model gives one.
+            For each chunk, `[its examples, ...]` in its order, whatever order they ran in; for an output of tokens
+            `[its tokens, ...]`, example after example as in `TokenIds.flat`. A dictionary if the model returns one.
         """
-        # tf.data's thread takes work from here; nothing in it waits for the model, so neither can block the other.
+        # tf.data's thread takes work from this queue and never waits for the model, so neither can block the other.
         work: queue.SimpleQueue[tuple[Chunk, BatchPlan] | None] = queue.SimpleQueue()
         plans: collections.deque[tuple[Chunk, BatchPlan]] = collections.deque()
         chunks = iter(chunks)
@@ -129,7 +129,7 @@ class Predictor:
                 found = [self._next(batches) for _ in range(len(plan))]
                 yield _joined(found, chunk, plan, self._of_tokens)
         finally:
-            work.put(None)  # Else tf.data's thread would wait for work for ever, and the process with it.
+            work.put(None)  # Else tf.data's thread, and with it the process, would wait for work for ever.
 
     def _next(self, batches) -> np.ndarray | dict[str, np.ndarray]:
         start = time.perf_counter()
@@ -141,7 +141,7 @@ class Predictor:
 
     def _dataset(self, work: queue.SimpleQueue, names: Collection[str]):
         """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
-        # TensorFlow keeps the function that generates a data set to the end of the process: it must not hold the model.
+        # TensorFlow keeps a data set's generator function until the process ends: it must not hold the model.
         replicas = self._strategy.num_replicas_in_sync
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -167,9 +167,9 @@ class DirectPredictor:
     A `Predictor` builds a tf.data pipeline in each call, which takes 0.15 s and leaves a function in the process.
 
     Args:
-        model: As for `Predictor`, created under no strategy.
-        of_tokens: Likewise.
-        input_names: What it is given.
+        model: As for `Predictor`, but created under no strategy.
+        of_tokens: As for `Predictor`.
+        input_names: The names of the model's inputs.
     """
 
     def __init__(
@@ -181,15 +181,15 @@ class DirectPredictor:
         )
 
     def outputs(self, examples: EncodedExamples | Chunk, *, rows: int = 32) -> np.ndarray | dict[str, np.ndarray]:
-        """What `Predictor.outputs` returns.
+        """The same as `Predictor.outputs`.
 
         Args:
-            examples: Any number.
-            rows: How many to predict at a time, at most.
+            examples: Any number of them.
+            rows: The most rows to predict at a time.
         """
         chunk = examples.tokens if isinstance(examples, EncodedExamples) else examples
         num_batches = -(-max(len(chunk), 1) // rows)
-        plan = _plan(chunk, -(-max(len(chunk), 1) // num_batches))  # All alike: hardly a row that only fills.
+        plan = _plan(chunk, -(-max(len(chunk), 1) // num_batches))  # Batches of like size: hardly a row only fills.
         batches = zip(plan.rows, plan.widths, strict=True)
         found = [self._predict(_inputs(_computed(chunk), *batch)) for batch in batches]
         found = [tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs) for outputs in found]
@@ -197,7 +197,7 @@ class DirectPredictor:
 
 
 _ANYTHING = TokenIds(flat=np.zeros(2, np.int32), row_splits=np.array([0, 2]), second_start=np.array([2], np.int32))
-"""A row of no meaning, as short as rows are."""
+"""A row without meaning, as short as a row can be."""
 
 
 def _signature(names: Collection[str]) -> dict[str, tf.TensorSpec]:
@@ -213,7 +213,7 @@ def _inputs(chunk: Chunk, rows: np.ndarray, width: int) -> dict[str, np.ndarray]
 
 
 def _computed(chunk: Chunk) -> Chunk:
-    """The rows; where there are none, as of texts without a word, one that shows what shape the outputs have."""
+    """The rows; if there are none, as for texts without a word, one row from which the outputs' shape is known."""
     return chunk if len(chunk) or not isinstance(chunk, TokenIds) else _ANYTHING
 
 
@@ -238,7 +238,7 @@ def _joined(
 
 
 def _in_order(found: list[np.ndarray], chunk: Chunk, plan: BatchPlan, of_tokens: bool) -> np.ndarray:
-    """One output of all batches in the order of the examples, without what only filled or padded."""
+    """One output of all batches in the order of the examples, without rows and padding that only fill."""
     first = found[0]
     if of_tokens:
         out = np.empty((len(chunk.flat), *first.shape[2:]), first.dtype)

@@ -1,4 +1,4 @@
-"""BERT's own heads: the word at a masked position, and whether the second stretch of text follows the first."""
+"""BERT's own heads: the word at a masked position, and whether segment B follows segment A."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _BIAS = "cls.predictions.bias"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingHead(Head):
-    """`BertForPreTraining`'s two, or `BertForMaskedLM`'s one, whose decoder is the table of word embeddings.
+    """The two heads of `BertForPreTraining`, or the one of `BertForMaskedLM`; its decoder is the word embeddings.
 
     Attributes:
-        next_sentence: Whether it has the second one.
+        next_sentence: Whether there is a next-sentence head.
     """
 
     next_sentence: bool = True
@@ -42,7 +42,7 @@ class PretrainingHead(Head):
         return _masked_word_shapes(config) | (_next_sentence_shapes(config) if self.next_sentence else {})
 
     def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
-        """Each head by itself, where it is whole."""
+        """The weights of each head that the file holds whole."""
         if _BIAS not in stored and _DECODER_BIAS in stored:
             stored = {**stored, _BIAS: stored[_DECODER_BIAS]}
         words, pairs = _masked_word_shapes(saved), _next_sentence_shapes(saved)
@@ -62,7 +62,7 @@ def pretraining_head(*, next_sentence: bool) -> PretrainingHead:
     """The heads that BERT is pre-trained with.
 
     Args:
-        next_sentence: Whether to tell which second stretches of text follow the first.
+        next_sentence: Whether to predict if segment B follows segment A.
     """
     return PretrainingHead(
         architecture="BertForPreTraining" if next_sentence else "BertForMaskedLM",

@@ -14,14 +14,14 @@ from tfbert.step.dropout import same_noise
 
 
 def recomputed(compute: Callable[..., tf.Tensor], layer: keras.layers.Layer) -> Callable[..., tf.Tensor]:
-    """The same function of tensors, computed once more when its gradient is wanted.
+    """The same function of tensors, computed again when its gradient is needed.
 
     The gradients are those of the plain pass: recomputation draws the same dropout noise. Where noise is not keyed, as
-    outside `FineTuner`, it could not, and the function is returned as it is.
+    outside `FineTuner`, that is impossible, and the function is returned unchanged.
 
     Args:
         compute: Computes an encoder layer's output.
-        layer: Whose dropout it uses.
+        layer: The layer whose dropout `compute` uses.
     """
     noise = same_noise(layer)
     if noise is None:

@@ -26,15 +26,15 @@ from tfbert.errors import UsageError
 
 CONFIG = "bert_config.json"
 _PUBLISHED = "bert_model.ckpt.index"
-# The optimizer's state, which Google's training left among the weights.
+# The optimizer's state, which Google's training stored among the weights.
 _NOT_WEIGHTS = re.compile(r"(^|/)(adam_m|adam_v|AdamWeightDecayOptimizer(_1)?|global_step)$")
 
 
 def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
-    """The index file of the directory's checkpoint; None where there is none.
+    """The index file of the directory's checkpoint; None without one.
 
     Raises:
-        UsageError: for several, none of them with the usual name.
+        UsageError: for several checkpoints, none of them with the usual name.
     """
     if (directory / _PUBLISHED).is_file():
         return directory / _PUBLISHED
@@ -42,7 +42,7 @@ def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
     if len(found) > 1:
         raise UsageError(
             "A directory must hold one checkpoint. "
-            f"Received: {directory} with {', '.join(path.name for path in found[:3])}. Keep the one that is meant."
+            f"Received: {directory} with {', '.join(path.name for path in found[:3])}. Keep only the one to use."
         )
     return found[0] if found else None
 
@@ -54,7 +54,8 @@ def open_checkpoint(index: pathlib.Path) -> dict[str, tuple[Sequence[int], bool,
         index: What `find_checkpoint` found.
 
     Returns:
-        By PyTorch name: the shape in the checkpoint, whether that is PyTorch's transposed, and what reads the array.
+        By PyTorch name: the shape in the checkpoint, whether that is PyTorch's transposed, and a function that reads
+        the array.
 
     Raises:
         ValueError: for a checkpoint that is damaged or lacks a data file.
@@ -75,7 +76,7 @@ def open_checkpoint(index: pathlib.Path) -> dict[str, tuple[Sequence[int], bool,
 
 
 def tensor_name(variable: str) -> tuple[str, bool]:
-    """What PyTorch calls a variable of TensorFlow 1, and whether the matrix has to be transposed."""
+    """PyTorch's name for a variable of TensorFlow 1, and whether the matrix has to be transposed."""
     if variable in ("output_weights", "output_bias"):  # Already [num_labels, hidden_size].
         return f"classifier.{variable.removeprefix('output_').replace('weights', 'weight')}", False
     name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", variable).replace("/", ".")

@@ -1,6 +1,6 @@
-"""Weight files of every format, as arrays under one naming, and onto the variables of a model.
+"""Weight files of every format, as arrays under one naming; and assigning them to a model's variables.
 
-The one naming is that of PyTorch's `BertForSequenceClassification` and its like, with PyTorch's shapes:
+The naming is that of PyTorch's `BertForSequenceClassification` and the like, with PyTorch's shapes:
 
 | variable of the TensorFlow model | tensor | |
 | --- | --- | --- |
@@ -39,7 +39,7 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "tf_model.h5",
     "pytorch_model.bin",
 )
-"""Names a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
+"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
 _READABLE = "A weight file must be readable and whole"
 _ENCODER_PARTS = ("embeddings", "encoder", "pooler")
@@ -65,8 +65,8 @@ class Stored:
     Attributes:
         path: The file, for messages.
         shape: As in PyTorch.
-        get: Reads it as it lies in the file.
-        is_transposed: Whether that is PyTorch's matrix transposed.
+        get: Reads the array as the file holds it.
+        is_transposed: Whether that is the transpose of PyTorch's matrix.
     """
 
     path: pathlib.Path
@@ -75,17 +75,17 @@ class Stored:
     is_transposed: bool
 
     def read(self) -> np.ndarray:
-        """The array in PyTorch's shape; of whatever floating type, as float32.
+        """The array in PyTorch's shape, as float32 whatever its floating-point type in the file.
 
         Raises:
-            UsageError: where it cannot be read, or holds something else than floating-point numbers.
+            UsageError: if it cannot be read, or holds anything but floating-point numbers.
         """
         try:
             array = self.get()
             if array.dtype.kind not in "fV":  # ml_dtypes' bfloat16 is of kind V.
                 raise ValueError(f"it holds {array.dtype} in place of floating-point numbers")
             array = array.astype(np.float32, copy=False)
-        except Exception as error:  # What is damaged, or was made to do harm, can raise anything in any library.
+        except Exception as error:  # On a damaged or malicious file, any library can raise anything.
             raise _damaged(self.path, error) from None
         return array.T if self.is_transposed else array
 
@@ -99,7 +99,7 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
             without the `bert.` prefix, and may be an index of several files.
 
     Yields:
-        Weights by PyTorch name, to be read while the file is open: a file may describe terabytes in a few bytes.
+        Weights by PyTorch name. Read them while the file is open: a few bytes of a file may describe terabytes.
 
     Raises:
         UsageError: for a damaged file, a missing shard, or a PyTorch file where PyTorch is not installed.
@@ -116,13 +116,13 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
 
 
 def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads all of a weight file, as `open_weights` finds them."""
+    """Reads all weights of a file that `open_weights` finds."""
     with open_weights(path) as found:
         return {name: stored.read() for name, stored in found.items()}
 
 
 def pytorch_name(name: str) -> tuple[str, bool]:
-    """What PyTorch calls a weight.
+    """PyTorch's name for a weight.
 
     Args:
         name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`, with or without `bert.`), or a TensorFlow
@@ -138,7 +138,7 @@ def pytorch_name(name: str) -> tuple[str, bool]:
         transposed = name.endswith(".kernel")
         stem, _, leaf = name.rpartition(".")
         name = f"{stem}.{_TF_LEAVES.get(leaf, leaf)}"
-    # TensorFlow 1 called them so, and the first PyTorch releases kept it.
+    # TensorFlow 1 used these names, and the first PyTorch releases kept them.
     name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     if name.partition(".")[0] in _ENCODER_PARTS:
         name = f"bert.{name}"
@@ -164,10 +164,10 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
 
     Args:
         model: transformers' TensorFlow BERT with any head, under any strategy and precision policy.
-        tensors: Arrays as `get_weights_dict` returns them. Others than the model's are left aside.
+        tensors: Arrays as `get_weights_dict` returns them. Arrays that the model does not have are ignored.
 
     Raises:
-        UsageError: where one is missing or has another shape; nothing is assigned then.
+        UsageError: if one is missing or has another shape; nothing is assigned then.
     """
     shapes = get_weight_shapes(model)
     missing = [name for name in shapes if name not in tensors]
@@ -183,16 +183,16 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
 
 
 def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
-    """Writes a safetensors file that says it follows PyTorch's naming; an older file stays until the new one is whole.
+    """Writes a safetensors file, marked as PyTorch's naming; an older file stays until the new one is whole.
 
     Raises:
-        RunError: where it cannot be written.
+        RunError: if it cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     partial = path.with_name(path.name + ".partial")
-    # safetensors writes the memory as it lies, whatever the strides.
+    # safetensors writes memory as it is, ignoring strides.
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     try:
         partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
@@ -212,7 +212,7 @@ def describe_mismatch(
     tensors: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> str:
-    """One phrase: which weights are not there, and which have another shape than the model's."""
+    """One phrase: which weights are missing, and which have another shape than in the model."""
     parts = []
     if missing:
         parts.append(f"no {list_names(missing)}")
@@ -223,7 +223,7 @@ def describe_mismatch(
 
 
 def list_names(names: Iterable[str], limit: int = 3) -> str:
-    """The first names, and how many there are in all where that is more."""
+    """The first names, and if there are more, how many in all."""
     names = list(names)
     return ", ".join(names[:limit]) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
 
@@ -276,13 +276,16 @@ def _open_shards(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, S
 
 
 def _shard(index: pathlib.Path, name: str) -> pathlib.Path:
-    """A file that an index names. It is one beside the index, whoever wrote it, and a link only to where it may lead:
-    a file below the directory, or of the hub's cache, which links `snapshots/REVISION/FILE` to `blobs/HASH`."""
+    """A file that an index names.
+
+    Whoever wrote the index, the file must be beside it. It may be a link, but only to a file below the directory or in
+    the hub's cache, which links `snapshots/REVISION/FILE` to `blobs/HASH`.
+    """
     directory = index.parent
     is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
     if not is_plain or not (directory / name).is_file():
         raise UsageError(
-            f"All files that {index.name} lists must be there, beside it. "
+            f"All files that {index.name} lists must exist beside it. "
             f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
         )
     own, target = directory.resolve(), (directory / name).resolve()

@@ -1,4 +1,4 @@
-"""Rows of an input that cannot be read: reported one by one, or skipped and counted; and what names a row."""
+"""Rows of an input that cannot be read: reported one by one, or skipped and counted; and the ids of rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BadRows:
     """Counts the rows that cannot be read, and logs where they are, up to a limit.
 
     Args:
-        skip: Whether to go on after one.
+        skip: Whether to skip such a row and continue.
     """
 
     def __init__(self, skip: bool):
@@ -30,10 +30,10 @@ class BadRows:
         self._with_bytes, self._first_with_bytes = 0, ""
 
     def add(self, error: UsageError) -> None:
-        """Takes note of a row.
+        """Counts a row that cannot be read.
 
         Raises:
-            UsageError: that very error, where rows may not be skipped.
+            UsageError: that very error, if rows may not be skipped.
         """
         if not self._skip:
             raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
@@ -41,10 +41,10 @@ class BadRows:
         if self.count <= _MAX_REPORTED_ROWS:
             log.info("skipped: %s", error)
         if self.count == _MAX_REPORTED_ROWS:
-            log.info("further rows that are skipped are only counted")
+            log.info("further skipped rows are only counted")
 
     def note_bytes(self, texts: Iterable[str], where: str) -> None:
-        """Takes note of a row that is answered without some of its bytes."""
+        """Counts a row that is answered without some of its bytes."""
         byte = next(filter(None, map(not_utf8, texts)), None)
         if byte:
             self._first_with_bytes = self._first_with_bytes or f"{byte} in {where}"
@@ -60,7 +60,7 @@ class BadRows:
 
 
 def row_id(value: Any, column: str, where: str) -> str | int | float:
-    """The id as both .tsv and JSON can hold it."""
+    """The id in a form that both .tsv and JSON can hold."""
     if isinstance(value, (datetime.date, datetime.time, decimal.Decimal)):  # From .parquet.
         return str(value)
     if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):

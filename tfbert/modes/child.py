@@ -1,4 +1,4 @@
-"""A run as a process of its own: it finds the package, ends when this process does, and hears of signals to it."""
+"""A run as a process of its own: it finds the package, ends when this process does, and gets its signals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def start_child(command: Sequence[str], variables: Mapping[str, str] | None = No
 
     Args:
         command: Program and arguments.
-        variables: Of its environment, beside this process's.
+        variables: Environment variables, added to this process's.
         **streams: `stdin`, `stdout`, `stderr` of `subprocess.Popen`.
     """
     # The package may not be installed: the child finds it where this process did.
@@ -35,7 +35,7 @@ def start_child(command: Sequence[str], variables: Mapping[str, str] | None = No
 
 
 def end_child(child: subprocess.Popen) -> None:
-    """Ends a child that still runs, and all that it started: politely first."""
+    """Ends a child that still runs, and all that it started: first by SIGTERM, then by SIGKILL."""
     if child.poll() is not None:
         return
     # A second signal, as `timeout` sends, would end this with a traceback and leave the child running.
@@ -54,11 +54,11 @@ def end_child(child: subprocess.Popen) -> None:
 
 
 def run_to_its_end(command: Sequence[str], variables: Mapping[str, str], signals: Signals) -> int:
-    """Runs a command whose output is this process's, and passes signals on to it; it takes the time that it needs.
+    """Runs a command with this process's output, and passes signals on to it; waits as long as it takes.
 
     Args:
         command: Program and arguments.
-        variables: Of its environment, beside this process's.
+        variables: Environment variables, added to this process's.
         signals: Where signals to this process arrive.
 
     Returns:
@@ -72,7 +72,7 @@ def run_to_its_end(command: Sequence[str], variables: Mapping[str, str], signals
 
     signals.forward = forward
     try:
-        for number in list(signals.received):  # While it was started.
+        for number in list(signals.received):  # Those that arrived while it was started.
             forward(number)
         return child.wait()
     finally:
@@ -82,7 +82,7 @@ def run_to_its_end(command: Sequence[str], variables: Mapping[str, str], signals
 
 @contextlib.contextmanager
 def signals_collected() -> Iterator[Signals]:
-    """`Signals`, but for what is ignored, as SIGHUP under nohup: that stays ignored."""
+    """`Signals`, but a signal that is ignored, as SIGHUP under nohup, stays ignored."""
     ignored = [n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_IGN]
     with Signals() as signals:
         for number in ignored:

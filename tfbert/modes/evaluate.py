@@ -28,8 +28,8 @@ def evaluate_model(config: Config) -> dict[str, Any]:
         config: With `mode="evaluate"`.
 
     Returns:
-        What the file holds: for each set, under its prefix (`eval`, `eval_matched`, `test`), the metrics of the task
-        over all predictions, `samples`, `runtime`, `samples_per_second`, and for classification `per_class` and
+        The content of the file: for each set, under its prefix (`eval`, `eval_matched`, `test`), the metrics of the
+        task over all predictions, `samples`, `runtime`, `samples_per_second`, and for classification `per_class` and
         `confusion_matrix` (rows: labels; columns: predictions).
 
     Raises:
@@ -66,14 +66,14 @@ def evaluate_model(config: Config) -> dict[str, Any]:
 
 
 def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples]:
-    """What to evaluate on, its labels those of the model; logs what the user should know of it.
+    """The examples to evaluate on, with the model's labels; logs what the user should know about them.
 
     Args:
         config: Names a data set, or files.
         model: Decides what the labels mean.
 
     Returns:
-        Examples by what their metrics are called, as in training: `eval`, `eval_matched`, `test`, ...
+        Examples by the prefix of their metrics, as in training: `eval`, `eval_matched`, `test`, ...
 
     Raises:
         UsageError: for data that cannot be read, or is not of the kind the model was trained on.
@@ -90,10 +90,10 @@ def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples
 def evaluate_set(
     model: TrainedModel, predictor: Predictor, examples: Examples, prefix: str
 ) -> tuple[dict[str, Any], Any]:
-    """Predicts a set of examples and compares with its labels.
+    """Predicts a set of examples and compares the predictions with its labels.
 
     Returns:
-        What `evaluate_model` returns of a set, and the predictions.
+        What `evaluate_model` returns for one set, and the predictions.
     """
     started = time.perf_counter()
     predictions = model.predict(predictor, examples)

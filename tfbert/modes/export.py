@@ -44,7 +44,7 @@ _SERVED: dict[str, type[ServedModel]] = {
     "token_classification": Tagger,
     "question_answering": QuestionAnswerer,
 }
-"""What is saved of a model, by its task."""
+"""The module that is saved for a model, by its task."""
 
 
 def export(config: Config) -> dict[str, Any]:
@@ -54,17 +54,17 @@ def export(config: Config) -> dict[str, Any]:
         config: With `mode="export"`.
 
     Returns:
-        What `export_results.json` beside it holds: `num_texts`, `max_seq_length`, `label_names`, `weights`, the task's
-        options that are part of it; and for float16 weights what they change: `largest_weight_error` and, with
+        The content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`, `weights`, the
+        task's options that it includes; and for float16 weights what they change: `largest_weight_error` and, with
         evaluation data, the metrics with the float32 and the float16 weights, `changed_labels`, `changed_tags` or
-        `changed_answers`, and `largest_logit_error`, of questions that of the score of no answer.
+        `changed_answers`, and `largest_logit_error` (for questions, of the score of no answer).
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
-        RunError: where it cannot be written.
+        RunError: if it cannot be written.
     """
     strategy = start_devices(config.runtime).strategy
-    directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name, a link no place to itself.
+    directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name; a link points elsewhere.
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
         model = load_trained_model(config)
@@ -118,7 +118,7 @@ def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, E
 
 @contextlib.contextmanager
 def float16_matrices() -> Iterator[None]:
-    """Models created in here keep their matrices in float16 and compute in float32, casting where they are read.
+    """Models created inside keep their matrices in float16 and compute in float32, casting where they are read.
 
     Vectors (biases, LayerNorm) stay float32: they are few, and Keras's LayerNormalization does not cast its own.
     """
@@ -145,7 +145,7 @@ def _loss_of(
     model: TrainedModel,
     halved: TrainedModel,
 ) -> dict[str, Any]:
-    """What float16 weights change, measured."""
+    """Measures what float16 weights change."""
     whole, half = get_weights_dict(model.classifier), get_weights_dict(halved.classifier)
     endless = [name for name, value in half.items() if not np.isfinite(value).all()]
     if endless:
@@ -170,10 +170,10 @@ def _loss_of(
 
 
 def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
-    """Refuses a directory that an export cannot have."""
+    """Refuses a directory that an export cannot use."""
     output_dir.check_writable(directory)
     present = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-    present.discard(_PARTIAL)  # Of an export that was killed.
+    present.discard(_PARTIAL)  # Left by an export that was killed.
     if present and not overwrite:
         raise UsageError(
             f"output_dir must be new or empty. Received: output_dir={str(directory)!r}. "
@@ -181,7 +181,7 @@ def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
         )
     others = present - {*_OWN, _EARLIER}
     if present and not present & {EXPORT_RESULTS, _EARLIER}:
-        others = others or present  # Another program's assets, or another's SavedModel.
+        others = others or present  # Another program's assets or SavedModel.
     if others:
         raise UsageError(
             "overwrite_output_dir replaces an earlier export, and nothing else. "
@@ -190,10 +190,10 @@ def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
 
 
 def _write(module: ServedModel, directory: pathlib.Path, results: dict[str, Any]) -> None:
-    """Saves under another name first: what has the name is whole.
+    """Saves under another name first: whatever has the final name is whole.
 
-    A new directory appears with all its files. One that exists may be a mount point, or in a directory that cannot be
-    written, and thus not be replaced: it gets new contents.
+    A new directory appears with all its files. An existing directory may be a mount point, or in a directory that
+    cannot be written. It cannot be replaced then, so it gets new contents.
     """
     is_new = not directory.exists()
     partial = directory.with_name(f".{directory.name}.partial") if is_new else directory / _PARTIAL
@@ -215,12 +215,12 @@ def _write(module: ServedModel, directory: pathlib.Path, results: dict[str, Any]
 
 
 def _replace_contents(directory: pathlib.Path, partial: pathlib.Path) -> None:
-    """Moves an earlier export aside and the new one into its place; all back if a move fails.
+    """Moves an earlier export aside and the new one into its place; moves all back if a move fails.
 
-    `saved_model.pb` goes first and comes last: without it nothing is loaded.
+    `saved_model.pb` is moved away first and put in place last: without it nothing is loaded.
     """
     earlier = directory / _EARLIER
-    shutil.rmtree(earlier, ignore_errors=True)  # Of an export that was killed. The new one is whole by now.
+    shutil.rmtree(earlier, ignore_errors=True)  # Left by an export that was killed. The new one is whole now.
     earlier.mkdir()
     moves = [(directory / name, earlier / name) for name in _OWN if (directory / name).exists()]
     new = sorted(partial.iterdir(), key=lambda path: path.name == _SAVED_MODEL)

@@ -1,5 +1,5 @@
-"""What a loaded model is given in Python, by kind of task: checked entry by entry, made ready to be predicted, and
-answered with the keys of transformers' pipelines."""
+"""The inputs of a loaded model in Python, by kind of task: checked entry by entry, encoded, and answered with the keys
+of transformers' pipelines."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tfbert.tasks.token_classification import EncodedSentences, SentenceExamples
 
 BEST = "best"
 NAME = "inputs"
-"""What messages call all that is given."""
+"""What messages call the inputs of a call."""
 
 _CHUNK_MASKED = 256
-"""Texts with masked words, of each of which some hundred candidates are kept."""
+"""Texts with masked words that are predicted together: some hundred candidates are kept for each word."""
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
 
 Entry = TypeVar("Entry")
@@ -45,7 +45,7 @@ class Given(abc.ABC, Generic[Entry]):
         model: The model that was called.
 
     Attributes:
-        most: Entries that are predicted together, at most.
+        most: The most entries that are predicted together.
     """
 
     most: int = CHUNK_ROWS
@@ -55,52 +55,52 @@ class Given(abc.ABC, Generic[Entry]):
 
     @abc.abstractmethod
     def is_one(self, inputs: Any) -> bool:
-        """Whether what is given is an entry, rather than many."""
+        """Whether `inputs` is one entry, rather than many."""
 
     @abc.abstractmethod
     def entry(self, value: Any, where: str) -> Entry:
         """Checks an entry.
 
         Args:
-            value: As it was given.
+            value: The entry as it was given.
             where: What messages call it.
 
         Raises:
-            UsageError: for what the model does not take.
+            UsageError: for an entry that the model does not take.
         """
 
     @abc.abstractmethod
     def size(self, entry: Entry) -> int:
-        """Its characters, about."""
+        """The number of its characters, about."""
 
     @abc.abstractmethod
     def encode(self, entries: Sequence[Entry]) -> EncodedExamples:
         """Some entries as token ids."""
 
     def predictions(self, outputs: Any, encoded: Any) -> Any:
-        """What the model's outputs say of the entries that were encoded."""
+        """What the model's outputs say about the encoded entries."""
         return self._model.task.predictions(outputs, encoded)
 
     def scores(self, predictions: Any) -> np.ndarray:
-        """The numbers behind them, `[n, ...]`."""
+        """The numbers behind the predictions, `[n, ...]`."""
         return self._model.task.scores(predictions)
 
     @abc.abstractmethod
     def answers(self, entries: Sequence[Entry], predictions: Any) -> Iterator[Any]:
-        """The answer to each.
+        """The answer to each entry.
 
         Args:
-            entries: Some, once they were encoded.
+            entries: Entries that have been encoded.
             predictions: What `predictions` makes of the model's outputs for them.
         """
 
 
 class GivenTexts(Given[tuple[str, ...]]):
-    """Texts or pairs of texts to be classified or scored; all of a call have as many texts.
+    """Texts or pairs of texts to classify or score; all entries of a call are of one kind.
 
     Args:
         model: The model that was called.
-        top_k: How many classes each answer lists; None: all; `BEST`: the best one, not in a list.
+        top_k: How many classes each answer lists; None for all; `BEST` for the best one, not in a list.
     """
 
     def __init__(self, model: TrainedModel, top_k: int | None | Literal["best"]):
@@ -130,7 +130,7 @@ class GivenTexts(Given[tuple[str, ...]]):
         if len(found) != self._num_texts:
             todo = f"Pass {_PAIR}" if self._num_texts == 2 else "Pass a text"
             raise UsageError(
-                f"The model takes {takes(self._num_texts)}, one kind in a call. "
+                f"The model takes {takes(self._num_texts)}, one kind per call. "
                 f"Received: {'a single text' if len(found) == 1 else 'a pair'} in {where}. {todo}."
             )
         return found
@@ -150,7 +150,7 @@ class GivenTexts(Given[tuple[str, ...]]):
 
 
 class GivenSentences(Given[TaggedItem]):
-    """Texts whose words are to be found and tagged, or lists of words; all of a call are of one kind."""
+    """Texts whose words are found and tagged, or lists of words; all entries of a call are of one kind."""
 
     def __init__(self, model: TrainedModel):
         super().__init__(model)
@@ -163,8 +163,8 @@ class GivenSentences(Given[TaggedItem]):
         is_text = not isinstance(value, tuple | list | np.ndarray)
         if self._are_texts not in (None, is_text):
             raise UsageError(
-                "A tagger takes texts, or lists of words, one kind in a call. "
-                f"Received: {'a text' if is_text else 'words'} in {where}. Call it twice."
+                "A tagger takes texts, or lists of words, one kind per call. "
+                f"Received: {'a text' if is_text else 'words'} in {where}. Call it once for each kind."
             )
         self._are_texts = is_text
         if is_text:
@@ -225,11 +225,11 @@ class GivenQuestions(Given[Asked]):
 
 
 class GivenMasked(Given[str]):
-    """Texts with words to be filled in.
+    """Texts with words to fill in.
 
     Args:
         model: The model that was called.
-        top_k: How many words each masked place gets.
+        top_k: How many words to give for each masked place.
     """
 
     most = _CHUNK_MASKED
@@ -246,8 +246,8 @@ class GivenMasked(Given[str]):
         text = check_text(value, "text", where, strict=False)
         if MASK not in text:
             raise UsageError(
-                f"A text to be filled in has a {MASK}. Received: {text!r:.60} in {where}. "
-                f"Write {MASK} for the word that is to be found."
+                f"A text to fill in must have a {MASK}. Received: {text!r:.60} in {where}. "
+                f"Write {MASK} for the word to find."
             )
         return text
 
@@ -277,10 +277,10 @@ def _as_pipeline(what: str, entity: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(value: Mapping[str, Any], names: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The texts of a mapping, which has the first name, and no others than these."""
+    """The texts of a mapping, which must have the first name, and no others than these."""
     if names[0] not in value or not value.keys() <= {*names}:
         raise UsageError(
-            "A text has the key 'text', a pair besides it 'text_pair'. "
-            f"Received: the keys {', '.join(map(repr, value))} in {where}. Rename or drop what else there is."
+            "A text has the key 'text', and a pair also 'text_pair'. "
+            f"Received: the keys {', '.join(map(repr, value))} in {where}. Rename or drop any other key."
         )
     return {name: value[name] for name in names if name in value}

@@ -25,7 +25,7 @@ from tfbert.modes.trained_model import TrainedModel, check_finite, load_trained_
 from tfbert.tasks.masked_words import MOST_CANDIDATES
 
 _FILLED = 5
-"""Words that a masked place gets where nobody says how many, as in transformers."""
+"""Words for each masked place by default, as in transformers."""
 
 
 def load(
@@ -35,13 +35,14 @@ def load(
     tagging: TaggingConfig | None = None,
     answering: AnsweringConfig | None = None,
 ) -> LoadedModel:
-    """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to be called on texts.
+    """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to call on texts.
 
-    It computes in float32 on one device, a GPU where there is one. Nothing of the process is changed: not the
-    precision policy, the seeds, or the devices. A process may load several models, and train others.
+    It computes in float32 on one device, a GPU if there is one. It changes nothing in the process: not the precision
+    policy, the seeds, or the devices. A process may load several models, and train others.
 
     Args:
-        directory: What a run wrote, or another BERT of transformers with a task's head; or its name on the hub.
+        directory: A run's output directory, or that of another BERT from transformers with a task's head; or a model's
+            name on the hub.
         max_seq_length: Longest input in tokens; longer texts are cut, long sentences and contexts split. None: as in
             training.
         tagging: Options of a tagger, such as `TaggingConfig(strict_entities=True)`.
@@ -76,7 +77,7 @@ def load(
         data=DataConfig(max_seq_length=max_seq_length),
         tagging=tagging or TaggingConfig(),
         answering=answering or AnsweringConfig(),
-        predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode wants one; nothing is read from it.
+        predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
     )
     with settings_kept():
         keras.mixed_precision.set_global_policy("float32")
@@ -84,7 +85,7 @@ def load(
 
 
 class LoadedModel:
-    """A fine-tuned model to be called on texts; `load` makes one. It may be called from several threads.
+    """A fine-tuned model to call on texts; `load` makes one. It may be called from several threads.
 
     Args:
         model: The model, created under no strategy.
@@ -110,34 +111,35 @@ class LoadedModel:
     def __call__(self, inputs: Any, *, top_k: int | None | Literal["best"] = BEST, batch_size: int = 32) -> Any:
         """Answers one input, or many. Keys are those of transformers' pipelines.
 
-        Of classification and regression, an input is a text; or a pair as `{"text": ..., "text_pair": ...}` or a tuple
-        of two. The answer has `label` and `score`: a class and its probability, or `LABEL_0` and the predicted number.
+        Classification and regression: an input is a text; or a pair as `{"text": ..., "text_pair": ...}` or a tuple of
+        two. The answer has `label` and `score`: a class and its probability, or `LABEL_0` and the predicted number.
 
-        Of token classification, it is a text or a list of words. The answer is a list of the entities, each with
-        `entity_group` (the type), `score` (the mean probability of its words' tags), `word`, `start` and `end`. Of a
-        text, `start` and `end` count characters, and `word` is what stands between them; of a list of words they count
-        words, and `word` has those joined by blanks. Where tags are no entities, such as parts of speech, the answer
-        is a list of all words, with the tag as `entity` for `entity_group`.
+        Token classification: an input is a text or a list of words. The answer is a list of the entities, each with
+        `entity_group` (the type), `score` (the mean probability of its words' tags), `word`, `start` and `end`. For a
+        text, `start` and `end` count characters, and `word` is the text between them. For a list of words they count
+        words, and `word` is those words joined by blanks. Where tags are no entities, such as parts of speech, the
+        answer is a list of all words, with the tag as `entity` in place of `entity_group`.
 
-        Of question answering, it is `{"question": ..., "context": ...}`, other keys ignored. The answer has `score`
-        (its probability among the best ones), `start` and `end`, characters of the context, and `answer`, what stands
-        between them; of no answer `answer` is empty, and `start` and `end` are 0.
+        Question answering: an input is `{"question": ..., "context": ...}`; other keys are ignored. The answer has
+        `score` (its probability among the best ones), `start` and `end`, characters of the context, and `answer`, the
+        text between them; if there is no answer, `answer` is empty, and `start` and `end` are 0.
 
-        Of a model that was pre-trained, it is a text with `[MASK]` where words are to be filled in. The answer is a
-        list of words, best first, each with `score` (its probability), `token` (its id), `token_str` and `sequence`,
-        the text with it; of a text with several `[MASK]` a list of such lists.
+        A pre-trained model: an input is a text with `[MASK]` where words are to be filled in. The answer is a list of
+        words, best first, each with `score` (its probability), `token` (its id), `token_str` and `sequence`, the text
+        with the word; for a text with several `[MASK]`, a list of such lists.
 
         Args:
-            inputs: One input gives one answer. Any iterable of them, such as a list, a generator, a column of pandas or
-                an array of NumPy, gives a list of answers in its order. So the words of a single sentence go into a
-                list of their own: `model([["Ella", "sang"]])`.
-            top_k: Of classification and regression, give a list of the `top_k` best classes, best first; None: of all.
-                `"best"`: the best one, not in a list. Of words to be filled in, as many as that; `"best"`: 5.
-            batch_size: Rows that are computed at a time; of some thousand inputs at once, those alike in length.
+            inputs: One input gives one answer. Any iterable of inputs, such as a list, a generator, a column of pandas
+                or an array of NumPy, gives a list of answers in the same order. So the words of a single sentence go
+                into a list of their own: `model([["Ella", "sang"]])`.
+            top_k: For classification and regression, the answer lists the `top_k` best classes, best first; with None
+                all classes; with `"best"` the best one, not in a list. For words to fill in, how many to give;
+                `"best"` gives 5.
+            batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
 
         Raises:
-            UsageError: for an input that the model does not take, naming it, before any is computed; of an iterable
-                without a length, when it is reached.
+            UsageError: for an input that the model does not take, naming it, before any input is computed; for an
+                iterable without a length, when that input is reached.
             RunError: for predictions that are not finite.
         """
         _check_whole("batch_size", batch_size)
@@ -178,7 +180,7 @@ class LoadedModel:
 
 
 def _chunks(given: Given, entries: Iterable[Any]) -> Iterator[list[Any]]:
-    """Consecutive entries that are predicted together: what is made of them takes bounded memory."""
+    """Consecutive entries that are predicted together, few enough to bound the memory."""
     chunk, size = [], 0
     for entry in entries:
         chunk.append(entry)
@@ -193,7 +195,7 @@ def _chunks(given: Given, entries: Iterable[Any]) -> Iterator[list[Any]]:
 def _many(inputs: Any) -> Iterator[Any]:
     """The inputs one after the other."""
     columns = getattr(inputs, "columns", None)
-    if columns is not None and getattr(inputs, "ndim", 0) == 2:  # A table of pandas, which gives its columns' names.
+    if columns is not None and getattr(inputs, "ndim", 0) == 2:  # Iterating over a table of pandas gives column names.
         names = ", ".join(repr(str(name)) for name in itertools.islice(columns, 10))
         raise UsageError(
             f"Inputs are a column, or rows as dictionaries. Received: a table with the columns {names}. "

@@ -37,8 +37,8 @@ class Job(Protocol):
     """A file to predict, and where the predictions go; each kind of task has one of its own.
 
     Attributes:
-        name: The file's.
-        path: The file of predictions; None: standard output.
+        name: The file's name.
+        path: The file of predictions; None for standard output.
     """
 
     name: str
@@ -54,15 +54,15 @@ class Job(Protocol):
         """Consecutive rows, as many as are sorted by length and predicted together."""
 
     def encoder(self, model: TrainedModel) -> Callable[[Chunk], Any]:
-        """What makes token ids of chunks, in several threads: has them as `tokens`, and all that the task's
-        `predictions` needs."""
+        """A function that encodes a chunk, in several threads. Its result has the token ids as `tokens`, and all else
+        that the task's `predictions` needs."""
 
 
 class Chunk(Protocol):
     """Some rows of a file.
 
     Attributes:
-        ids: What names each, or is written beside its prediction.
+        ids: For each row, what names it, or is written beside its prediction.
     """
 
     ids: list[Any]
@@ -74,7 +74,7 @@ _OPENERS: dict[str, Callable[[Config], list[Job]]] = {
     "token_classification": open_sentence_files,
     "question_answering": open_question_files,
 }
-"""What opens the input of a model, by its task."""
+"""The function that opens a model's input, by its task."""
 
 
 def predict(config: Config) -> dict[str, float]:
@@ -87,8 +87,8 @@ def predict(config: Config) -> dict[str, float]:
         `predict_samples`, `predict_skipped_rows`, `predict_runtime` and `predict_samples_per_second`.
 
     Raises:
-        UsageError: for anything given that cannot be used, such as a row that cannot be read where none may be skipped;
-            no output file is left then.
+        UsageError: for anything given that cannot be used, such as a row that cannot be read and may not be skipped; no
+            output file is left then.
         RunError: for output that cannot be written, or predictions that are not finite.
     """
     devices = start_devices(config.runtime)
@@ -138,7 +138,7 @@ def predict(config: Config) -> dict[str, float]:
 
 
 def _introduced(chunks: Iterable[Chunk], lines: list[str]) -> Iterator[Chunk]:
-    """The chunks; the lines are logged as soon as there is one, and not before an error in the first."""
+    """The chunks; the lines are logged with the first chunk, so not before an error in it."""
     for chunk in chunks:
         while lines:
             log.info("%s", lines.pop(0))
@@ -148,7 +148,7 @@ def _introduced(chunks: Iterable[Chunk], lines: list[str]) -> Iterator[Chunk]:
 def predict_chunks(
     model: TrainedModel, predictor: Predictor, chunks: Iterable[Chunk], encode: Callable[[Chunk], Any]
 ) -> Iterator[tuple[Chunk, Any]]:
-    """Each chunk with its predictions, as the task makes them; reading and tokenising run ahead in a thread."""
+    """Each chunk with the task's predictions for it; reading and tokenising run ahead in a thread."""
     waiting: queue.SimpleQueue[tuple[Chunk, Any]] = queue.SimpleQueue()
 
     def tokens() -> Iterator[TokenIds]:
@@ -163,7 +163,7 @@ def predict_chunks(
 
 
 def ahead(items: Iterable[Any]) -> Iterator[Any]:
-    """The same items, each made in a thread while the one before is worked on."""
+    """The same items, each made in a thread while the previous one is processed."""
     made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
     is_over = threading.Event()
 
@@ -174,10 +174,10 @@ def ahead(items: Iterable[Any]) -> Iterator[Any]:
                 if is_over.is_set():
                     return
             made.put(("end", None))
-        except BaseException as error:  # To be raised where the items are asked for.
+        except BaseException as error:  # Raised again where the items are used.
             made.put(("error", error))
 
-    # A daemon: one that waits for standard input must not keep the process alive.
+    # A daemon: a thread that waits for standard input must not keep the process alive.
     threading.Thread(target=make, daemon=True).start()
     try:
         while True:
@@ -189,7 +189,7 @@ def ahead(items: Iterable[Any]) -> Iterator[Any]:
             yield value
     finally:
         is_over.set()
-        while not made.empty():  # Lets a thread that waits to hand over its item see that it is over.
+        while not made.empty():  # Lets a thread that waits to hand over an item see the end.
             made.get_nowait()
 
 
@@ -210,7 +210,7 @@ class PredictionProgress:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.perf_counter() - self._start
 
     def advance(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Prediction of answers: rows of questions and contexts, or SQuAD's JSON -> an answer each."""
+"""Prediction of answers: rows of questions and contexts, or SQuAD's JSON -> an answer for each question."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.question_answering import EncodedQuestions, QuestionExamples
 
 CHUNK_QUESTIONS = 512
-"""Read and answered together: each has a row for every window over its context."""
+"""Questions that are read and answered together; each has a row for every window over its context."""
 _FORMATS = {"jsonl": (".jsonl",), "tsv": (".tsv",), "squad": (".json",)}
 
 
@@ -38,7 +38,7 @@ class QuestionJob(RowsJob):
     """A file of questions and contexts, see `predict.Job`."""
 
     def check(self, model: TrainedModel) -> None:
-        """Any model of the task will do."""
+        """Any model of the task fits."""
 
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         return open_answers(self.path, self.texts.format, model.task, is_writer=is_writer)
@@ -54,7 +54,7 @@ class QuestionJob(RowsJob):
 
 
 def open_question_files(config: Config) -> list[QuestionJob]:
-    """What to answer, and where the answers go.
+    """The questions to answer, and where the answers go.
 
     Raises:
         UsageError: for input that cannot be opened, output without a known ending, or a data set by name.
@@ -82,7 +82,7 @@ def open_question_files(config: Config) -> list[QuestionJob]:
 
 
 def unanswered(name: str, rows: Sequence[Asked]) -> QuestionTable:
-    """Questions without answers as a table, whose contexts are distinct: each is tokenized once."""
+    """Questions without answers as a table of distinct contexts, so that each context is tokenised once."""
     index: dict[str, int] = {}
     context_of = [index.setdefault(row.context, len(index)) for row in rows]
     none: list[Any] = [()] * len(rows)

@@ -1,4 +1,4 @@
-"""Prediction of tags: what is read, one sentence or text after the other, and what becomes of it."""
+"""Prediction of tags: reading sentences or texts one after the other, and encoding them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tfbert.tasks.token_classification import EncodedSentences, SentenceExamples
 
 _CHUNK_WORDS = 1 << 17
 _FORMATS = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": (".jsonl", ".json"), "tsv": (".tsv",)}
-"""Those of predictions, by the endings of their files."""
+"""The formats of predictions, by the endings of their files."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Items:
-    """Consecutive sentences, or texts; each has its name and, once it is known, its words."""
+    """Consecutive sentences, or texts; each has its name and, once they are known, its words."""
 
     ids: list[TaggedItem]
 
@@ -43,9 +43,9 @@ class SentenceJob:
     """A file of sentences that are split into words, see `predict.Job`.
 
     Attributes:
-        file: Just opened.
-        id_column: The column that names its rows; empty: they are numbered.
-        path: Where the predictions go; None: standard output.
+        file: The file, just opened.
+        id_column: The column that names its rows; if empty, they are numbered.
+        path: Where the predictions go; None for standard output.
         format: `conll`, `jsonl` or `tsv`.
     """
 
@@ -59,7 +59,7 @@ class SentenceJob:
         return self.file.name
 
     def check(self, model: TrainedModel) -> None:
-        """Any tagger will do."""
+        """Any tagger fits."""
 
     def writer(self, model: TrainedModel, *, is_writer: bool) -> TagFile:
         return open_tags(self.path, self.format, model.task, is_writer=is_writer)
@@ -110,7 +110,7 @@ class TaggedTextJob(RowsJob):
 
 
 def encode_tagged_texts(model: TrainedModel, items: Sequence[TaggedItem]) -> EncodedSentences:
-    """Finds the words of texts, notes them in the items, and makes rows of them."""
+    """Finds the words of texts, stores them in the items, and encodes them as rows."""
     encoded, places = encode_texts(model.tokenizer, [item.text for item in items], model.max_seq_length)
     for item, spans in zip(items, places, strict=True):
         item.spans = spans
@@ -119,7 +119,7 @@ def encode_tagged_texts(model: TrainedModel, items: Sequence[TaggedItem]) -> Enc
 
 
 def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
-    """What to tag, and where the tags go.
+    """The input to tag, and where the tags go.
 
     Raises:
         UsageError: for input that cannot be opened, output without a known ending, or a data set by name.
@@ -127,7 +127,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
     asked, data = config.predict, config.data
     if data.dataset or asked.glue_task:
         raise UsageError(
-            "A tagger predicts files. "
+            "A tagger reads its input from files. "
             f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
         )
     if not _holds_words(config):
@@ -138,7 +138,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
     format = chosen_format(asked, _FORMATS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
         raise UsageError(
-            "A CoNLL file of predictions is the input with a column more. "
+            "A CoNLL file of predictions is the input with one more column. "
             f"Received: output_format='conll' with {file.name}, which is {file.format}. Pass jsonl or tsv."
         )
     id_column = asked.id_column
@@ -153,7 +153,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
 
 
 def _holds_words(config: Config) -> bool:
-    """Whether the input's texts are split into words: CoNLL, or lists of words a row."""
+    """Whether the input's texts are already split into words: CoNLL, or a list of words in each row."""
     data, name = config.data, config.predict.input_file
     if data.input_format in ("conll", "text", "csv") or name == STANDARD_STREAM:
         return data.input_format == "conll"

@@ -22,9 +22,9 @@ from tfbert.tasks.prediction_files import GlueFile, PredictionFile, open_predict
 from tfbert.tokens.tokenizer import TokenIds
 
 CHUNK_ROWS = 8192
-"""Rows read, sorted by length and predicted together, at most."""
+"""The most rows that are read, sorted by length and predicted together."""
 CHUNK_CHARACTERS = 1 << 22
-"""Likewise, so that memory does not grow with the length of texts."""
+"""A chunk ends at this many characters too, so that memory does not grow with the length of texts."""
 
 _ID_NAMES = ("id", "idx", "index", "guid")
 
@@ -45,8 +45,8 @@ class TextJob:
     Attributes:
         file: The file, just opened.
         texts: Its text column, or the two of pairs.
-        id_column: The column that names its rows; empty: they are numbered.
-        path: Where the predictions go; None: standard output.
+        id_column: The column that names its rows; if empty, they are numbered.
+        path: Where the predictions go; None for standard output.
         format: `tsv`, `jsonl` or `glue`.
         task: GLUE's task, or empty.
     """
@@ -83,7 +83,7 @@ class TextJob:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowsJob:
-    """What jobs of other tasks over a file of texts, or pairs of texts, share.
+    """What the jobs of other tasks share that read a file of texts, or pairs of texts.
 
     Attributes:
         texts: The file, and where the predictions go.
@@ -107,10 +107,10 @@ class EncodedTexts(NamedTuple):
 
 
 def open_texts(config: Config) -> list[TextJob]:
-    """What to predict, and where the predictions go.
+    """The texts to predict, and where the predictions go.
 
     Raises:
-        UsageError: for input that cannot be opened, columns that are not there, output without a known ending, or
+        UsageError: for input that cannot be opened, columns that do not exist, output without a known ending, or
             standard input or output that is closed.
     """
     asked, directory = config.predict, pathlib.Path(config.output.output_dir)
@@ -143,7 +143,7 @@ def output_path(asked: PredictConfig) -> pathlib.Path | None:
     """Where predictions go; None for standard output.
 
     Raises:
-        UsageError: where that is closed: found now, not after the model has been loaded.
+        UsageError: if standard output is closed; found now, not after the model has been loaded.
     """
     if asked.output_file != STANDARD_STREAM:
         return pathlib.Path(asked.output_file)
@@ -154,14 +154,14 @@ def output_path(asked: PredictConfig) -> pathlib.Path | None:
 def read_texts(
     file: OpenFile, texts: Sequence[str], id_column: str, bad_rows: BadRows, *, most_rows: int = CHUNK_ROWS
 ) -> Iterator[Texts]:
-    """Reads rows in chunks, as long as there are any.
+    """Reads all rows, in chunks.
 
     Args:
-        file: Just opened.
+        file: The file, just opened.
         texts: The column of the texts, or the two of pairs.
-        id_column: The column of the ids; empty: rows are numbered from 0.
+        id_column: The column of the ids; if empty, rows are numbered from 0.
         bad_rows: Decides about rows that cannot be read.
-        most_rows: Rows of a chunk, at most.
+        most_rows: The most rows of a chunk.
 
     Raises:
         UsageError: for a row that cannot be read and may not be skipped.
@@ -175,7 +175,7 @@ def read_texts(
         try:
             if isinstance(row, UsageError):
                 raise row
-            # What is not valid Unicode reaches the tokenizer, which drops it, as it does in an exported model.
+            # Invalid Unicode reaches the tokenizer, which drops it, as in an exported model.
             values = [check_text(value, name, where, strict=False) for name, value in zip(texts, row, strict=False)]
             name = row_id(row[-1], id_column, where) if id_column else number
         except UsageError as error:
@@ -197,12 +197,12 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
     """The column or columns of the texts, and that of the ids (`""`: none).
 
     Args:
-        file: Just opened.
-        text_column: As asked for; empty: found by name.
-        id_column: Likewise.
+        file: The file, just opened.
+        text_column: The columns asked for; if empty, they are found by name.
+        id_column: The column asked for; if empty, it is found by name.
 
     Raises:
-        UsageError: for a column that is not there, or none or several that could be meant.
+        UsageError: for a column that does not exist, or if no column or several could be meant.
     """
     check_id_column(id_column, file.name, file.columns)
     others = [column for column in file.columns if column != id_column]
@@ -210,17 +210,17 @@ def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str
         file.name,
         others,
         text_column=text_column,
-        find_label=False,  # Nor is it an error that several look like one: predict has no --label_column.
+        find_label=False,  # Several may look like labels: predict has no --label_column.
         hint=file.hint,
     )
     return texts, id_column or usual_id_column([column for column in others if column not in texts])
 
 
 def check_id_column(id_column: str, name: str, columns: Sequence[str]) -> None:
-    """Refuses a column of ids that the input does not have; empty for none is fine.
+    """Refuses a column of ids that the input does not have; an empty name, for no column, is fine.
 
     Raises:
-        UsageError: naming those that it has.
+        UsageError: naming the input's columns.
     """
     if id_column and columns.count(id_column) != 1:
         raise UsageError(
@@ -230,7 +230,7 @@ def check_id_column(id_column: str, name: str, columns: Sequence[str]) -> None:
 
 
 def usual_id_column(columns: Sequence[str]) -> str:
-    """The one column that is called as ids often are; empty where there is none, or several."""
+    """The one column with a usual name for ids; empty if there is none, or several."""
     usual = [column for column in columns if column.strip().lower() in _ID_NAMES]
     return usual[0] if len(usual) == 1 else ""
 

@@ -33,9 +33,9 @@ from tfbert.tokens.tokenizer import BertTokenizer
 log = logging.getLogger("tfbert")
 
 SHARD_BYTES = 64 << 20
-"""Of the corpus as it is on the disk, in a shard where nothing else is asked for."""
+"""Bytes of the corpus on the disk for each shard, by default."""
 _LEAST_SHARDS = 4
-_DOCUMENTS_A_SHARD = 100  # Enough that a hash leaves no shard without.
+_DOCUMENTS_A_SHARD = 100  # Enough that a hash gives every shard some.
 
 
 def prepare(config: Config) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def prepare(config: Config) -> dict[str, Any]:
         config: With `mode="prepare"`.
 
     Returns:
-        What the manifest has as `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`,
-        `random_next_sentences`, `predictions`; empty while shards are missing that other tasks of an array job make.
+        The manifest's `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`, `random_next_sentences`,
+        `predictions`; empty while shards that other tasks of an array job make are missing.
 
     Raises:
         UsageError: for anything given that cannot be used; no record has been written then.
-        RunError: where a record cannot be written, or a process ends.
+        RunError: if a record cannot be written, or a process ends.
     """
     source = open_source(config.corpus, config.data)
     directory = pathlib.Path(config.output.output_dir).absolute()
@@ -77,20 +77,21 @@ def prepare(config: Config) -> dict[str, Any]:
 def prepare_records(
     source: Source, tokenizer: BertTokenizer, config: Config, directory: pathlib.Path
 ) -> dict[str, Any] | None:
-    """Makes the records of a corpus that are not there yet.
+    """Makes the records of a corpus that do not exist yet.
 
     Args:
         source: The corpus.
-        tokenizer: Its vocabulary becomes the records'.
+        tokenizer: Its vocabulary becomes that of the records.
         config: With `mode="prepare"`.
         directory: Where the records go; locked meanwhile.
 
     Returns:
-        The manifest, of which `totals` tells most; None while shards are missing that other tasks of an array job make.
+        The manifest, whose `totals` sum up the records; None while shards that other tasks of an array job make are
+        missing.
 
     Raises:
         UsageError: for anything given that cannot be used; no record has been written then.
-        RunError: where a record cannot be written, or a process ends.
+        RunError: if a record cannot be written, or a process ends.
     """
     corpus = config.corpus
     _leave_gpus_alone()
@@ -107,7 +108,7 @@ def prepare_records(
     if is_part and config.output.overwrite_output_dir:
         raise UsageError(
             "Tasks of an array job share a directory, and none may empty it. "
-            f"Received: overwrite_output_dir with shards={corpus.shards!r}. Remove what is there before the job."
+            f"Received: overwrite_output_dir with shards={corpus.shards!r}. Empty the directory before the job."
         )
     work = directory / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
     with locked(directory, shared=is_part):
@@ -126,12 +127,12 @@ def prepare_records(
         shutil.rmtree(work, ignore_errors=True)
         made = manifest.finish(directory, identity)
     if made is None:
-        log.info("Shards %s to %s of %s are there; others are missing.", shards[0], shards[-1], recipe.num_shards)
+        log.info("Shards %s to %s of %s are done; others are missing.", shards[0], shards[-1], recipe.num_shards)
     return made
 
 
 def default_num_shards(source: Source) -> int:
-    """A shard for each `SHARD_BYTES`; some at least, for the cores, unless there are too few documents for that."""
+    """One shard per `SHARD_BYTES`, but at least `_LEAST_SHARDS` for the cores, unless the documents are too few."""
     by_size = -(-sum(source.sizes().values()) // SHARD_BYTES)
     if by_size >= _LEAST_SHARDS:
         return by_size
@@ -141,10 +142,10 @@ def default_num_shards(source: Source) -> int:
 
 
 def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
-    """The numbers of the shards that this process is to make.
+    """The numbers of the shards that this process makes.
 
     Raises:
-        UsageError: for some that there are not, or where every task could choose another number of shards.
+        UsageError: for shards that do not exist, or without `num_shards`, which each task could then choose otherwise.
     """
     if not corpus.shards:
         return range(num_shards)
@@ -152,7 +153,7 @@ def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
     shards = range(int(first), int(last or first) + 1)
     if not corpus.num_shards or not shards or shards[-1] >= num_shards:
         raise UsageError(
-            "shards must be some of the num_shards that there are, counted from 0. "
+            "shards must be among the num_shards shards, counted from 0. "
             f"Received: shards={corpus.shards!r} with num_shards={corpus.num_shards}. "
             "Pass for example --num_shards=100 --shards=0-9."
         )
@@ -175,9 +176,9 @@ def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig)
     if lost := [shard for shard, entry in zip(missing, entries, strict=True) if entry is None]:
         raise RunError(
             f"Every shard needs documents. Received: none for shard {lost[0]} of {job.recipe.num_shards}, or its file "
-            "has gone. Pass a lower --num_shards, or run it again."
+            "is gone. Pass a lower --num_shards, or run it again."
         )
-    if corpus.engine == "beam":  # The other engine has seen all before it makes any.
+    if corpus.engine == "beam":  # The other engine checks all documents before it makes a shard.
         counts = {name: sum(entry[name] for entry in entries) for name in ("documents", "longer_documents")}
         check_lengths(source.name, job.recipe, **counts)
     records = sum(entry["records"] for entry in entries)
@@ -193,13 +194,13 @@ def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig)
 
 
 def _how_learned(config: Config) -> dict[str, int]:
-    """How the vocabulary is learned; empty where it is not."""
+    """How the vocabulary is learned; empty if it is not."""
     size = config.corpus.learn_vocab
     return {"learn_vocab": size, "seed": config.runtime.seed} if size else {}
 
 
 def _take_back(directory: pathlib.Path) -> None:
-    """Leaves nothing of a start that wrote no record."""
+    """Removes the files of a start that wrote no record."""
     entries = directory / manifest.ENTRIES
     if (directory / manifest.MANIFEST).exists() or (entries.is_dir() and any(entries.iterdir())):
         return
@@ -208,5 +209,5 @@ def _take_back(directory: pathlib.Path) -> None:
 
 
 def _leave_gpus_alone() -> None:
-    with contextlib.suppress(RuntimeError):  # In use already, by what called this.
+    with contextlib.suppress(RuntimeError):  # The calling program uses them already.
         tf.config.set_visible_devices([], "GPU")

@@ -1,4 +1,4 @@
-"""Pre-training as a command: records and a vocabulary are found or made, and the rest is a run like any other."""
+"""Pre-training as a command: finds or makes records and a vocabulary; the rest is a run like any other."""
 
 from __future__ import annotations
 
@@ -32,28 +32,30 @@ _TOKENS_OF_BUILT_IN = 1000
 
 
 def pretrain(config: Config) -> dict[str, float] | OverSeeds | None:
-    """Pre-trains as the configuration says; without records on the built-in corpus, prepared beside `output_dir`.
+    """Pre-trains as the configuration says; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
-        config: The run, its task `pretraining`.
+        config: The run, with task `pretraining`.
 
     Returns:
         As `finetune`, or as `train_seeds`.
 
     Raises:
-        UsageError: likewise, and for several workers without records.
+        UsageError: as these do, and for several workers without records.
     """
     return train(with_records(config))
 
 
 def benchmark(config: Config) -> Any:
-    """`run_benchmark`, likewise."""
+    """`run_benchmark`, with records as `pretrain` finds or makes them."""
     return run_benchmark(with_records(config))
 
 
 def with_records(config: Config) -> Config:
-    """The same run with records: of their length, unless another is asked for, and for random weights with the
-    vocabulary that they were made with.
+    """The same run with records.
+
+    Its `max_seq_length` is that of the records, unless another is asked for. A model with random weights gets the
+    vocabulary that the records were made with.
 
     Raises:
         UsageError: for a directory of records that does not describe them.
@@ -73,21 +75,21 @@ def with_records(config: Config) -> Config:
 def _with_built_in_records(config: Config) -> Config:
     if config.runtime.strategy == "multi_worker":
         raise UsageError(
-            "Several workers read records that are there. Received: train_records='' with strategy='multi_worker'. "
-            "Make them with --mode=prepare first, in a directory that all see, and pass --train_records."
+            "Several workers need records that exist. Received: train_records='' with strategy='multi_worker'. "
+            "Make them with --mode=prepare first, in a directory that all workers see, and pass --train_records."
         )
     directory = output_dir.choose(config, output_dir.start_time())
     records = directory.with_name(f"{directory.name}-records")
     log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
-    # In a process of its own: devices are still to be set up in this one, and a benchmark leaves them to its rows.
+    # In a process of its own: this one has yet to set up its devices, and a benchmark leaves them to its rows.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, context, start_quietly) as process:
         try:
             train, validation = process.submit(_prepare_built_in, config, records).result()
         except BrokenProcessPool:
             raise RunError(
-                "The process that makes records ended, as the kernel ends one where memory is short. Received: the "
-                "built-in corpus. Start again."
+                "The process that makes records must not end, as it does if the kernel kills it for lack of memory. "
+                "Received: the built-in corpus. Start again."
             ) from None
     return dataclasses.replace(
         config,
@@ -97,7 +99,7 @@ def _with_built_in_records(config: Config) -> Config:
 
 
 def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str]:
-    """Makes both splits' records with one vocabulary; returns their directories."""
+    """Makes the records of both splits with one vocabulary; returns their directories."""
     if config.model.is_scratch and not config.model.vocab_file:
         tokenizer = BertTokenizer(learn_vocab(BuiltInCorpus("train"), _TOKENS_OF_BUILT_IN, config.runtime.seed))
     else:

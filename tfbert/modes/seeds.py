@@ -1,7 +1,7 @@
 """`--mode=train`: one run, or, with `--seeds`, the same run with each of several seeds, and the table over them.
 
-Each seed is the ordinary command in a process of its own, in `OUTPUT_DIR/seed-N`, and so it resumes, restarts and is
-refused as any other run. Under `multi_worker`, every worker of the command starts its own process for each seed.
+Each seed is the ordinary command in a process of its own, in `OUTPUT_DIR/seed-N`, so it resumes, restarts and is
+refused like any other run. Under `multi_worker`, every worker of the command starts its own process for each seed.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 def train(config: Config) -> dict[str, float] | OverSeeds | None:
-    """What the mode does: `finetune`, or `train_seeds` where there are several."""
+    """What the mode does: `finetune`, or, with several seeds, `train_seeds`."""
     return train_seeds(config) if config.runtime.seeds else finetune(config)
 
 
 def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | None:
     """Trains each of `seeds`, one after the other, and writes the table over those that are done.
 
-    A seed that is done is not trained again, and one that was interrupted resumes: the same command resumes.
+    The same command resumes: a seed that is done is not trained again, and one that was interrupted resumes.
 
     Args:
         config: The run, with `seeds`.
-        start: Runs a command to its end, with variables of its environment, and passes signals on to it; returns its
+        start: Runs a command to its end, with added environment variables, and passes signals on to it; returns its
             exit status, negative for a signal that killed it.
 
     Returns:
-        What `seeds.json` holds; None on a worker that is not the chief.
+        The content of `seeds.json`; None on a worker that is not the chief.
 
     Raises:
         UsageError: for a directory that holds something else, a seed that is done with other settings, and whatever a
             seed's run refuses.
-        RunError: where a seed failed; the others were trained, and the table has them. One of several workers whose
-            process was killed ends at once: the workers start again together.
-        Preempted: when asked to stop.
-        KeyboardInterrupt: when asked a second time by SIGINT.
+        RunError: if a seed failed; the others were trained, and the table has them. If the process of one of several
+            workers was killed, that worker ends at once: all workers must start again together.
+        Preempted: if asked to stop.
+        KeyboardInterrupt: if asked a second time by SIGINT.
     """
     directory, seeds = output_dir.choose(config, output_dir.start_time()), config.runtime.seeds
     is_chief = _is_chief(config)
@@ -80,10 +80,10 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
     with signals_collected() as signals:
         for place, seed in enumerate(seeds, 1):
             if seed in done:
-                log.info("seed %d (%d of %d): done before, in %s", seed, place, len(seeds), _directory(runs[seed]))
+                log.info("seed %d (%d of %d): already done, in %s", seed, place, len(seeds), _directory(runs[seed]))
                 continue
             log.info("seed %d (%d of %d): training in %s", seed, place, len(seeds), _directory(runs[seed]))
-            # As the user typed it, in the child's messages too.
+            # The child's messages name the command as the user typed it.
             status = start(_command(runs[seed]), {STARTED_AS: sys.argv[0]}, signals)
             if status == 0 and not is_chief:
                 status = _wait_for_results(runs[seed], signals)
@@ -92,7 +92,7 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
             _stop_if_asked(status, signals, config, directory, has_more=not done.issuperset(seeds[place:]))
             if status == USAGE_STATUS:
                 raise UsageError(
-                    f"Every seed trains with what was given. Received: seed {seed} with something that cannot be used. "
+                    f"Every seed must be able to train as configured. Received: seed {seed}, which was refused. "
                     "See its message above."
                 )
             if status:
@@ -104,7 +104,7 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
     if failed:
         which = ", ".join(f"seed {seed} ({reason})" for seed, reason in failed.items())
         raise RunError(
-            f"Every seed must train. Received: {len(failed)} of {len(seeds)} that failed, {which}. "
+            f"Every seed must train. Received: {len(failed)} of {len(seeds)} seeds that failed, {which}. "
             f"See the messages above; {how_to_go_on(config, directory)}."
         )
     return found
@@ -142,13 +142,13 @@ def _check_directory(directory: pathlib.Path) -> None:
     others = [name for name in names if not known.fullmatch(name)]
     if others:
         raise UsageError(
-            "output_dir of several seeds must be new, or hold runs of seeds alone. "
+            "output_dir of several seeds must be new, or hold only runs of seeds. "
             f"Received: output_dir={str(directory)!r}, which holds {others[0]!r}. Pass another."
         )
 
 
 def _is_done(run: Config) -> bool:
-    """Whether the run's directory holds what another start made of it, and this one shall take."""
+    """Whether the run's directory holds the results of an earlier start, and this start takes them."""
     directory = _directory(run)
     if not (directory / output_dir.RESULTS).is_file():
         return False
@@ -157,7 +157,7 @@ def _is_done(run: Config) -> bool:
 
 
 def _check_same(runs: list[Config]) -> None:
-    """Refuses runs that are done with other settings, as a run that goes on is."""
+    """Refuses runs that were done with other settings, as resuming with other settings is refused."""
     for run in runs:
         left, asked = options(_directory(run)), settings(settle_task(run).resolved(), "same", "longer", "content")
         if different := differences(left, asked):
@@ -169,7 +169,7 @@ def _check_same(runs: list[Config]) -> None:
 
 
 def _stop_if_asked(status: int, signals: Signals, config: Config, directory: pathlib.Path, *, has_more: bool) -> None:
-    """Ends the command where a signal to it, or to the run alone, asked for that.
+    """Ends the command if a signal to it, or to the run alone, asked for that.
 
     Raises:
         Preempted, KeyboardInterrupt: as `train_seeds`.
@@ -181,10 +181,10 @@ def _stop_if_asked(status: int, signals: Signals, config: Config, directory: pat
 
 
 def _wait_for_results(run: Config, signals: Signals) -> int:
-    """Waits for what the chief writes at the end of a run; the next one must find this one's processes gone.
+    """Waits for the results that the chief writes at the end: a run's processes must be gone before the next run.
 
     Returns:
-        The status that the run counts as: 0, or 1 where nothing appears.
+        The status that the run counts as: 0, or 1 if no results appear.
     """
     left = run.runtime.cluster_timeout_seconds
     while not (_directory(run) / output_dir.RESULTS).is_file():

@@ -1,6 +1,6 @@
-"""A fine-tuned model as its directory describes it: task, labels, single texts or pairs, and how long they were.
+"""A fine-tuned model as its directory describes it: task, labels, single texts or pairs, and longest input.
 
-Training writes what transformers has no name for into `config.json` under `tfbert`: it travels with the model.
+Training writes what transformers has no name for into `config.json` under `tfbert`, so it stays with the model.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ log = logging.getLogger("tfbert")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """A saved model, ready to be used.
+    """A saved model, ready for use.
 
     Attributes:
         name: The directory or hub name, for messages.
         classifier: The model.
         tokenizer: Its tokenizer.
-        task: What its outputs are, with its classes.
-        num_texts: 1 for single texts, 2 for pairs; None where the directory does not say.
+        task: The model's task, with its classes.
+        num_texts: 1 for single texts, 2 for pairs; None if the directory does not say.
         max_seq_length: Longest input in tokens.
     """
 
@@ -54,13 +54,13 @@ class TrainedModel:
     max_seq_length: int
 
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """float32 `[rows, num_labels]`, or `[rows, width, num_labels]`, for a batch's inputs, for a `Predictor`; or
-        what else the task keeps of the model's outputs."""
+        """The logits of a batch's inputs, for a `Predictor`: float32 `[rows, num_labels]`, or
+        `[rows, width, num_labels]`; or whatever the task keeps of the model's outputs."""
         outputs = self.task.head().forward(self.classifier, inputs, training)
         return self.task.kept(tf.nest.map_structure(lambda output: tf.cast(output, tf.float32), outputs), inputs)
 
     def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
-        """What runs it over data; it must have been loaded in the strategy's scope."""
+        """A predictor with this model, which must have been loaded in the strategy's scope."""
         of_tokens = self.task.reads_tokens
         return Predictor(self.logits, strategy, rows_per_replica=rows_per_replica, of_tokens=of_tokens)
 
@@ -69,27 +69,27 @@ class TrainedModel:
         return self.task.encode(examples, self.tokenizer, self.max_seq_length)
 
     def predict(self, predictor: Predictor, examples: Examples) -> Any:
-        """Predictions for examples in their order, as the task makes them."""
+        """The task's predictions for examples, in their order."""
         return self.task.predict(predictor, self.encode(examples))
 
     def check_finite(self, predictions: Any, ids: Sequence[Any], name: str) -> None:
-        """Refuses predictions that are not finite: their labels would look like any other.
+        """Refuses predictions that are not finite: their labels would look like any others.
 
         Args:
-            predictions: As the task makes them.
-            ids: What names each example.
-            name: What messages call all of them.
+            predictions: The task's predictions.
+            ids: The names of the examples.
+            name: What messages call all examples together.
 
         Raises:
-            RunError: for the first.
+            RunError: for the first prediction that is not finite.
         """
         check_finite(self.task.scores(predictions), ids, name)
 
     def check_texts(self, columns: Sequence[str], source: str) -> None:
-        """Checks that data holds as many texts a row as the model was trained on.
+        """Checks that data holds as many texts in each row as the model was trained on.
 
         Raises:
-            UsageError: for pairs where it takes single texts, and the reverse.
+            UsageError: for pairs if the model takes single texts, and the reverse.
         """
         if self.num_texts is None:
             check_token_types(self.classifier.config, len(columns))
@@ -103,7 +103,7 @@ class TrainedModel:
 
 
 def check_finite(scores: np.ndarray, ids: Sequence[Any], name: str) -> None:
-    """What `TrainedModel.check_finite` does, of the numbers behind predictions, `[n, ...]`.
+    """As `TrainedModel.check_finite`, for the numbers behind predictions, `[n, ...]`.
 
     Raises:
         RunError: for the first that is not finite.
@@ -118,19 +118,19 @@ def check_finite(scores: np.ndarray, ids: Sequence[Any], name: str) -> None:
 
 
 def check_can(task: Task, known: Container[str], mode: str) -> None:
-    """Refuses a mode that a model's task has not.
+    """Refuses a mode that does not exist for the model's task.
 
     Args:
-        task: The model's.
-        known: The names of the tasks that have it.
+        task: The model's task.
+        known: The names of the tasks that have the mode.
         mode: The mode.
 
     Raises:
-        UsageError: for a model that was pre-trained alone.
+        UsageError: for a model that was only pre-trained.
     """
     if task.name not in known:
         raise UsageError(
-            f"--mode={mode} is for models that were fine-tuned. Received: one for {task.kind}. "
+            f"--mode={mode} is for models that were fine-tuned. Received: a model for {task.kind}. "
             "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
         )
 
@@ -187,12 +187,12 @@ def load_trained_model(config: Config) -> TrainedModel:
 
 
 def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
-    """`num_texts` and `max_seq_length` where the directory says them."""
+    """`num_texts` and `max_seq_length`, if the directory gives them."""
     noted = getattr(saved, OWN_FIELD, None) or {}
     found = {name: noted[name] for name in ("num_texts", "max_seq_length") if noted.get(name) is not None}
     try:
         data = read_json_object(directory / RUN_CONFIG, "").get("data")
-    except UsageError:  # There is none, or it is another program's.
+    except UsageError:  # It does not exist, or is another program's.
         return found
     if isinstance(data, dict):
         length, columns = data.get("max_seq_length"), data.get("text_column")

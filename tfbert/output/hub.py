@@ -22,21 +22,21 @@ UPLOADED = (
     "all_results.json",
     "run_config.json",
 )
-"""Files of an output directory that make up the model; checkpoints and logs stay at home."""
+"""Files of an output directory that make up the model; checkpoints and logs are not uploaded."""
 
 
 def check_login(api: HfApi | None = None) -> None:
     """Checks that the hub knows the user, before hours are spent on a model that could not be uploaded.
 
     Args:
-        api: Of another hub than huggingface.co.
+        api: For a hub other than huggingface.co.
 
     Raises:
         UsageError: without a token, with one that is not valid, or where the hub cannot be reached.
     """
     try:
         (api or _api()).whoami()
-    except Exception as error:  # huggingface_hub raises what its HTTP client of the day does.
+    except Exception as error:  # huggingface_hub raises whatever its present HTTP client does.
         raise UsageError(
             f"push_to_hub needs a login on the Hugging Face hub. Received: {first_line(error)}. "
             "Run hf auth login, set HF_TOKEN, or drop --push_to_hub."
@@ -44,12 +44,12 @@ def check_login(api: HfApi | None = None) -> None:
 
 
 def push(directory: pathlib.Path, config: HubConfig, api: HfApi | None = None) -> str:
-    """Uploads a run's model in one commit; makes the repository if it is not there.
+    """Uploads a run's model in one commit; creates the repository if it does not exist.
 
     Args:
         directory: The run's output directory.
         config: Names the repository.
-        api: Of another hub than huggingface.co.
+        api: For a hub other than huggingface.co.
 
     Returns:
         The address of the commit.

@@ -1,4 +1,4 @@
-"""The lock on an output directory: one process at a time reads it to go on and writes to it."""
+"""The lock on an output directory: one process at a time decides how to start there, and writes there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tfbert.errors import RunError, UsageError
 
 LOCK = ".lock"
-"""Is there while a run is going on, and after one that was killed."""
+"""Exists while a run has the directory, and after a run that was killed."""
 _TRIES = 10
 _PAUSE_SECONDS = 0.05
 _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
@@ -24,11 +24,11 @@ _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """Keeps other processes out of a directory, which is made if needed, until the end of the block or of this process.
 
-    The lock file goes at the end, and so do directories that were made for it and in which nothing was written.
+    The lock file is removed at the end, and so are directories that were made for it and that nothing was written to.
 
     Args:
         directory: The directory.
-        shared: Let others in that ask for a shared lock too, as the tasks of an array job do.
+        shared: Let other processes in that ask for a shared lock too, as the tasks of an array job do.
 
     Raises:
         UsageError: for a directory that cannot be made or written to.
@@ -65,7 +65,7 @@ def _take(directory: pathlib.Path, shared: bool) -> int | None:
     path = directory / LOCK
     for tries_left in reversed(range(_TRIES)):
         try:
-            # Neither through a link nor into what is there: it may be anything of the user's.
+            # Follows no link and overwrites nothing: the path may be a file of the user's.
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(path, flags, 0o666)
         except OSError as error:
@@ -76,7 +76,7 @@ def _take(directory: pathlib.Path, shared: bool) -> int | None:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _not_a_lock(path)
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            # Not so where who held it has just removed it, or for good on a file system that numbers files as it likes.
+            # False if the last holder has just removed the file, and always where a file system's numbers change.
             if _is_file(path, descriptor) or not tries_left:
                 return descriptor
             os.close(descriptor)
@@ -89,9 +89,9 @@ def _take(directory: pathlib.Path, shared: bool) -> int | None:
                 path.unlink(missing_ok=True)
                 return None
             if shared and tries_left:
-                time.sleep(_PAUSE_SECONDS)  # It may be one that shares it and is just leaving.
+                time.sleep(_PAUSE_SECONDS)  # The holder may share the lock and be about to release it.
                 continue
-            # Not waited for: once the other run ends, what the user wanted of the directory is out of date.
+            # No waiting: once the other run ends, what the user wanted of the directory is out of date.
             raise RunError(
                 f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which "
                 "another process is writing. Pass another, or wait for it; several workers need "
@@ -105,14 +105,14 @@ def _give_back(directory: pathlib.Path, descriptor: int | None) -> None:
         return
     path = directory / LOCK
     with contextlib.suppress(OSError):  # The directory may be gone.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Fails while others share it: theirs to remove.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Fails while others share the lock: theirs to remove.
         if _is_file(path, descriptor):
             path.unlink()
     os.close(descriptor)
 
 
 def _is_file(path: pathlib.Path, descriptor: int) -> bool:
-    """Whether the name still leads to the open file."""
+    """Whether the path still leads to the open file."""
     try:
         found, opened = path.lstat(), os.fstat(descriptor)
     except FileNotFoundError:
@@ -122,6 +122,6 @@ def _is_file(path: pathlib.Path, descriptor: int) -> bool:
 
 def _not_a_lock(path: pathlib.Path) -> UsageError:
     return UsageError(
-        f"The lock of an output directory is a file. Received: {str(path)!r}, which is a link or something else. "
+        f"The lock of an output directory must be a file. Received: {str(path)!r}, which is a link or something else. "
         "Remove it, or pass another --output_dir."
     )

@@ -23,7 +23,7 @@ class RunLog:
     """Takes records of numbers, each at a step.
 
     Args:
-        directory: The run's output directory; None writes no files and shows nothing (workers that are not the chief).
+        directory: The run's output directory; with None, writes and shows nothing (workers other than the chief).
         total_steps: Updates of the whole run.
         first_step: Updates made by earlier starts of the run.
         tensorboard: Also write TensorBoard event files to `directory/tensorboard`.
@@ -58,7 +58,7 @@ class RunLog:
         try:
             self._file.write(json.dumps(entry | numbers) + "\n")
             self._file.flush()
-            self._path.stat()  # A file that was deleted takes writes without a word.
+            self._path.stat()  # Writing to a deleted file raises no error.
         except OSError as error:
             raise RunError(f"The log must be writable. Received: {self._path} ({error.strerror}).") from None
         if self._summary is not None:
@@ -67,8 +67,8 @@ class RunLog:
     def advance(self, step: int, text: str) -> None:
         """Moves the progress bar to `step`; without a terminal, prints a line instead.
 
-        The bar is there from the first call on: what is printed before it would run into an empty one. Later lines,
-        whoever logs them, are printed above it.
+        The bar appears with the first call: earlier lines would run into an empty bar. Later lines, whoever logs them,
+        are printed above it.
         """
         if self._is_silent:
             return
@@ -88,7 +88,7 @@ class RunLog:
         self._above_bar.close()
         for part in (self._bar, self._file, self._summary):
             if part is not None:
-                # A full disk was told of by `record`; a second error would take that one's place.
+                # `record` has reported a full disk; a second error would replace the first.
                 with contextlib.suppress(OSError):
                     part.close()
 
@@ -102,14 +102,14 @@ class RunLog:
 
 
 def _open_at(path: pathlib.Path, step: int) -> TextIO:
-    """Opens a log to go on after `step`: what an earlier start wrote beyond the checkpoint happens again.
+    """Opens a log to continue after `step`, without the steps that an earlier start logged beyond its checkpoint.
 
     Raises:
-        RunError: if it cannot be written; what is there stays.
+        RunError: if it cannot be written; its content stays.
     """
     kept, damaged = [], 0
     if step and path.exists():
-        for line in path.read_bytes().split(b"\n")[:-1]:  # What follows the last one was half written at a kill.
+        for line in path.read_bytes().split(b"\n")[:-1]:  # A kill leaves a last line without its end.
             try:
                 if json.loads(line)["step"] <= step:
                     kept.append(line.decode() + "\n")

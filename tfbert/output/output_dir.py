@@ -1,4 +1,4 @@
-"""The output directory: where it is, what may be written there, and never half of a file."""
+"""The output directory: where it is, what may be written there; no file is ever half written."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tfbert.output.lock import LOCK
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD, LAUNCH = "eval_results.json", "README.md", ".launched_at"
-# In the order in which they are removed: a run that has lost checkpoints must not look as if it could go on.
-# run_config.json, by which a run is known, is not among them: it is replaced.
+# In the order in which they are removed: a run that has lost checkpoints must not look as if it could resume.
+# run_config.json, by which a run is recognised, is not among them: it is replaced.
 _OWN = ("checkpoints", "profile", "tensorboard", "report.json", "report.html")
 _OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
 
 
 def start_time() -> str:
-    """When this start was, as names of directories have it: to be asked for once.
+    """When this process started, as in names of directories. Call it once and keep the value.
 
     `tfbert.launch` gives all workers and restarts the time of its own start, in TFBERT_LAUNCHED_AT.
     """
@@ -32,7 +32,7 @@ def start_time() -> str:
 
 
 def choose(config: Config, started_at: str) -> pathlib.Path:
-    """The run's output directory; where none was asked for, one under `runs/` named for what `start_time` gave."""
+    """The run's output directory; where none was asked for, one under `runs/` whose name ends in `started_at`."""
     if config.output.output_dir:
         return pathlib.Path(config.output.output_dir)
     words = (pathlib.Path(config.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
@@ -42,12 +42,12 @@ def choose(config: Config, started_at: str) -> pathlib.Path:
 
 
 def contents(directory: pathlib.Path) -> list[str]:
-    """The names of what a directory holds, in order; none where there is no directory."""
+    """The sorted names of what a directory holds; empty where there is no directory."""
     return sorted(path.name for path in directory.iterdir() if path.name != LOCK) if directory.is_dir() else []
 
 
 def clear(directory: pathlib.Path) -> None:
-    """Takes an earlier run's files out of a directory, but what `holds_run` knows it by, and no others."""
+    """Removes an earlier run's own files from a directory, except the one by which `holds_run` recognises it."""
     for name in _OWN:
         path = directory / name
         is_own_directory = path.is_dir() and not path.is_symlink()
@@ -55,7 +55,7 @@ def clear(directory: pathlib.Path) -> None:
 
 
 def holds_run(directory: pathlib.Path, mode: str = "train") -> bool:
-    """Whether a training run, or a benchmark, of whatever version has the directory."""
+    """Whether the directory is that of a run in `mode`, by any version."""
     try:
         values = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -67,7 +67,7 @@ def check_writable(directory: pathlib.Path) -> None:
     """Refuses a directory that could not be made or written to; changes nothing.
 
     Raises:
-        UsageError: where that is so.
+        UsageError: for such a directory.
     """
     if directory.exists() and not directory.is_dir():
         raise UsageError(
@@ -82,20 +82,20 @@ def check_writable(directory: pathlib.Path) -> None:
 
 
 def check_new_file(path: pathlib.Path, way_out: str) -> None:
-    """Refuses to write over a file, or where none can be written; changes nothing.
+    """Refuses a file that exists, or that cannot be written; changes nothing.
 
     Args:
-        path: The file to be.
+        path: The file to write later.
         way_out: What the user can do if it exists.
 
     Raises:
-        UsageError: where that is so.
+        UsageError: for such a file.
     """
     parent = next(p for p in path.absolute().parents if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(
-            f"An output file needs a directory that can be written. Received: {str(path)!r}; {str(parent)!r} is none. "
-            "Pass another, or change its permissions."
+            f"An output file needs a directory that can be written. Received: {str(path)!r}; {str(parent)!r} is not "
+            "one. Pass another, or change its permissions."
         )
     if path.exists():
         raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
@@ -114,12 +114,12 @@ def make(directory: pathlib.Path) -> None:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes JSON so that a reader sees the old file or the new one, whole."""
+    """Writes JSON so that a reader sees either the old file or the new one, whole."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a text file likewise.
+    """Writes a text file so that a reader sees either the old file or the new one, whole.
 
     Raises:
         RunError: if it cannot be written.
@@ -134,7 +134,7 @@ def write_text(path: pathlib.Path, text: str) -> None:
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor a run's.
+            partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
         raise RunError(
             f"Output must be writable. Received: {str(path)!r} ({error.strerror}). Free space there."
         ) from None

@@ -1,4 +1,4 @@
-"""JSON that carries its own checksum: what was changed since it was written is not believed. Standard library only."""
+"""JSON that carries its own checksum: a file that was changed later is refused. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def seal(values: dict[str, Any]) -> str:
     """The JSON text of an object, with a checksum over all of it.
 
     Args:
-        values: What JSON can hold; no NaN or infinity.
+        values: Anything that JSON can hold; no NaN or infinity.
     """
     return json.dumps(values | {_SEAL: _checksum(values)}, indent=2, allow_nan=False) + "\n"
 
 
 def unseal(text: str) -> tuple[dict[str, Any], bool]:
-    """Reads a JSON object, and whether it is sealed: one without any checksum is what earlier versions wrote.
+    """Reads a JSON object and whether it is sealed: earlier versions wrote objects without a checksum.
 
     Raises:
-        ValueError: for text that is no JSON object, whatever it is instead, or not the one that was sealed.
+        ValueError: for text that is no JSON object at all, or not the one that was sealed.
     """
     try:
         values = json.loads(text, parse_constant=_refuse)

@@ -1,10 +1,10 @@
-"""Dropout noise as a pure function of (seed, step, row of the global batch, layer, its draws before, place in the row).
+"""Dropout noise as a pure function of (seed, step, row of the global batch, layer, number of its draw, place in it).
 
 Keras draws dropout from generators with hidden state, so a resumed run draws other noise than the run it continues,
 a recomputed forward pass (gradient checkpointing) other noise than the first one, and two replicas other noise than
 one. Here each layer has a stateless Philox stream (Salmon et al. 2011) in each step, along which the rows of the global
-batch have equal stretches, one after the other. What computes some consecutive rows begins where theirs begin, and
-draws the very numbers that one big batch would. Nothing has to be saved or restored.
+batch have equal stretches, one after the other. A pass over some consecutive rows begins where their stretches begin,
+and draws exactly the numbers that one big batch would. Nothing has to be saved or restored.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tfbert.private import RandomGenerator, generator_of, layers_of, set_generat
 
 _BITS = 16
 _COUNTER_BYTES = 16
-"""What a Philox stream gives for each count; a row's stretch begins with a count of its own."""
+"""What a Philox stream gives for each counter value; a row's stretch begins at a counter value of its own."""
 
 _DRAW_BITS = 24
 _UNIFORM_BITS = 23
-"""So many, and a half added, make a float32 strictly between 0 and 1 without rounding."""
+"""That many bits, plus one half, make a float32 strictly between 0 and 1 without rounding."""
 
 _BELOW_2_SIGMA = 0.022750131948179195
-"""The normal distribution's share below -2: a truncated normal has none there nor above 2."""
+"""The normal distribution's share below -2: a truncated normal has nothing below -2 or above 2."""
 
 
 class Rows(NamedTuple):
     """The rows that a forward pass computes.
 
     Attributes:
-        first: `[]`: rows of the global batch before the first of them.
-        count: int32 `[]`: how many they are, a Python number where tensors' first dimensions are known too. What is
-            dropped has this or a multiple of it as its first dimension.
+        first: `[]`: rows of the global batch before the first of these.
+        count: int32 `[]`: how many these are; a Python number where tensors' first dimensions are known too. A tensor
+            to which dropout is applied has this, or a multiple of it, as its first dimension.
     """
 
     first: tf.Tensor | int
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 _ONE = Rows(0, 1)
-"""For what has no rows: in every part of a global batch the noise that the whole would draw."""
+"""For tensors without rows: they get the same noise in every part of a global batch as in the whole."""
 
 
 class _Source(NamedTuple):
@@ -60,7 +60,7 @@ class _Source(NamedTuple):
 class _Noise:
     """What the forward pass being traced draws from; None outside `KeyedDropout.keyed`.
 
-    A layer may draw several times in a pass, as one that is called twice: each of its draws has a number.
+    A layer may draw several times in a pass, for example if it is called twice: each of its draws has a number.
     """
 
     def __init__(self):
@@ -74,11 +74,11 @@ class _Noise:
         try:
             yield
         finally:
-            # What comes after a part that is recomputed goes on counting where that ended.
+            # After a recomputed part, counting continues where that part ended.
             self.source, self.draws = before[0], before[1] | self.draws
 
     def next_draw(self, layer_index: int) -> int:
-        """How often this layer has drawn before."""
+        """The number of this layer's next draw, counted from 0."""
         self.draws[layer_index] += 1
         return self.draws[layer_index] - 1
 
@@ -93,7 +93,7 @@ class _KeyedGenerator(RandomGenerator):
         self._original = original
 
     def make_seed_for_stateless_op(self) -> tf.Tensor:
-        """For a layer that draws by itself, so that nothing is known of its rows: a seed of the first one's."""
+        """A seed from the first row, for a layer that draws by itself, so that its rows are not known."""
         if self._noise.source is None:
             return self._original.make_seed_for_stateless_op()
         draw = self._noise.next_draw(self._layer_index)
@@ -140,7 +140,7 @@ class _KeyedGenerator(RandomGenerator):
         return tf.reshape((tf.cast(whole, tf.float32) + 0.5) * 2.0**-_UNIFORM_BITS, shape)
 
     def _stretch(self, leading: tf.TensorShape) -> tuple[tf.Tensor, int, Rows]:
-        """What `drop` takes for this layer's next draw, of a tensor whose first dimension, if any, is `leading`."""
+        """Arguments of `drop` for this layer's next draw, for a tensor whose first dimension, if any, is `leading`."""
         source, draw = self._noise.source, self._noise.next_draw(self._layer_index)
         number = self._layer_index + (draw << _DRAW_BITS)
         return source.stream, number, _rows_in(leading, source.rows)
@@ -163,20 +163,20 @@ class KeyedDropout:
                 set_generator(layer, _KeyedGenerator(self._noise, index, generator))
 
     def keyed(self, key: tf.Tensor, rows: Rows = _ONE) -> contextlib.AbstractContextManager[None]:
-        """While active, what is traced draws its noise from a step's key.
+        """While active, operations being traced draw their noise from a step's key.
 
         Args:
             key: As `noise_key` returns it, a tensor of the graph being traced.
-            rows: Of the global batch. By default all that is computed has the noise of one row, the first.
+            rows: Those of the global batch that are computed. By default everything has the noise of the first row.
         """
         return self._noise.set_to(_Source(key, noise_stream(key), rows), collections.Counter())
 
 
 def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
-    """For recomputing what a layer computes now: makes contexts in which it draws the noise that it draws now.
+    """Makes contexts in which a layer draws again the noise that it draws now, for recomputing its outputs.
 
     Returns:
-        None where its noise is not keyed now, so that it could not be drawn again.
+        None if the layer's noise is not keyed now, so that it could not be drawn again.
     """
     for generator in map(generator_of, layers_of(layer)):
         if isinstance(generator, _KeyedGenerator) and generator._noise.source is not None:
@@ -189,7 +189,7 @@ def noise_key(seed: int, step: tf.Tensor) -> tf.Tensor:
 
     Args:
         seed: The run's seed.
-        step: int64 `[]`, optimizer updates made before.
+        step: int64 `[]`, optimizer updates made before this one.
 
     Returns:
         int32 `[2]`.
@@ -215,8 +215,8 @@ def drop(
         inputs: Floating `[...]`.
         rate: Share of elements dropped, between 0 and 1.
         stream: As `noise_stream` returns it.
-        number: Which of the stream's parts, of 2^64 counts each, the bits come from: a layer's own.
-        rows: Of the global batch; each has a stretch of the part.
+        number: Which of the stream's parts, of 2^64 counter values each, the bits come from: each layer has its own.
+        rows: Rows of the global batch; each has a stretch of the part.
         noise_shape: Int `[rank]`, 1 in dimensions along which whole slices are dropped; None for the inputs' shape.
 
     Returns:
@@ -232,14 +232,14 @@ def drop(
 
 
 def _bits(size: tf.Tensor, stream: tf.Tensor, number: int, rows: Rows, dtype: tf.DType) -> tf.Tensor:
-    """Random bits for the elements of a tensor, row after row: `[size]` unsigned integers of a type.
+    """Random bits for the elements of a tensor, row after row: `[size]` unsigned integers of type `dtype`.
 
-    Every row takes whole counts, so that the next one's begin where that row's would begin in any other batch.
+    Every row takes whole counter values, so that the bits of a row are the same in any batch.
     """
     a_row = (size + rows.count - 1) // rows.count
     a_count = _COUNTER_BYTES // dtype.size
     counts = (a_row + a_count - 1) // a_count
-    # Not `tf.random.stateless_uniform`, which makes a stream of a seed by a dozen operations for every layer.
+    # Not `tf.random.stateless_uniform`, which takes a dozen operations for every layer to make a stream from a seed.
     start = tf.stack([tf.cast(rows.first, tf.uint64) * tf.cast(counts, tf.uint64), tf.constant(number, tf.uint64)])
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[rows.count, counts * (_COUNTER_BYTES // 4)],
@@ -259,7 +259,7 @@ def _fold_in(key: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
 
 
 def _known_leading(shape: Any) -> tf.TensorShape:
-    """The first dimension of a shape that may be a tensor, as far as it is known; of none for that of a number."""
+    """The first dimension, as far as it is known, of a shape that may be a tensor; empty for a scalar's shape."""
     known = tf.get_static_value(tf.convert_to_tensor(shape), partial=True)
     if known is not None:
         return tf.TensorShape([None if size is None else int(size) for size in known[:1]])
@@ -267,13 +267,13 @@ def _known_leading(shape: Any) -> tf.TensorShape:
 
 
 def _rows_in(leading: tf.TensorShape, rows: Rows) -> Rows:
-    """The rows that a tensor has: all, or none where its first dimension cannot be theirs."""
+    """The rows that a tensor has: `rows`, or `_ONE` if its first dimension cannot be these rows."""
     if leading.rank == 0:
         return _ONE
     if leading[0] is None:
         return rows
     count = tf.get_static_value(rows.count)
-    # A size that is known where the number of rows is not does not depend on it.
+    # If the size is known and the number of rows is not, the size does not depend on the rows.
     return rows if count is not None and leading[0] % count == 0 else _ONE
 
 

@@ -27,13 +27,13 @@ class FineTuner(keras.Model):
     micro-batches, sums their gradients in float32, sums those over all replicas, clips by global norm and applies. The
     loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights above 0 in
     the global batch: rows, or positions where `sample_weight` is `[rows, positions]`. The update is the same for any
-    number of replicas, workers and micro-batches, also when shares are uneven or empty; what fills them up are rows of
-    weight 0, which only a layer that looks across rows notices (BatchNormalization). A step whose gradients are not
-    finite changes nothing but the step count, on all replicas.
+    number of replicas, workers and micro-batches, also when shares are uneven or empty: rows of weight 0 fill them up,
+    which only a layer that looks across rows notices (BatchNormalization). A step whose gradients are not finite
+    changes nothing but the step count, on all replicas.
 
-    `save("x.keras")` keeps all that training goes on with, `save_weights` the weights; `save("directory")` makes a
-    SavedModel, which loads for prediction only. Of a Hugging Face model, `model.model.save_pretrained` writes what its
-    `from_pretrained` reads.
+    `save("x.keras")` keeps all that is needed to continue training, `save_weights` the weights; `save("directory")`
+    makes a SavedModel, which loads for prediction only. For a Hugging Face model, `model.model.save_pretrained` writes
+    what its `from_pretrained` reads.
 
     Args:
         model: A tf_keras model, or a Hugging Face TF model: its `logits` are taken. Create it in the strategy's scope.
@@ -43,13 +43,13 @@ class FineTuner(keras.Model):
             is compiled anew: pad to few lengths.
         seed: Decides the dropout noise, together with step, row of the global batch and layer.
         forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
-            the model. What it returns has one row a label. It is traced as it is, without AutoGraph, which takes
-            seconds and which nothing in BERT needs; the loss too.
+            the model. Its output has one row for each label. It and the loss are traced without AutoGraph, which takes
+            seconds and which nothing in BERT needs.
 
     Attributes:
         model: The wrapped model.
         counters: What the run counts, see `StepCounters`.
-        marks_steps: Set it before training to have a step's parts marked in profiles (on CPUs).
+        marks_steps: Set to True before training to have a step's parts marked in profiles (on CPUs).
 
     Raises:
         ValueError: for a Keras 3 object, or options that exclude each other.
@@ -97,14 +97,14 @@ class FineTuner(keras.Model):
 
     @property
     def progress(self) -> StepCounters:
-        """`counters`, by the name that they had first."""
+        """`counters`, by their earlier name."""
         return self.counters
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration.
 
         Raises:
-            NotImplementedError: for a `forward` that no name leads to.
+            NotImplementedError: for a `forward` that cannot be found by its name.
         """
         refusals.check_saved_forward(self._forward)
         forward = {"forward": keras.saving.serialize_keras_object(self._forward)} if self._forward else {}
@@ -121,19 +121,19 @@ class FineTuner(keras.Model):
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> FineTuner:
         """The inverse of `get_config`."""
         model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
-        if hasattr(model, "build_in_name_scope"):  # Hugging Face's: its configuration holds no shapes to build it of.
+        if hasattr(model, "build_in_name_scope"):  # Hugging Face's: its configuration holds no shapes to build from.
             model.build_in_name_scope()
         made = {"model": model}
         if "forward" in config:
-            importlib.import_module("tfbert.classifier")  # The door for users; Keras knows its `forward` from then on.
+            importlib.import_module("tfbert.classifier")  # Registers its `forward` with Keras.
             made["forward"] = keras.saving.deserialize_keras_object(config["forward"], custom_objects=custom_objects)
         return cls(**config | made)
 
     def get_build_config(self) -> None:
-        """Nothing: the wrapped model says how it is built, and not every one can be built of a shape."""
+        """Nothing: the wrapped model says how it is built, and not every model can be built from a shape."""
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model as it was, and makes the optimizer's variables, whose values Keras reads then."""
+        """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.model.built:
             self.optimizer.build(self.model.trainable_variables)
@@ -142,24 +142,24 @@ class FineTuner(keras.Model):
         """As `tf_keras.Model.compile`.
 
         Raises:
-            ValueError: for a Keras 3 object, no loss, a loss that is no mean, losses that are not those of the model's
+            ValueError: for a Keras 3 object, no loss, a loss that is no mean, losses that do not match the model's
                 outputs, or `jit_compile` (an argument of the constructor).
         """
         given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "jit_compile": jit_compile}
         refusals.check_compile(given | kwargs)
         names = output_names(self.model)
         if names and len(names) > 1:
-            object.__setattr__(self, "output_names", names)  # Keras calls metrics by them; nothing to be saved.
+            object.__setattr__(self, "output_names", names)  # Keras names metrics by them; not saved.
         with self.distribute_strategy.scope():
-            # Its means are not tracked, as compiled metrics are not: they are no weights to be saved and loaded.
+            # Keras must not track its means, like compiled metrics: they are not weights to save and load.
             self._terms = LossTerms(loss, kwargs.get("loss_weights"), names)
         self._has_metrics = any(m is not None for m in tf.nest.flatten([metrics, kwargs.get("weighted_metrics")]))
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
-        self._dropout = None  # What is trainable may have changed, and the optimizer has.
+        self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """The loss, each term of it where outputs are several, then the compiled metrics."""
+        """The loss; each of its terms, if there are several outputs; then the compiled metrics."""
         terms = self._terms.metrics if getattr(self, "_terms", None) is not None else []
         compiled = self.compiled_metrics.metrics if getattr(self, "compiled_metrics", None) is not None else []
         return [*terms, *compiled]
@@ -170,7 +170,7 @@ class FineTuner(keras.Model):
         outputs = forward(self.model, inputs, training) if forward else self.model(inputs, training=training)
         outputs = getattr(outputs, "logits", outputs)
         if isinstance(outputs, dict):
-            outputs = dict(outputs)  # Of Hugging Face's own type.
+            outputs = dict(outputs)  # Perhaps of Hugging Face's own type.
 
         def as_float32(output: tf.Tensor) -> tf.Tensor:
             return with_mask(tf.cast(output, tf.float32), mask_of(output)) if output.dtype.is_floating else output
@@ -178,14 +178,14 @@ class FineTuner(keras.Model):
         return tf.nest.map_structure(as_float32, outputs)
 
     def make_train_function(self, force: bool = False):
-        """As Keras does, with all variables there before the step is traced: else TensorFlow traces it twice."""
+        """As Keras does, but creates all variables before the step is traced: else TensorFlow traces it twice."""
         if self._dropout is None and self.model.built and self.model.variables:
             with self.distribute_strategy.scope():
                 self.create_variables()
         return super().make_train_function(force)
 
     def create_variables(self) -> None:
-        """Settles what is trained and creates the optimizer's variables; the model must be built. Call it in scope."""
+        """Settles what is trained and creates the optimizer's variables. The model must be built. Call it in scope."""
         self._dropout = KeyedDropout(self.model)
         # Not tracked: Keras would save and load them as weights of this model's own.
         object.__setattr__(self, "_trained", self.model.trainable_variables)
@@ -246,7 +246,7 @@ class FineTuner(keras.Model):
         return {metric.name: metric.result() for metric in self.metrics}
 
     def try_step(self, data: Any) -> tf.Tensor:
-        """Computes this replica's gradients and forgets them: what of a step needs memory according to how it is split.
+        """Computes this replica's gradients and forgets them: the part of a step whose memory depends on the split.
 
         Changes nothing and waits for no other replica, so that one of them can fail alone. Runs in a replica context.
 
@@ -260,12 +260,12 @@ class FineTuner(keras.Model):
         return tf.linalg.global_norm(self._reached(grads)[0])
 
     def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[tf.Variable]]:
-        """Gradients and their variables, without variables that the loss does not depend on: they stay, undecayed."""
+        """Gradients and their variables, except those on which the loss does not depend: these stay, without decay."""
         pairs = [(g, v) for g, v in zip(grads, self._trained, strict=True) if g is not None]
         if not pairs:
             raise ValueError("The loss must depend on a trainable variable. Received: a loss that depends on none.")
         names = [v.name for g, v in zip(grads, self._trained, strict=True) if g is None]
-        if names != self._unreached:  # Each replica asks.
+        if names != self._unreached:  # Once, not for each replica.
             log.warning("not trained, since the loss does not depend on them: %s", ", ".join(names))
             self._unreached = names
         found, trained = zip(*pairs, strict=True)
@@ -277,7 +277,7 @@ class FineTuner(keras.Model):
         return self._local_gradients(*data, weights, total_counts, self.optimizer.iterations, first_row)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Loss and compiled metrics of a batch, averaged over what has a weight above 0."""
+        """Loss and compiled metrics of a batch, averaged over rows or positions with a weight above 0."""
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         weights = self._terms.weights(sample_weight, _num_rows(labels))
         predictions = self(inputs, training=False)
@@ -293,13 +293,13 @@ class FineTuner(keras.Model):
     def _accumulate(self, inputs, labels, weights, total_counts, step, first_row):
         def loss_fn(inputs, labels, weights, micro_batch):
             noise = self._dropout.keyed(noise_key(self.seed, step), _rows(inputs, labels, first_row, micro_batch))
-            # The scopes' names are what a profile of a GPU knows the parts of a step by, XLA or not: see `step_split`.
+            # By the scopes' names a profile of a GPU tells the parts of a step apart, XLA or not: see `step_split`.
             with noise, tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
             losses = self._terms.sums(labels, predictions, weights, self.losses) / total_counts
             if not self._has_metrics:
-                # Nobody reads them, and those of a batch of tens of thousands are large: a number for each token of the
-                # vocabulary at each masked position.
+                # Nothing reads them, and those of a batch of tens of thousands are large: a number for each token of
+                # the vocabulary at each masked position.
                 predictions = ()
             masks = {i: mask_of(output) for i, output in enumerate(tf.nest.flatten(predictions))}
             masks = {i: mask for i, mask in masks.items() if mask is not None}
@@ -314,14 +314,14 @@ class FineTuner(keras.Model):
             num_micro_batches=self.gradient_accumulation_steps,
             autograph=self._autograph,
         )
-        # Keras gives one replica a batch of its own; several share it, and the last batch may leave some without rows.
+        # A single replica has the whole batch; several share it, and the last batch may leave some without rows.
         if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
             grads = gradients.nothing_if_empty(grads, weights)
         return grads, losses, outputs
 
 
 class StepCounters:
-    """What a run counts on the device, so that nothing waits for the host but a reader.
+    """What a run counts on the device, so that only reading a counter makes the host wait.
 
     Attributes:
         loss_sum: float64 `[]`: sum of the losses of all steps whose gradients were finite.
@@ -357,9 +357,9 @@ def _num_rows(labels: Any) -> tf.Tensor:
 
 
 def _rows(inputs: Any, labels: Any, first_row: tf.Tensor, micro_batch: tf.Tensor) -> Rows:
-    """Which rows of the global batch a micro-batch is, for its noise.
+    """Which rows of the global batch a micro-batch holds, for its noise.
 
-    Packed inputs have another number of rows than labels: all that is known is which micro-batch they are.
+    Packed inputs have a different number of rows than labels: only the place of the micro-batch is known then.
     """
     num_rows = _num_rows(labels)
     known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, labels))} - {None}

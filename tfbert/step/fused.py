@@ -1,4 +1,4 @@
-"""AdamW and LAMB with decay and update of a variable in one XLA-compiled function."""
+"""AdamW and LAMB that decay and update a variable in one XLA-compiled function."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tf_keras as keras
 
 
 class _Now(NamedTuple):
-    """What all variables share in an update: float32 `[]`, but for `is_finite`, which is bool `[]`.
+    """What all variables share in an update: float32 `[]`, except `is_finite`, which is bool `[]`.
 
     Attributes:
         step: Counted from 1.
         rate: The learning rate.
         factor: What gradients are multiplied by.
-        is_finite: Whether they are; if not, only the update is counted.
+        is_finite: Whether the gradients are finite; if not, the update is only counted.
     """
 
     step: tf.Tensor
@@ -26,14 +26,14 @@ class _Now(NamedTuple):
 
 
 class FusedAdamW(keras.optimizers.AdamW):
-    """tf_keras's AdamW with decay and update of a variable in one XLA-compiled function.
+    """tf_keras's AdamW that decays and updates a variable in one XLA-compiled function.
 
     The numbers are AdamW's. An update is bound by memory traffic: the plain path makes many passes over weights,
-    moments and gradients, this one a single pass, which also takes in the factor that clips the gradients.
+    moments and gradients; this one makes a single pass, which also multiplies by the factor that clips the gradients.
 
     Variables of one shape share what is traced and compiled: BERT-base has 201 variables of ten shapes, and compiling
-    them all in one function takes seconds. On a GPU, where each call of a compiled function takes the host's time, they
-    are in one function nevertheless.
+    them all in one function takes seconds. On a GPU all variables are in one function nevertheless, because each call
+    of a compiled function takes the host's time.
     """
 
     def __init__(self, **kwargs):
@@ -50,11 +50,11 @@ class FusedAdamW(keras.optimizers.AdamW):
     def apply_scaled(
         self, grads: list[tf.Tensor], variables: list[tf.Variable], factor: tf.Tensor, is_finite: tf.Tensor
     ) -> None:
-        """Applies `gradient x factor`, or only counts the update where it is not finite.
+        """Applies `gradient x factor`, or only counts the update if the gradients are not finite.
 
         Call it in a replica context, with values that are equal on all replicas.
         """
-        # Kept aside because Keras passes on nothing but pairs; all replicas meet in one update, so one slot is enough.
+        # Kept here because Keras passes on only pairs; all replicas meet in one update, so one slot is enough.
         self._given = factor, is_finite
         try:
             self.apply_gradients(zip(grads, variables, strict=True), skip_gradients_aggregation=True)
@@ -80,7 +80,7 @@ class FusedAdamW(keras.optimizers.AdamW):
         return self.iterations.assign_add(1)
 
     def _update_all(self, groups: list[list], now: _Now) -> None:
-        """Updates one replica's variables; `groups` are they, both moments, gradients and decays."""
+        """Updates one replica's variables; `groups` are the variables, both moments, gradients and decays."""
         update = functools.partial(self._update, betas=(self.beta_1, self.beta_2), epsilon=self.epsilon, now=now)
         if _takes_all_at_once(groups[0][0].device):
             update(*groups)
@@ -91,8 +91,8 @@ class FusedAdamW(keras.optimizers.AdamW):
     @staticmethod
     @functools.partial(tf.function, jit_compile=True, autograph=False)
     def _update(params, momentums, velocities, grads, decays, *, betas, epsilon, now):
-        # XLA makes one pass of a variable's operations; TensorFlow's own Adam keeps them few, and tracing short.
-        # With rate 0, betas 1 and gradients 0 it changes no value; a branch would be slow to trace.
+        # XLA fuses a variable's operations into one pass; TensorFlow's own Adam keeps them few, and tracing short.
+        # With rate 0, betas 1 and gradients 0 nothing changes; a branch would be slow to trace.
         rate = tf.where(now.is_finite, now.rate, 0.0)
         adam = functools.partial(
             tf.raw_ops.ResourceApplyAdam,
@@ -110,13 +110,14 @@ class FusedAdamW(keras.optimizers.AdamW):
 
 
 class FusedLAMB(FusedAdamW):
-    """LAMB (You et al. 2020, Algorithm 2): Adam's direction, its length in each variable that of the variable.
+    """LAMB (You et al. 2020, Algorithm 2): Adam's direction, scaled in each variable to the variable's own length.
 
-    With `u = m / (sqrt(v) + epsilon) + weight_decay x w`, the moments corrected for their start, a variable becomes
+    With `u = m / (sqrt(v) + epsilon) + weight_decay x w`, the moments bias-corrected, a variable becomes
     `w - rate x |w| / |u| x u`; the ratio is 1 where either norm is 0. So the rate says what share of its own size a
-    variable moves in an update, and batches of tens of thousands train with rates of some thousandths.
+    variable moves in an update, and batches of tens of thousands train with rates of a few thousandths.
 
-    A variable is updated in one compiled function, as AdamW's; a norm needs all of a variable first, hence two passes.
+    A variable is updated in one compiled function, as with AdamW. A norm needs the whole variable first, hence two
+    passes.
     """
 
     def __init__(self, *, epsilon: float = 1e-6, **kwargs):
@@ -149,8 +150,8 @@ def _takes_all_at_once(device: str) -> bool:
 def norm(x: tf.Tensor) -> tf.Tensor:
     """The Euclidean norm of all elements, float32 `[]`.
 
-    XLA may add up elements one after the other, and a float32 sum of tens of millions of squares stops growing; so
-    only rows are summed in float32, and their sums in float64.
+    XLA may add up elements one after the other, and a float32 sum of tens of millions of squares stops growing. So
+    only each row is summed in float32; the rows' sums are added in float64.
     """
     squares = tf.square(x)
     rows = tf.reduce_sum(squares, axis=-1) if x.shape.rank > 1 else squares

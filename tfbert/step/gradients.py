@@ -2,8 +2,8 @@
 
 The order in a step is: count what has weight in the *global* batch -> scaled loss of each micro-batch, divided by that
 count -> sum its gradients in float32 -> all-reduce (sum) -> unscale -> clip by global norm -> apply. One count for all
-is what makes the update independent of how the batch was split; counting first keeps float16 gradients as small as
-those of a mean, so that the usual first loss scale does not overflow.
+makes the update independent of how the batch was split. Counting first keeps float16 gradients as small as those of a
+mean, so that the usual initial loss scale does not overflow.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import tensorflow as tf
 
 LossFn = Callable[[Any, Any, Any, tf.Tensor], tuple[tf.Tensor, tf.Tensor, Any]]
 """`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], losses [terms], predictions [rows, ...])`, where
-the losses of all micro-batches and replicas add up to the step's."""
+the losses of all micro-batches and replicas add up to those of the step."""
 
 
 def pad_rows(data: Any, weights: Any, multiple: int) -> tuple[Any, Any]:
     """Adds rows of weight 0 up to a multiple, and to at least `multiple`.
 
-    They repeat a tensor's last row: rows of zeros may be what a model has no answer for, as the mean of a text in which
-    every token is padding. Only where there is no row they are zeros; see `nothing_if_empty`.
+    They repeat a tensor's last row: a model may have no answer for a row of zeros, such as the mean of a text in which
+    every token is padding. Only where there is no row to repeat are they zeros; see `nothing_if_empty`.
 
     Args:
-        data: Structure of tensors `[rows, ...]`, which may differ in their rows, as packed inputs and labels do.
+        data: Structure of tensors `[rows, ...]`, whose numbers of rows may differ, as in packed inputs and labels.
         weights: Structure of tensors `[rows, ...]`.
-        multiple: Of what the rows become a multiple.
+        multiple: The numbers of rows become multiples of this.
 
     Returns:
         Both, padded.
@@ -49,7 +49,7 @@ def pad_rows(data: Any, weights: Any, multiple: int) -> tuple[Any, Any]:
 
 
 def nothing_if_empty(grads: list[tf.Tensor | None], weights: Any) -> list[tf.Tensor | None]:
-    """Gradients of rows of which some count, or exact zeros: rows that only fill a share may have any, also NaN."""
+    """The gradients if any row has weight, else exact zeros: rows that only fill a share may give any, even NaN."""
     counts = tf.reduce_any([tf.reduce_any(each > 0) for each in tf.nest.flatten(weights)])
     return [g if g is None else tf.where(counts, g, tf.zeros([], g.dtype)) for g in grads]
 
@@ -69,18 +69,18 @@ def accumulate(
     Args:
         loss_fn: Computes one micro-batch.
         variables: What to differentiate by.
-        inputs: Structure of tensors `[rows, ...]`, each with a multiple of `num_micro_batches` rows, its own number.
+        inputs: Structure of tensors `[rows, ...]`. The number of rows of each is a multiple of `num_micro_batches`.
         labels: Structure of tensors `[rows, ...]`.
         weights: Structure of float32 tensors `[rows, ...]`.
         num_micro_batches: How many equal parts to compute one at a time.
         autograph: Whether `loss_fn` may branch on tensors in Python.
 
     Returns:
-        Dense float32 gradients of the scaled loss, one a variable (None where the loss does not depend on it); the
-        losses `[terms]`; the predictions `[rows, ...]`.
+        Dense float32 gradients of the scaled loss, one for each variable (None where the loss does not depend on it);
+        the losses `[terms]`; the predictions `[rows, ...]`.
     """
 
-    # Called from two places below: as a tf.function it is traced once.
+    # Called in two places below: as a tf.function it is traced once.
     @tf.function(autograph=autograph)
     def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor | None], tf.Tensor, Any]:
         with tf.GradientTape() as tape:
@@ -142,14 +142,14 @@ def all_reduce_sum(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def sum_and_count_before(values: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums over all replicas and the number of things that those before this one have, in one exchange.
+    """Sums over all replicas, and the number of items on the replicas before this one, in one exchange.
 
     Args:
-        values: float32 `[n]`, to be summed.
-        count: int32 `[]`, things of this replica.
+        values: float32 `[n]`, to sum.
+        count: int32 `[]`, items on this replica.
 
     Returns:
-        The sums, and int64 `[]`: 0 for the first replica.
+        The sums, and the number of items before, int64 `[]`: 0 for the first replica.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:

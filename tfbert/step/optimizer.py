@@ -1,4 +1,4 @@
-"""The optimizer a run uses: AdamW or LAMB with decay groups, and its learning-rate schedule in optimizer steps."""
+"""The optimizer of a run: AdamW or LAMB with decay groups, and its learning-rate schedule in optimizer updates."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NO_DECAY = ("bias", "LayerNorm", "layer_norm", "beta:0", "gamma:0")
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A linear rise from 0, then a linear, cosine or polynomial fall to 0 at `total_steps`, or a constant rate.
 
-    The first update has rate `peak / warmup_steps`, the last one the rate one step above 0: no update is wasted on a
-    rate of 0.
+    The first update has rate `peak / (warmup_steps + 1)` and the last one the rate one step above 0: no update is
+    wasted on a rate of 0.
 
     Args:
         peak: The highest rate.
         schedule: `linear`, `cosine`, `polynomial` or `constant`.
-        warmup_steps: Updates that rise.
+        warmup_steps: Updates during which the rate rises.
         total_steps: Updates of the whole run.
-        power: Of a polynomial fall: the rate is the peak times (share of the fall still to come) to this power.
+        power: For a polynomial fall: the rate is the peak times (share of the fall still to come) to this power.
     """
 
     def __init__(self, *, peak: float, schedule: str, warmup_steps: int, total_steps: int, power: float = 1.0):
@@ -60,7 +60,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 def build_optimizer(rate: WarmupSchedule, *, weight_decay: float, kind: str = "adamw") -> keras.optimizers.Optimizer:
     """AdamW (Loshchilov & Hutter 2019) as BERT is fine-tuned, or LAMB (You et al. 2020) as it is pre-trained in large
-    batches: no decay on biases and LayerNorm; create it in scope.
+    batches: no decay on biases and LayerNorm. Call it in the strategy's scope.
 
     Args:
         rate: The learning rate of each update.
@@ -99,9 +99,9 @@ def apply_if_finite(
     factor: tf.Tensor,
     is_finite: tf.Tensor,
 ) -> None:
-    """One update with `gradient x factor`, or none where the gradients are not finite; `iterations` counts both.
+    """One update with `gradient x factor`, or none if the gradients are not finite; `iterations` counts either.
 
-    Call it in a replica context with values that are equal on all replicas.
+    Call it in a replica context, with values that are equal on all replicas.
 
     Args:
         optimizer: Any tf_keras optimizer; a dynamic `LossScaleOptimizer` also adapts its scale.
@@ -111,13 +111,13 @@ def apply_if_finite(
         is_finite: bool `[]`.
     """
     if _scales(optimizer) and optimizer.dynamic:
-        # It looks for non-finite gradients itself, skips on all replicas together and adapts its scale. A norm may
-        # overflow where no gradient does: NaN makes it skip then as well.
+        # It checks for non-finite gradients itself, skips on all replicas together and adapts its scale. A norm may
+        # overflow where no gradient does: NaN makes it skip then too.
         factor = tf.where(is_finite, factor, math.nan)
         clipped = [g * factor for g in grads]
         optimizer.apply_gradients(zip(clipped, variables, strict=True), skip_gradients_aggregation=True)
         return
-    if _scales(optimizer):  # A fixed scale: it would look at nothing.
+    if _scales(optimizer):  # With a fixed scale it would check nothing.
         optimizer = optimizer.inner_optimizer
     with tf.init_scope():
         optimizer.build(variables)
@@ -132,7 +132,7 @@ def apply_if_finite(
     def skip():
         optimizer.iterations.assign_add(1, read_value=False)
 
-    # An update meets the other replicas, which TensorFlow allows in no branch of a replica: branch, then fan out.
+    # An update meets the other replicas. TensorFlow allows that in no branch of a replica: branch first, then fan out.
     def meet(strategy, grads, factor, is_finite):
         def apply_everywhere():
             strategy.extended.call_for_each_replica(apply, args=(grads, factor))

@@ -1,4 +1,4 @@
-"""What `FineTuner` does not take of Keras, each with a line that says what to do instead."""
+"""What `FineTuner` does not accept from Keras, each with a line that says what to do instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MEANS = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZ
 
 
 def check_model(model: Any) -> None:
-    """Raises ValueError for what is no tf_keras model."""
+    """Raises ValueError for anything but a tf_keras model."""
     if not isinstance(model, keras.Model):
         raise _keras3_error("model", model) or ValueError(
             f"FineTuner wraps a tf_keras.Model. Received: model={model!r}. Build it with `import tf_keras`."
@@ -51,12 +51,12 @@ def check_compile(given: dict[str, Any]) -> None:
         name = type(optimizer).__name__
         raise ValueError(
             f"FineTuner works with tf_keras's current optimizers. Received: optimizer={name} (legacy). "
-            f"Take keras.optimizers.{name}."
+            f"Use keras.optimizers.{name}."
         )
 
 
 def check_layers(model: keras.Model) -> None:
-    """Raises ValueError for layers that talk to other replicas in the middle of a micro-batch."""
+    """Raises ValueError for layers that communicate with other replicas within a micro-batch."""
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return
     for layer in layers_of(model):
@@ -64,16 +64,16 @@ def check_layers(model: keras.Model) -> None:
             raise ValueError(
                 "A replica computes its micro-batches alone. "
                 f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
-                "Make it synchronized=False."
+                "Set synchronized=False."
             )
 
 
 def check_saved_forward(forward: Callable[..., Any] | None) -> None:
-    """Raises NotImplementedError, by which Keras knows what has no configuration, for what no name leads to."""
+    """Raises NotImplementedError, Keras's sign for "no configuration", for a function that no name leads to."""
     if forward is None or (isinstance(forward, types.FunctionType) and "<" not in forward.__qualname__):
         return
     raise NotImplementedError(
-        "A function is saved by its name, which a lambda, a partial and a method do not have. "
+        "A function is saved by its name; a lambda, a partial and a method have none. "
         f"Received: forward={forward!r}. Write a function in a module, or save weights: model.save_weights, or "
         "model.model.save_pretrained of a Hugging Face model."
     )
@@ -90,30 +90,31 @@ def check_data(data: Any) -> None:
 
 
 def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask: tf.Tensor | None) -> None:
-    """Raises ValueError for a loss that no mean over the rows of the global batch can be made of.
+    """Raises ValueError for a loss from which no mean over the rows of the global batch can be computed.
 
     Args:
         values: What the loss returned for a micro-batch.
         weights: `[rows]`, or `[rows, positions]`.
         loss: The loss.
-        mask: Keras's, of the predictions; None for none.
+        mask: Keras's mask of the predictions; None for none.
     """
     if values.shape.rank == 0:
         raise ValueError(
-            "A loss must return one value a row, so that the mean is that of the global batch however it is split. "
+            "A loss must return one value per row: the mean over the global batch must not depend on the split. "
             f"Received: {getattr(loss, '__name__', type(loss).__name__)}, which returns one number. "
-            "Leave out its mean over the rows, as with tf.reduce_mean(..., axis=-1)."
+            "Leave out its mean over the rows: tf.reduce_mean(..., axis=-1) keeps one value per row."
         )
     if values.shape.rank < weights.shape.rank:
         raise ValueError(
-            "A weight must belong to a value of the loss. "
+            "Each weight must belong to a value of the loss. "
             f"Received: sample_weight of {weights.shape.rank} dimensions and a loss of {values.shape.rank}, "
-            f"{getattr(loss, '__name__', type(loss).__name__)}. Pass a weight a row, or a loss for each position."
+            f"{getattr(loss, '__name__', type(loss).__name__)}. "
+            "Pass one weight per row, or a loss with a value per position."
         )
     if mask is not None and values.shape.rank > weights.shape.rank:
         # Keras takes the mean over the positions that a replica's rows leave unmasked: another mean for each split.
         raise ValueError(
-            "A row's loss is the mean over its positions, and which of them count must be told. "
+            "A row's loss is the mean over its positions, and sample_weight must say which of them count. "
             "Received: masked positions without a sample_weight for each. "
             "Pass sample_weight of shape [rows, positions], 0 where there is padding."
         )
@@ -126,5 +127,5 @@ def _keras3_error(argument: str, value: Any) -> ValueError | None:
     name = getattr(value, "__name__", type(value).__name__)
     return ValueError(
         f"FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={name} of Keras 3. "
-        "Write `import tf_keras as keras` and take it from there."
+        "Write `import tf_keras as keras` and use its objects."
     )

@@ -1,8 +1,8 @@
 """A loss of named terms, one for each output that has a loss, each divided by its own count over the global batch.
 
-A term is the sum of weight x value over the global batch, divided by the number of its weights above 0: rows, or the
-positions of rows where there is a weight for each. The step's loss is the sum of the terms. Counts come from the
-weights alone, so that all are known before the forward pass.
+A term is the sum of weight x value over the global batch, divided by the number of its weights above 0: those of rows,
+or of the positions of rows where each has a weight. The step's loss is the sum of the terms. Counts come from the
+weights alone, so they are known before the forward pass.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ Loss = keras.losses.Loss | Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class LossTerms:
-    """What `compile` was given as losses, and the means of them that `fit` and `evaluate` report.
+    """The losses that `compile` was given, and their means that `fit` and `evaluate` report.
 
-    Vectors below are float32 `[terms + 1]`: an entry a term, in the order of `losses`, and one for what the model adds
-    to its loss itself (regularisation), which counts as a share of each row. Create it in the strategy's scope.
+    Vectors below are float32 `[terms + 1]`: an entry for each term, in the order of `losses`, and one for what the
+    model itself adds to its loss (regularisation), which counts as a share of each row. Create it in the strategy's
+    scope.
 
     Args:
-        loss: A loss; or one an output, as a list or by name. None for an output that has none.
+        loss: A loss; or one for each output, as a list or by name. None for an output without a loss.
         loss_weights: What to multiply terms by, given as the losses are; None for 1.
-        output_names: The model's, in order; None for those of the losses.
+        output_names: Names of the model's outputs, in order; None takes the names of the losses.
 
     Raises:
-        ValueError: for names or numbers of them that do not fit.
+        ValueError: for names that do not fit, or a wrong number of them.
     """
 
     def __init__(self, loss: Any, loss_weights: Any = None, output_names: list[str] | None = None):
@@ -45,15 +46,15 @@ class LossTerms:
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """The loss; of a model with several outputs, then each term."""
+        """The loss; then, for a model with several outputs, each term."""
         return [self._total, *(self._means if len(self._names) > 1 else [])]
 
     def of_outputs(self, outputs: Any, what: str) -> dict[str, tf.Tensor]:
         """The labels or predictions of each term.
 
         Args:
-            outputs: A tensor, a list of one for each output, or a dictionary.
-            what: Their name in an error.
+            outputs: A tensor, a list with one for each output, or a dictionary.
+            what: What they are called in an error.
         """
         flat = tf.nest.flatten(outputs)
         if len(self._names) == len(flat) == 1:
@@ -68,12 +69,12 @@ class LossTerms:
         return {name: found[name] for name in self.losses}
 
     def weights(self, sample_weight: Any, num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights inside a row; 1 where none are given."""
+        """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights within a row; 1 where none are given."""
         given = self._by_name(sample_weight, "sample_weight")
         return {name: _row_weights(given[name], num_rows) for name in self.losses}
 
     def counts(self, weights: dict[str, tf.Tensor]) -> tf.Tensor:
-        """How many weights above 0 each term has, and how many rows have any."""
+        """How many weights above 0 each term has, and how many rows have at least one."""
         counted = [tf.reduce_sum(tf.cast(w > 0, tf.float32)) for w in weights.values()]
         rows = tf.stack([tf.reduce_any(w > 0, axis=list(range(1, w.shape.rank))) for w in weights.values()])
         return tf.stack([*counted, tf.reduce_sum(tf.cast(tf.reduce_any(rows, axis=0), tf.float32))])
@@ -93,7 +94,7 @@ class LossTerms:
         sums = [_weighted_sum(loss, labels[name], found[name], weights[name]) for name, loss in self.losses.items()]
         if not added:
             return tf.stack([*sums, 0.0])
-        # Keras adds regularisation once a batch; as a share of each row it survives any split.
+        # Keras adds regularisation once per batch; as a share of each row it does not depend on the split.
         rows = self.counts(weights)[-1]
         return tf.stack([*sums, tf.math.multiply_no_nan(tf.add_n([tf.cast(part, tf.float32) for part in added]), rows)])
 
@@ -102,13 +103,13 @@ class LossTerms:
         return tf.reduce_sum(terms * self._coefficients)
 
     def update_metrics(self, sums: tf.Tensor, counts: tf.Tensor) -> None:
-        """Takes a replica's sums and counts into the means, which are thereby those over all values seen."""
+        """Adds a replica's sums and counts to the means, which thereby cover all values seen."""
         means = tf.math.divide_no_nan(sums, counts)
         for index, metric in enumerate(self._total.means.parts):
             metric.update_state(means[index], sample_weight=counts[index])
 
     def _by_name(self, given: Any, what: str, *, others: bool = False) -> dict[str, Any]:
-        """For each output its part of a list or dictionary, or None; what is neither is every output's."""
+        """Each output's part of a list or dictionary, or None; a single value belongs to every output."""
         if isinstance(given, Mapping) and (others or set(given) <= set(self._names)):
             return {name: given.get(name) for name in self._names}
         if isinstance(given, (list, tuple)) and len(given) == len(self._names):
@@ -122,7 +123,7 @@ class LossTerms:
 
 
 class _Means:
-    """Means that Keras does not track: they are no weights, to be saved and loaded."""
+    """Means that Keras does not track: they are not weights to save and load."""
 
     def __init__(self, names: list[str]):
         self.parts = [keras.metrics.Mean(name=name) for name in names]
@@ -133,9 +134,9 @@ class _Total(keras.metrics.Metric):
     """The weighted sum of means.
 
     Args:
-        names: The means'.
-        coefficients: What to multiply each by.
-        name: Its own.
+        names: Names of the means.
+        coefficients: What to multiply each mean by.
+        name: The metric's own name.
         dtype: As Keras passes it.
     """
 
@@ -157,13 +158,13 @@ class _Total(keras.metrics.Metric):
         return tf.add_n([c * part.result() for c, part in zip(self._coefficients, self.means.parts, strict=True)])
 
     def reset_state(self) -> None:
-        """Also of the parts."""
+        """Resets the parts too."""
         for part in self.means.parts:
             part.reset_state()
 
 
 def output_names(model: keras.Model) -> list[str] | None:
-    """What a functional model's outputs are called, by its dictionary or its layers; None for another model."""
+    """Names of a functional model's outputs, by its dictionary or its layers; None for any other model."""
     outputs = getattr(model, "output", None)
     return sorted(outputs) if isinstance(outputs, Mapping) else getattr(model, "output_names", None)
 
@@ -171,7 +172,7 @@ def output_names(model: keras.Model) -> list[str] | None:
 def _names_from(loss: Any) -> list[str]:
     if isinstance(loss, Mapping):
         return sorted(loss)
-    # Keras's names of outputs that have none.
+    # Keras's names for outputs without one.
     return [f"output_{i + 1}" for i in range(len(loss) if isinstance(loss, (list, tuple)) else 1)]
 
 
@@ -182,7 +183,7 @@ def _described(given: Any) -> str:
 
 
 def _weighted_sum(loss: Loss, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Sum of weight x value: float32 `[]`. Several values to a weight count as their mean."""
+    """Sum of weight x value: float32 `[]`. Several values for one weight count as their mean."""
     if labels.shape.rank == 1 and predictions.shape.rank == 2:  # As Keras does before it calls a loss.
         labels = tf.expand_dims(labels, -1)
     if labels.dtype.is_floating and predictions.dtype.is_floating:
@@ -192,7 +193,7 @@ def _weighted_sum(loss: Loss, labels: tf.Tensor, predictions: tf.Tensor, weights
     refusals.check_loss_values(values, weights, loss=loss, mask=mask_of(predictions))
     each = list(range(weights.shape.rank, values.shape.rank))
     weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
-    # Not multiplied: an infinite loss in a row that only fills the batch must not turn the sum into NaN.
+    # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
     values = tf.where(weights > 0, values * weights, 0.0)
     return tf.reduce_sum(tf.reduce_mean(values, axis=each))
 

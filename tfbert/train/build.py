@@ -45,7 +45,7 @@ log = logging.getLogger("tfbert")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that could start.
+    """A run that is ready to start.
 
     Attributes:
         config: Complete: nothing is left to be decided.
@@ -53,17 +53,17 @@ class Run:
         consensus: Between its workers.
         chief: Whether this process writes and shows progress.
         directory: The output directory.
-        checkpoints: Those there.
-        resumed: What it goes on from, restored already; None at its beginning.
-        identity: What it is, for its checkpoints.
+        checkpoints: Those in that directory.
+        resumed: The state that the run resumes from, already restored; None for a run that starts at its beginning.
+        identity: What makes it this run; its checkpoints record it.
         data: The examples, as text.
         metric: Decides which weights are kept.
         tokenizer: The model's.
-        train: The training examples as token ids, or where these are read from.
+        train: The training examples as token ids, or the records that these are read from.
         schedule: The run in updates.
-        batches: Their batches.
+        batches: The batches of these updates.
         classifier: The model that is saved.
-        model: What trains it, compiled, its variables there.
+        model: What trains the classifier: compiled, its variables created.
     """
 
     config: Config
@@ -84,17 +84,17 @@ class Run:
     model: FineTuner
 
     def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
-        """Examples to be predicted, likewise."""
+        """Examples to predict, encoded as the training examples are."""
         return self.data.task.encode(examples, self.tokenizer, self.config.data.max_seq_length)
 
 
 def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consensus) -> Run:
-    """Finds out whether the run can start, and makes all it needs.
+    """Finds out whether the run can start, and builds all it needs.
 
     Args:
         start: What `resume.begin` found; its directory is locked.
-        strategy: Every worker of it must call.
-        consensus: Between them.
+        strategy: Where to compute. Each of its workers must call this function.
+        consensus: Between these workers.
 
     Raises:
         UsageError: for anything given that cannot be used.
@@ -152,7 +152,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         model.compile(optimizer=optimizer, loss=task.loss(training))
         model.create_variables()
 
-    # Where it goes on, and in which batches.
+    # Where the run resumes, and its micro-batches.
     checkpoints = Checkpoints(
         start.directory / resume.CHECKPOINTS,
         is_writer=chief,
@@ -165,7 +165,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         log.info("%s", line)
     if training.is_auto:
         config = config.accumulating(find_accumulation(model, consensus, config, train, schedule))
-        reset_peak_memory()  # The peak so far is that of a try that failed.
+        reset_peak_memory()  # The peak so far is that of a failed try.
     return Run(
         config=config,
         strategy=strategy,
@@ -187,7 +187,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
 
 
 def optimizer_of(training: TrainingConfig, total_steps: int) -> keras.optimizers.Optimizer:
-    """The optimizer of a run of `total_steps` updates, as its configuration says; create it in scope."""
+    """The optimizer of a run of `total_steps` updates, as its configuration says. Call in the strategy's scope."""
     rate = WarmupSchedule(
         peak=training.learning_rate,
         schedule=training.lr_schedule,
@@ -199,10 +199,10 @@ def optimizer_of(training: TrainingConfig, total_steps: int) -> keras.optimizers
 
 
 def _check_evaluation_options(config: Config, data: TaskData) -> None:
-    """Refuses options of evaluations where there are none.
+    """Refuses options of evaluation where there is nothing to evaluate on.
 
     Raises:
-        UsageError: naming one.
+        UsageError: naming one of them.
     """
     for name, value in evaluation_options(config).items() if not data.validation else ():
         raise UsageError(

@@ -78,8 +78,10 @@ class Progress(StepCallback):
 
     @property
     def data_wait_share(self) -> float:
-        """Share of the training time in which updates waited for data, after the first logged stretch if there is more:
-        tracing and compiling would make it look small. NaN before the first update."""
+        """Share of the training time in which updates waited for data. NaN before the first update.
+
+        The first logged stretch is left out if there are more: its tracing and compiling make the share look small.
+        """
         waited, seconds = self._warm if self.steps.total.seconds > self._warm[1] else (0.0, 0.0)
         seconds = self.steps.total.seconds - seconds
         return (self._data.seconds - waited) / seconds if seconds else float("nan")
@@ -91,8 +93,8 @@ class Progress(StepCallback):
         self.steps.start()
 
     def on_train_batch_end(self, batch: int, logs=None) -> None:
-        # A GPU computes while Python goes on. Waiting for the update before this one makes each reading of the clock
-        # one of the device's updates, and leaves it never without work.
+        # A GPU computes while Python runs ahead. Waiting for the previous update here makes each clock reading follow
+        # the device's updates, and never leaves the device without work.
         for value in self._logs_before.values():
             value.numpy()
         self._logs_before = dict(logs or {})
@@ -140,18 +142,18 @@ class Progress(StepCallback):
 
 
 class Evaluate(StepCallback):
-    """Evaluates, keeps the best weights, stops early; every worker comes to the same decisions.
+    """Evaluates, keeps the best weights, stops early; every worker makes the same decisions.
 
     Args:
-        run: Its first validation set and its metric decide what is best, which its checkpoints keep.
+        run: Its metric on its first validation set decides which weights are best; its checkpoints keep them.
         run_log: Where the metrics go.
         progress: Told how long evaluation took, so that it does not count as training.
         predictor: Runs the model.
 
     Attributes:
         best: All metrics of the best evaluation.
-        best_step: When it was.
-        best_weights: The model's weights then, float32 by PyTorch name.
+        best_step: The step of that evaluation.
+        best_weights: The model's weights at that step, float32 by PyTorch name.
         decisive: Name of the number that decides: `eval_accuracy`, or `eval_matched_accuracy` of MNLI's first set.
     """
 
@@ -170,17 +172,17 @@ class Evaluate(StepCallback):
         self._best_predictions: Any = None
 
     def restore(self, state: RunState) -> None:
-        """Takes up where a checkpoint left evaluation."""
-        # Earlier versions named a set called `test` so.
+        """Restores the state of evaluation from a checkpoint."""
+        # Earlier versions wrote `evaltest_` for a set called `test`.
         self.best = {name.replace("evaltest_", "eval_", 1): value for name, value in state.best.items()}
         self.best_step, self.without_better = state.best_step, state.without_better
         if state.best:
             self.best_weights = self._checkpoints.read_best(state.best_step)
 
     def kept_predictions(self) -> Any:
-        """Predictions for the first set by the best weights, which the model must hold, as the task makes them.
+        """The task's predictions for the first set by the best weights, which the model must hold.
 
-        They are computed again where an earlier start made the best evaluation, so every worker must ask.
+        They are computed again if an earlier start made the best evaluation, so every worker must call this.
         """
         if self._best_predictions is None:
             self._best_predictions = self._predict(next(iter(self._sets)))
@@ -192,7 +194,7 @@ class Evaluate(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
             return
-        self.model.counters.finite_steps.numpy()  # On a GPU the update is still running; waiting for it is no pause.
+        self.model.counters.finite_steps.numpy()  # On a GPU the update still runs; waiting is no pause.
         start = time.perf_counter()
         self._evaluate(step)
         self._progress.steps.paused += time.perf_counter() - start
@@ -229,7 +231,7 @@ class Evaluate(StepCallback):
             self.model.stop_training = True
 
     def _speeds(self, seconds: float) -> dict[str, float]:
-        """How fast an evaluation of all sets was that took `seconds`, metrics included."""
+        """The speeds of an evaluation of all sets that took `seconds`, metrics included."""
         work = sum((Work.of(examples.lengths) for examples in self._sets.values()), Work())
         predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
         read = {"reads_tokens": self._task.reads_tokens, "masked_share": self._task.masked_share}
@@ -268,7 +270,7 @@ class StopWhenDiverged(StepCallback):
             )
 
     def on_train_end(self, logs=None) -> None:
-        # A short run can end before the limit is reached; the model is as it was, and must not pass for a trained one.
+        # A short run can end before it reaches the limit. Its model is unchanged and must not pass for a trained one.
         if int(self.model.counters.finite_steps.numpy()):
             return
         skipped = int(self.model.counters.skipped_steps.numpy())
@@ -285,11 +287,11 @@ class Save(StepCallback):
     """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
 
     Args:
-        run: Says what it is, how often it is saved, and how it goes on.
+        run: Its identity, how often it is saved, and how it is resumed.
         progress: Told how long saving took.
         evaluation: Whose state is saved; None without evaluation.
-        is_stopped: Whether this worker is to stop. All are asked together, now and then where there are several: each
-            question waits for all of them.
+        is_stopped: Whether this worker was asked to stop. Several workers check together, and only every few updates,
+            because each check waits for all of them.
     """
 
     def __init__(self, run: Run, progress: Progress, evaluation: Evaluate | None, is_stopped: Callable[[], bool]):
@@ -300,7 +302,7 @@ class Save(StepCallback):
         self._bytes = 0
 
     def costs(self) -> dict[str, float]:
-        """How many checkpoints this start wrote, and the mean seconds and last bytes of one; nothing if none."""
+        """How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none."""
         if not self._seconds:
             return {}
         mean = round(statistics.fmean(self._seconds), 3)

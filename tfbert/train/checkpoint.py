@@ -1,4 +1,4 @@
-"""What a checkpoint holds; writing it so that it is there whole or not at all; taking it up.
+"""What a checkpoint holds, how it is written whole or not at all, and how it is restored.
 
 A checkpoint is a directory `checkpoints/step-N`:
 
@@ -9,8 +9,8 @@ A checkpoint is a directory `checkpoints/step-N`:
 | `state.json` | evaluation's state, what the run was, size and CRC-32 of each file, `best-N`'s too; sealed itself |
 
 Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best
-evaluation stand apart in `checkpoints/best-N`, kept for as long as a checkpoint or the run refers to them. A finished
-run, from which nothing goes on, has none of it; where all checkpoints were to be kept, they stay as models.
+evaluation are kept apart in `checkpoints/best-N`, for as long as a checkpoint or the run refers to them. A finished run
+is not resumed and keeps none of this; where all checkpoints were to be kept, they stay as models.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Checkpoints:
     Args:
         directory: `output_dir/checkpoints`; need not exist.
         is_writer: Whether this process writes: the chief.
-        keep: Newest checkpoints to keep; 0 for all.
+        keep: How many of the newest checkpoints to keep; 0 for all.
         save_model: Writes the model to a directory as `from_pretrained` loads it.
     """
 
@@ -86,7 +86,7 @@ class Checkpoints:
         if not self._is_writer:
             return 0
         for path in numbered(self.directory, "step"):
-            if number_of(path) > state.step:  # Damaged: the run went on from an earlier one.
+            if number_of(path) > state.step:  # Damaged: the run resumed from an earlier one.
                 shutil.rmtree(path, ignore_errors=True)
 
         def write(directory: pathlib.Path) -> None:
@@ -124,7 +124,7 @@ class Checkpoints:
         """Sets every variable of the run; `model.create_variables()` must have been called in scope.
 
         Raises:
-            RunError: for a checkpoint whose variables are not this model's, or that is gone by now.
+            RunError: for a checkpoint whose variables are not this model's, or that no longer exists.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -160,11 +160,11 @@ class Checkpoints:
             reason = getattr(error, "strerror", None) or error
             raise RunError(
                 f"A checkpoint must be written whole. Received: {final} ({reason}). "
-                f"Free space there and start again: the run goes on from {self._newest_name()}."
+                f"Free space there and start again: the run resumes from {self._newest_name()}."
             ) from None
 
     def _fingerprint_of_best(self, step: int) -> dict[str, int]:
-        """Computed once: damage that comes later must not pass for right."""
+        """Computed once: later damage must not pass for the right content."""
         if step not in self._best_files:
             self._best_files[step] = fingerprint(best_weights(self.directory, step))
         return self._best_files[step]
@@ -179,7 +179,7 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
         needed = {state.best_step}
         for path in numbered(self.directory, "step"):
-            with contextlib.suppress(OSError, ValueError):  # Not whole: nothing goes on from it.
+            with contextlib.suppress(OSError, ValueError):  # Not whole: no run resumes from it.
                 needed.add(read_state(path).state.best_step)
         for path in numbered(self.directory, "best"):
             if number_of(path) not in needed:
@@ -189,34 +189,34 @@ class Checkpoints:
 
 
 def tidy(output_dir: pathlib.Path, *, keep: int) -> list[str]:
-    """Removes the checkpoints of a finished run, from which nothing goes on; its own model says all that they say.
+    """Removes the checkpoints of a finished run: it is not resumed, and its own model replaces them.
 
-    Where all were to be kept, they stay, as models without the optimizer's state; weights that are the run's own are
-    there once. A kill in between leaves the run finished and its model as it is.
+    Where all were to be kept, they stay, as models without the optimizer's state; weights equal to the run's own are
+    stored once. A kill in between leaves the run finished and its model whole.
 
     Args:
-        output_dir: Its output directory, the results written.
+        output_dir: Its output directory, with the results written.
         keep: The run's `save_total_limit`.
 
     Returns:
-        What to say.
+        Lines to log.
     """
     directory, model = output_dir / "checkpoints", output_dir / MODEL
     before = _used(directory)
     steps = numbered(directory, "step")
     for path in steps if not keep else ():
-        for name in (STATE, OPTIMIZER):  # In this order: what has no state is no checkpoint.
+        for name in (STATE, OPTIMIZER):  # In this order: without its state it is no checkpoint.
             with contextlib.suppress(OSError):
                 (path / name).unlink()
         _link_where_same(path / MODEL, model)
     for path in (*numbered(directory, "best"), *directory.glob(".partial-*"), *(steps if keep else ())):
         shutil.rmtree(path, ignore_errors=True)
     after = _used(directory, but=model)
-    with contextlib.suppress(OSError):  # There is none, models are left, or it is a link to another disk.
+    with contextlib.suppress(OSError):  # It does not exist, still holds models, or is a link.
         directory.rmdir()
     if not before:
         return []
-    removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB that nothing goes on from"
+    removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB, no longer needed"
     left = len(numbered(directory, "step"))
     return [f"{removed}; {left} kept as models, {after / 1e6:,.1f} MB" if left else removed]
 
@@ -232,17 +232,17 @@ def _training_variables(model: FineTuner) -> dict[str, tf.Variable]:
 
 
 def _link_where_same(path: pathlib.Path, other: pathlib.Path) -> None:
-    """Makes two files of the same bytes one, where the file system can; else leaves them as they are."""
+    """Stores two files of the same bytes once, where the file system can; else leaves them as they are."""
     with contextlib.suppress(OSError):
         if not path.samefile(other) and filecmp.cmp(path, other, shallow=False):
             partial = path.with_name(f"{path.name}.partial")
-            partial.unlink(missing_ok=True)  # Of a call that was killed.
+            partial.unlink(missing_ok=True)  # Left by a call that was killed.
             os.link(other, partial)
             partial.replace(path)
 
 
 def _used(directory: pathlib.Path, but: pathlib.Path | None = None) -> int:
-    """Bytes of all files below a directory, each counted once, and one not at all."""
+    """Bytes of all files below a directory, each counted once, and `but` not at all."""
     files = [path.lstat() for path in directory.rglob("*") if path.is_file()]
     sizes = {(file.st_dev, file.st_ino): file.st_size for file in files}
     if but is not None and but.exists():

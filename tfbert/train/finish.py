@@ -1,4 +1,4 @@
-"""The last act of a run: the weights that are kept, what they are worth, and every file that tells of it."""
+"""The last act of a run: the weights that are kept, how well they do, and every file that reports it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
         set_weights_dict(run.classifier, evaluation.best_weights)
         results |= evaluation.best | {"best_step": evaluation.best_step}
     if run.chief:
-        # Before anything else can fail: a worker lost in the evaluation below does not take the model along.
+        # Before anything else can fail: a worker lost in the evaluation below must not cost the model.
         save_pretrained(run.classifier, run.tokenizer, run.directory)
 
     kept = evaluation.kept_predictions() if evaluation else None

@@ -1,4 +1,4 @@
-"""The third act of a run: `FineTuner.fit` over its batches, with what happens beside the updates."""
+"""The third act of a run: `FineTuner.fit` over its batches, with the callbacks that run beside the updates."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Trained:
         progress: Of the whole run.
         evaluation: With the best weights; None without evaluation.
         saving: With the costs of checkpoints.
-        profile: None where none was asked for, and on other workers than the chief.
+        profile: None where none was asked for, and on workers other than the chief.
         seconds: From the call of `fit` to its end.
-        cpu: Of this process in that time.
+        cpu: What this process used in that time.
     """
 
     predictor: Predictor
@@ -52,13 +52,13 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     """Trains a run to its end.
 
     Args:
-        run: Built.
-        stop: Whether it was asked to stop; its signals are listened to.
-        started: When its preparation began, on `time.perf_counter`.
+        run: As `build_run` returns it.
+        stop: Whether the run was asked to stop; already listening for signals.
+        started: When preparation began, on `time.perf_counter`.
 
     Raises:
-        Preempted: where it was, with a checkpoint.
-        RunError: for training that diverged, or records that cannot be read any more.
+        Preempted: if it was asked to stop; it has saved a checkpoint.
+        RunError: for training that diverged, or records that can no longer be read.
     """
     config, schedule, model = run.config, run.schedule, run.model
     for line in banner(run):

@@ -1,6 +1,6 @@
 """What makes two starts the same run: the settings asked for, what was found out at the beginning, and the data.
 
-Which option is what to a run that goes on stands at its field in `config`, see `validation.OnResume`.
+What another value of an option means to a resumed run is said at its field in `config`, see `rules.OnResume`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Identity:
     """What a run is; JSON can hold it, and every checkpoint does.
 
     Attributes:
-        settings: The options it was asked for, but those that change nothing.
-        choices: What was settled at its beginning: micro-batches, replicas, updates of warm-up and in all.
+        settings: The options it was started with, except those that change nothing.
+        choices: What was settled at its beginning: micro-batches, replicas, updates of warm-up, updates in all.
         facts: What model, data and precision came to.
-        until_step: Settings that were others up to an update, by that update.
+        until_step: Settings that had another value up to an update: that value, by update.
     """
 
     settings: dict[str, Any]
@@ -64,10 +64,10 @@ class Identity:
 
     @classmethod
     def of(cls, state: RunState, directory: pathlib.Path) -> Identity:
-        """That of a checkpoint's run.
+        """The identity of a checkpoint's run.
 
         Args:
-            state: The checkpoint's.
+            state: The checkpoint's state.
             directory: The output directory, whose `run_config.json` says what checkpoints of earlier versions do not.
         """
         names = {field.name for field in dataclasses.fields(cls)}
@@ -81,22 +81,22 @@ class Identity:
         return cls(settings=left | stated, choices=choices, facts=facts)
 
     def changed(self, asked: Config, *kinds: OnResume) -> dict[str, Any]:
-        """The settings of these kinds that are others now: what they were, by name."""
+        """The settings of these kinds that differ now: their earlier values, by name."""
         now = settings(asked, *kinds)
         return {name: self.settings[name] for name in now if not _is_same(name, now, self.settings, self.choices)}
 
 
 def settings(config: Config, *kinds: OnResume) -> dict[str, Any]:
-    """The options that are of these kinds to a run that goes on, as JSON gives them."""
+    """The options of these kinds, with values as JSON gives them."""
     values = [(getattr(part, field.name), field) for part in _parts(config) for field in dataclasses.fields(part)]
     found = {field.name: value for value, field in values if field.metadata.get("resume") in kinds}
     return json.loads(json.dumps(found))
 
 
 def options(directory: pathlib.Path) -> dict[str, Any]:
-    """Every option of the run in an output directory, as its `run_config.json` holds it; nothing where it is damaged.
+    """Every option of the run in an output directory, as its `run_config.json` holds it; empty if that is damaged.
 
-    Options that the version which wrote it did not have are at their default.
+    Options that did not exist in the version that wrote it are at their default.
     """
     try:
         values = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))
@@ -108,15 +108,15 @@ def options(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], settled: dict[str, int] | None = None) -> list[str]:
-    """What is not as it was, a phrase each.
+    """What differs from before, a phrase each.
 
     Args:
-        before: By name. What was not known then is not compared.
-        now: Likewise.
-        settled: What options came to then; who asks for that now asks for the same.
+        before: Earlier values by name. A name that is missing here is not compared.
+        now: Present values by name.
+        settled: What options like `auto` came to before; such a value now is no difference.
     """
     different = [name for name in now if not _is_same(name, now, before, settled or {})]
-    return [f"{name}={before[name]!r} there and {now[name]!r} here" for name in different]
+    return [f"{name}={before[name]!r} before and {now[name]!r} now" for name in different]
 
 
 def facts_of(

@@ -1,6 +1,6 @@
-"""Which launch wrote what an output directory holds: a restart of it goes on in any case.
+"""Which launch wrote an output directory: a restart of that launch resumes, whatever the flags say of earlier runs.
 
-A launch is one of `tfbert.launch`, or a SLURM job, which is started again when it was requeued.
+A launch is one call of `tfbert.launch`, or one SLURM job, which starts again when it is requeued.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tfbert.output.output_dir import LAUNCH, write_text
 from tfbert.output.sealed import seal, unseal
 
 _OLD = re.compile(r"\d{8}-\d{6}|slurm-\S+ \d+")
-"""How earlier versions wrote it."""
+"""How earlier versions wrote the mark."""
 
 
 def is_restart(directory: pathlib.Path) -> bool:
-    """Whether an earlier start of this launch wrote what is there.
+    """Whether an earlier start of this launch wrote the directory.
 
     Raises:
-        UsageError: where this is a launch's start, and the file that says so is damaged.
+        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
     """
     launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
     job, restarts = _slurm_job()
@@ -34,7 +34,7 @@ def is_restart(directory: pathlib.Path) -> bool:
         return False
     except (OSError, ValueError) as error:
         raise UsageError(
-            "A restart goes on where the first start of its launch stopped, and must know which wrote a directory. "
+            "A restart resumes where its launch stopped, so the file that names the launch must be whole. "
             f"Received: {str(path)!r}, which is damaged ({error}). Remove it, and start with --resume=auto."
         ) from None
     # Two commands of one start of a SLURM job are two runs.
@@ -42,7 +42,7 @@ def is_restart(directory: pathlib.Path) -> bool:
 
 
 def mark(directory: pathlib.Path) -> None:
-    """Notes in a directory which launch, if any, writes to it."""
+    """Records in a directory which launch, if any, writes to it."""
     launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
     job, restarts = _slurm_job()
     if launched_at or job:
@@ -50,7 +50,7 @@ def mark(directory: pathlib.Path) -> None:
 
 
 def _slurm_job() -> tuple[str, int]:
-    """Its name for the mark, and how often it was requeued; an empty name outside SLURM."""
+    """The SLURM job's name in the mark, and how often it was requeued; an empty name outside SLURM."""
     job = os.environ.get("SLURM_JOB_ID", "")
     return f"slurm-{job}" if job else "", int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 

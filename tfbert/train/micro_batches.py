@@ -20,9 +20,9 @@ from tfbert.step.finetuner import FineTuner
 log = logging.getLogger("tfbert")
 
 MAX_TOKENS = 2**18
-"""Most tokens of a micro-batch that are tried. Kernels count elements in 32 bits, and a batch of tens of thousands has
-tensors beyond that: the process would be aborted, where a lack of memory is an error. The widest of BERT-large, the
-attention scores of 512 tokens, have 2^13 elements a token. Far fewer tokens fill any device."""
+"""The most tokens of a micro-batch that is tried. Kernels count elements in 32 bits, and tensors of a batch of tens of
+thousands have more: that would abort the process, while a lack of memory is only an error. The widest of BERT-large,
+the attention scores of 512 tokens, have 2^13 elements a token. Far fewer tokens fill any device."""
 
 
 def find_accumulation(
@@ -32,15 +32,15 @@ def find_accumulation(
     examples: EncodedExamples | MaskedRecords,
     schedule: Schedule,
 ) -> int:
-    """Finds the fewest micro-batches whose largest batch fits, by computing it; leaves `model` split that way.
+    """Finds the fewest micro-batches with which the run's largest batch fits into memory; leaves `model` split so.
 
     Each try computes the gradients of the run's largest batch (its widest, or any where all are alike), forward and
     backward, on every replica, and forgets them: weights, optimizer and counters stay as they are. The update comes
-    after a step has freed its micro-batches, so its memory does not depend on their size. All workers take part, and
-    what does not fit on one fits on none. Logs a line for each try that did not fit.
+    after a step has freed its micro-batches, so its memory does not depend on their size. All workers take part; a
+    size that does not fit on one of them is given up on all. Logs a line for each try that did not fit.
 
     Args:
-        model: Its variables and the optimizer's exist already, as they need memory too.
+        model: Its variables and the optimizer's must exist already, as they need memory too.
         consensus: Between the workers of its strategy.
         config: The run; its global batch size is kept.
         examples: To train on.
@@ -64,9 +64,9 @@ def find_accumulation(
         model.split_into(steps)
         if not consensus.any(not _fits(model, examples, batches)):
             return steps
-        gc.collect()  # What was computed hangs on the error's frames until now.
+        gc.collect()  # Until now the error's frames keep what was computed.
         log.info("a micro-batch of %d does not fit into memory", micro)
-        if micro == 1:  # Where the data holds less than a global batch, further ones would only add empty rows.
+        if micro == 1:  # If the data is less than a global batch, more steps would only add empty rows.
             break
     raise RunError(
         f"One example at a time must fit into memory. Received: global_batch_size={size} on {replicas} replicas, and "
@@ -75,7 +75,7 @@ def find_accumulation(
 
 
 def _width(batches: TrainingBatches) -> int:
-    """Most tokens of an example's place in the batches."""
+    """The most tokens of a row in the batches."""
     return -(-batches.shape.num_tokens // batches.rows) if batches.shape else int(batches.largest.widths.max())
 
 
@@ -83,7 +83,7 @@ def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: 
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     largest = make_dataset(examples, lambda: iter([batches.largest]), range(replicas), replicas, shape=batches.shape)
-    shares = list(largest)  # A worker takes its own out of those of all.
+    shares = list(largest)  # Each worker takes its own shares from those of all.
     data = strategy.experimental_distribute_values_from_function(
         lambda context: shares[context.replica_id_in_sync_group]
     )

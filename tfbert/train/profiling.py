@@ -21,8 +21,8 @@ log = logging.getLogger("tfbert")
 class Profile(StepCallback):
     """Profiles updates `first` to `last`, both included, and nothing beside them.
 
-    Comes after callbacks that evaluate or save: what they do between the profiled updates counts as `other`, what they
-    do before the first one is not in the profile.
+    Comes after callbacks that evaluate or save: what they do between the profiled updates counts as `other`, and what
+    they do before the first one is not in the profile.
 
     Args:
         schedule: The run in updates.
@@ -43,7 +43,7 @@ class Profile(StepCallback):
         self.on_step(self.schedule.first_step)
 
     def on_step(self, step: int) -> None:
-        # Keras notes a step from its beginning to after its callbacks: a profile must start one step before.
+        # Keras records a step from its beginning until after its callbacks: a profile must start one step before.
         if step + 1 == self._first:
             self._wait()
             start = time.perf_counter()
@@ -78,5 +78,5 @@ class Profile(StepCallback):
         self._is_running, self._is_done = False, True
 
     def _wait(self) -> None:
-        """Until the device has done what was asked of it."""
+        """Waits until the device has done all its work."""
         self.model.counters.finite_steps.numpy()

@@ -1,15 +1,15 @@
-"""Whether a run starts or goes on, and from where: answered once, under the lock, before anything is read or built.
+"""Whether a run starts or resumes, and from where: decided once, under the lock, before anything is read or built.
 
 | what the output directory holds | what the run does |
 | --- | --- |
 | nothing | starts |
-| an unfinished run with a sound checkpoint | goes on, with the settings that it began with, or is refused |
-| one without | starts at the beginning, if it is the same run |
-| a finished run | is refused; its results are taken after a restart by the launcher |
+| an unfinished run with a sound checkpoint | resumes, with the settings that it began with, or is refused |
+| an unfinished run without one | starts at the beginning, if it is the same run |
+| a finished run | is refused; after a restart by the launcher, its results are returned |
 | anything else | is refused |
 
-`--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it. What a
-run that goes on believes of the earlier start stands in the checkpoint, under its checksum.
+`--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it. All that
+a resumed run takes over from the earlier start is in the checkpoint, under its checksum.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Start:
         directory: Its output directory.
         asked: The run as its configuration asks for it.
         config: The same with what the earlier start found for `auto`.
-        resumed: The state of the checkpoint that it goes on from; None at its beginning.
-        earlier: What the run was then; None likewise.
-        finished: Its results, where an earlier start of the same launch came to them; else None.
-        notes: What to say about it.
+        resumed: The state of the checkpoint that it resumes from; None for a run that starts at its beginning.
+        earlier: The run's identity in that checkpoint; None without one.
+        finished: The run's results, if an earlier start of the same launch finished it; else None.
+        notes: Lines to log.
     """
 
     directory: pathlib.Path
@@ -61,7 +61,7 @@ class Start:
 
     @property
     def checkpoint(self) -> pathlib.Path | None:
-        """The directory of the checkpoint that the run goes on from."""
+        """The directory of the checkpoint that the run resumes from."""
         return step_directory(self.directory / CHECKPOINTS, self.resumed.step) if self.resumed else None
 
 
@@ -72,17 +72,17 @@ def begin(
     """Locks the run's output directory for as long as the block lasts, and finds out how the run starts.
 
     Only the chief locks, and the other workers wait for it. A directory that was made for a run which then wrote
-    nothing is taken away again.
+    nothing is removed again.
 
     Args:
         directory: The run's output directory.
         config: The run, its defaults resolved.
-        strategy: Every worker of it must call.
-        consensus: Between them.
+        strategy: Each of its workers must call this function.
+        consensus: Between these workers.
 
     Raises:
-        UsageError: for a directory that the run cannot have, on all workers alike.
-        RunError: for one that another process is writing to, or that is not the same to all workers.
+        UsageError: for a directory that the run cannot use, on all workers alike.
+        RunError: for one that another process is writing to, or in which workers see different files.
     """
     with contextlib.ExitStack() as stack:
         with _together(consensus):
@@ -101,10 +101,10 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
     Args:
         directory: The output directory, locked.
         config: The run, its defaults resolved.
-        num_replicas: Those of all workers.
+        num_replicas: Replicas of all workers together.
 
     Raises:
-        UsageError: for a directory that the run cannot have.
+        UsageError: for a directory that the run cannot use.
     """
     start = Start(directory=directory, asked=config, config=config)
     present, is_finished = output_dir.contents(directory), (directory / output_dir.RESULTS).exists()
@@ -118,7 +118,7 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
         _check_replaceable(directory, present)
         return start
     if is_finished:
-        raise _refusal(directory, "a finished run", f", or --model={directory} to train on from its weights")
+        raise _refusal(directory, "a finished run", f", or --model={directory} to start a new run from its weights")
     if config.output.resume == "never" and not is_restart:
         raise _refusal(directory, "an unfinished run" if output_dir.holds_run(directory) else repr(present[0]))
     if state := newest_sound(directory / CHECKPOINTS):
@@ -129,12 +129,12 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
         asked, left = settings(config, "same", "longer", "content"), options(directory)
         if different := differences(left, asked):
             raise _refusal(directory, f"an unfinished run of another configuration, with {', '.join(different)}")
-    note = f"{directory} holds an unfinished run without a checkpoint to go on from: it starts at the beginning"
+    note = f"{directory} holds an unfinished run without a checkpoint to resume from: it starts at the beginning"
     return dataclasses.replace(start, notes=(note,))
 
 
 def keep_warm_up(start: Start, total_steps: int) -> Config:
-    """The run's configuration with the warm-up that it began with: a share of a longer run would be a longer one."""
+    """The run's configuration with the warm-up that it began with: `warmup_ratio` of a longer run would be more."""
     training, earlier = start.config.training, start.earlier
     begun = earlier.choices.get("warmup_steps") if earlier else None
     if not begun or begun == warmup_steps(training, total_steps):
@@ -143,15 +143,15 @@ def keep_warm_up(start: Start, total_steps: int) -> Config:
 
 
 def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:
-    """Checks what could not be known before the data and the model were there, and that the run is no shorter one.
+    """Checks what is known only once data and model are built, and that the run has not become shorter.
 
     Args:
-        start: Of a run that goes on.
+        start: Of a resumed run.
         facts: What model and data come to now.
         total_steps: Updates of the whole run now.
 
     Returns:
-        The state to go on from, without a best evaluation that was one on other examples, and what to say.
+        The state to resume from, without the best evaluation if that was made on other examples; and lines to log.
 
     Raises:
         UsageError: naming what differs.
@@ -159,12 +159,12 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
     state, earlier = start.resumed, start.earlier
     comparable = {name: value for name, value in facts.items() if name != EVALUATION}
     if different := differences(earlier.facts, comparable):
-        raise _other_run(start, different, "A run goes on only with the same model, data and precision")
+        raise _other_run(start, different, "A run resumes only with the same model, data and precision")
     planned = earlier.choices.get("total_steps", total_steps)
     if total_steps < planned or total_steps <= state.step:
         lengths = settings(start.asked, "longer")
-        different = [f"{planned} updates planned there and {total_steps} here", *differences(earlier.settings, lengths)]
-        raise _other_run(start, different, f"A run at update {state.step} goes on to its planned end, or further")
+        different = [f"{planned} updates planned before and {total_steps} now", *differences(earlier.settings, lengths)]
+        raise _other_run(start, different, f"A run at update {state.step} must continue to its planned end, or further")
     lines = [f"resuming at step {state.step} of {total_steps} from {start.checkpoint}"]
     if total_steps > planned:
         falls = start.config.training.lr_schedule != "constant"
@@ -173,32 +173,32 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
     if split := earlier.changed(start.asked, "split"):
         now = settings(start.asked, "split")
         what = ", ".join(f"{name}={now[name]!r} in place of {value!r}" for name, value in split.items())
-        # Noise belongs to places in padded rows, and to packed ones.
+        # Dropout noise depends on a token's place in its padded row, or in its packed row.
         other_noise = start.config.data.batching == "packed" or split.keys() & {"xla", "max_compiled_shapes"}
-        updates = "other dropout noise" if other_noise else "the same updates but for rounding"
-        lines.append(f"computed otherwise than before, {updates}: {what}")
+        updates = "with other dropout noise" if other_noise else "with the same updates but for rounding"
+        lines.append(f"computed differently from before, {updates}: {what}")
     if state.best and earlier.facts.get(EVALUATION, facts[EVALUATION]) != facts[EVALUATION]:
-        # No number of these compares with the ones to come.
-        lines.append("the examples to evaluate on are others than before: the best evaluation so far is forgotten")
+        # Earlier metrics cannot be compared with those to come.
+        lines.append("the examples to evaluate on are not those of before: the best evaluation so far is forgotten")
         state = dataclasses.replace(state, best={}, best_step=0, without_better=0)
     return state, lines
 
 
 def identify(start: Start, config: Config, facts: dict[str, Any], total_steps: int, num_replicas: int) -> Identity:
-    """What the run is, for its checkpoints.
+    """The run's identity, for its checkpoints.
 
     Args:
         start: How it starts.
         config: Complete: nothing is left to be decided.
         facts: What model and data come to.
         total_steps: Updates of the whole run.
-        num_replicas: Those of all workers.
+        num_replicas: Replicas of all workers together.
     """
     asked, until_step, earlier = settings(start.asked, "same", "longer", "content", "split"), {}, start.earlier
     if earlier:
         changed = earlier.changed(start.asked, "longer", "content", "split")
         until_step = earlier.until_step | ({str(start.resumed.step): changed} if changed else {})
-        # A number that `auto` came to is asked for by who repeats run_config.json: both go on.
+        # Whoever repeats run_config.json asks for the number that `auto` came to: both ways must resume.
         asked |= {name: value for name, value in earlier.settings.items() if name in asked and name not in changed}
     return Identity(
         settings=asked,
@@ -214,11 +214,11 @@ def identify(start: Start, config: Config, facts: dict[str, Any], total_steps: i
 
 
 def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, is_resumed: bool) -> None:
-    """Takes an earlier run's files out of the directory unless this one goes on, and writes `run_config.json`.
+    """Removes an earlier run's files from the directory unless this run resumes it, and writes `run_config.json`.
 
     Raises:
         UsageError: for a directory that cannot be written.
-        RunError: for a disk that is full.
+        RunError: for a full disk.
     """
     try:
         if not is_resumed:
@@ -233,23 +233,23 @@ def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, 
 
 
 def how_to_go_on(config: Config, directory: pathlib.Path) -> str:
-    """How a run that was stopped goes on."""
+    """How to resume a run that was stopped."""
     if config.output.output_dir and config.output.resume == "auto" and not config.output.overwrite_output_dir:
-        return f"the same command goes on in {directory}"
-    return f"--output_dir={directory} goes on, with --resume=auto and without --overwrite_output_dir"
+        return f"the same command resumes in {directory}"
+    return f"--output_dir={directory} resumes the run, with --resume=auto and without --overwrite_output_dir"
 
 
 def _going_on(start: Start, num_replicas: int) -> Start:
-    """The start with what the checkpoint's run was.
+    """The start of a resumed run, with its identity from the checkpoint.
 
     Raises:
-        UsageError: for settings that it did not begin with.
+        UsageError: for settings other than those that it began with.
     """
     earlier = Identity.of(start.resumed, start.directory)
     if different := differences(earlier.settings, settings(start.asked, "same"), earlier.choices):
-        raise _other_run(start, different, "A run goes on with the settings that it began with")
+        raise _other_run(start, different, "A run resumes with the settings that it began with")
     config, found = start.asked, earlier.choices.get("gradient_accumulation_steps")
-    # On as many replicas, a run goes on with the micro-batches that it began with.
+    # With the same number of replicas, a resumed run keeps the micro-batches that it began with.
     if config.training.is_auto and found and earlier.choices.get("num_replicas", num_replicas) == num_replicas:
         config = config.accumulating(found)
     return dataclasses.replace(start, config=config, earlier=earlier)
@@ -257,10 +257,10 @@ def _going_on(start: Start, num_replicas: int) -> Start:
 
 @contextlib.contextmanager
 def _together(consensus: Consensus) -> Iterator[None]:
-    """Ends all workers where one of them cannot go on; every worker must come here.
+    """Ends all workers if one of them cannot continue; every worker must enter this block.
 
     Raises:
-        UsageError, RunError: the worker's own, or one that says where the cause stands.
+        UsageError, RunError: the worker's own error, or one that says where to find the cause.
     """
     own = None
     try:
@@ -300,7 +300,7 @@ def _other_run(start: Start, different: list[str], rule: str) -> UsageError:
 
 
 def _check_apart(directory: pathlib.Path, config: Config) -> None:
-    """Refuses a directory that is the model's, or above it: its files are read until they would be replaced."""
+    """Refuses a directory that is the model's, or above it: the run would replace files that it reads."""
     name = config.model.model_name_or_path
     model = pathlib.Path(name).expanduser()
     if config.model.is_scratch or not model.is_dir():
@@ -313,11 +313,11 @@ def _check_apart(directory: pathlib.Path, config: Config) -> None:
 
 
 def _check_replaceable(directory: pathlib.Path, present: list[str]) -> None:
-    """Refuses to overwrite what no training run left there."""
+    """Refuses to overwrite files that no training run wrote."""
     if not output_dir.holds_run(directory):
         raise UsageError(
             "overwrite_output_dir replaces an earlier training run, and nothing else. "
-            f"Received: output_dir={str(directory)!r}, which holds {present[0]!r} and no run's "
+            f"Received: output_dir={str(directory)!r}, which holds {present[0]!r} but no run's "
             f"{output_dir.RUN_CONFIG}. "
             "Pass another."
         )

@@ -25,11 +25,11 @@ from tfbert.train.fit import fit
 log = logging.getLogger("tfbert")
 
 _earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
-"""Those of runs of this process that Python has not yet freed."""
+"""Models of earlier runs in this process that Python has not yet freed."""
 
 
 def finetune(config: Config) -> dict[str, float]:
-    """Trains, evaluates and saves a classifier as the configuration says; goes on where an earlier start stopped.
+    """Trains, evaluates and saves a classifier as the configuration says; resumes where an earlier start stopped.
 
     Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
     its first use of a device cannot change: GPUs or none, the number of CPU replicas (fewer may be used), the cluster.
@@ -47,7 +47,7 @@ def finetune(config: Config) -> dict[str, float]:
     """
     if config.runtime.seeds:
         raise UsageError(
-            f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it with each, or use the command."
+            f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it for each, or use the command."
         )
     with runtime.settings_kept():
         return _finetune(settle_task(config).resolved())
@@ -58,10 +58,10 @@ def _finetune(config: Config) -> dict[str, float]:
     devices = start_devices(config.runtime)
     strategy, consensus = devices.strategy, Consensus(devices.strategy)
     if _earlier_models:
-        gc.collect()  # A model is full of circles, and a GPU has no room for two.
+        gc.collect()  # A model is full of reference cycles, and a GPU has no room for two models.
         runtime.reset_peak_memory()
     directory = output_dir.choose(config, output_dir.start_time())
-    # Every stage waits for the other workers somewhere; one that fails at any of them must not look like a bug here.
+    # Every stage waits for the other workers somewhere: if one of them fails, this must not look like a bug here.
     with peer_failures_as_run_errors(), resume.begin(directory, config, strategy, consensus) as start:
         if start.finished is None:
             run = build_run(start, strategy, consensus)
@@ -71,14 +71,14 @@ def _finetune(config: Config) -> dict[str, float]:
             results = start.finished
             log.info("%s holds this run, finished before the restart", start.directory)
             if devices.chief:
-                tidy(start.directory, keep=config.output.save_total_limit)  # Perhaps it was killed there.
-        if devices.chief and config.hub.push_to_hub:  # Perhaps it was this that failed before the restart.
+                tidy(start.directory, keep=config.output.save_total_limit)  # In case it was killed there.
+        if devices.chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
             log.info("uploaded to %s", hub.push(start.directory, config.hub))
         return results
 
 
 def _train(run: Run, started: float) -> dict[str, float]:
-    """The third and the fourth act, during which a signal is no end at once."""
+    """The third and the fourth act, during which a signal does not end the run at once."""
     if run.chief:
         resume.write_start(run.directory, run.config, run.identity, is_resumed=run.resumed is not None)
     stop = StopRequest()

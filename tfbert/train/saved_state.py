@@ -1,7 +1,7 @@
-"""What a checkpoint says of itself, and the newest one that can be believed. Imports no TensorFlow.
+"""What a checkpoint says about itself, and the newest one that can be trusted. Imports no TensorFlow.
 
 `state.json` is sealed, and holds size and CRC-32 of every other file of the checkpoint and of the best weights that it
-refers to: whatever was changed since it was written shows, and the checkpoint before it is taken.
+refers to: any later change shows, and the run resumes from an earlier checkpoint instead.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class RunState:
     Attributes:
         step: Updates made.
         best: Metrics of the best evaluation; empty before the first.
-        best_step: When that was.
-        without_better: Evaluations since.
-        identity: What the run is, see `resume.identify`.
+        best_step: The step of that evaluation.
+        without_better: Evaluations since then.
+        identity: The run's identity, see `resume.identify`.
     """
 
     step: int
@@ -43,9 +43,9 @@ class RunState:
 
 
 def newest_sound(directory: pathlib.Path) -> RunState | None:
-    """The state of the newest checkpoint whose files are all whole; names each one passed over in a warning.
+    """The state of the newest checkpoint whose files are all whole; warns about each one that it passes over.
 
-    Where none refers to best weights that are whole, one without: the best evaluation is forgotten then.
+    If no checkpoint has whole best weights, the newest is taken without them: the best evaluation is forgotten then.
 
     Args:
         directory: `output_dir/checkpoints`; need not exist.
@@ -66,13 +66,13 @@ def newest_sound(directory: pathlib.Path) -> RunState | None:
             log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
             continue
         if not saved.is_sealed:
-            log.warning("checkpoint %s is of an earlier version, which gave state.json no checksum", path)
+            log.warning("checkpoint %s was written by an earlier version, which gave state.json no checksum", path)
         if not (damage := _damage_of_best(directory, saved)):
             return saved.state
         log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, damage)
         without_best = without_best or dataclasses.replace(saved.state, best={}, best_step=0, without_better=0)
     if without_best:
-        log.warning("going on from step %d; the best evaluation so far is forgotten", without_best.step)
+        log.warning("resuming from step %d; the best evaluation so far is forgotten", without_best.step)
     return without_best
 
 
@@ -103,21 +103,21 @@ def read_state(path: pathlib.Path) -> SavedState:
     if is_sealed and _is_count(version) and version > FORMAT:
         raise UsageError(
             f"A checkpoint must be of this version of tfbert, or an earlier one. Received: {path} of format {version}. "
-            "Go on with the version that wrote it."
+            "Resume with the version that wrote it."
         )
     fields = {field.name for field in dataclasses.fields(RunState)}
     names = fields | {"files", "best_file"}
-    # Versions before `best_file` was recorded only referred to it.
+    # Versions that did not record `best_file` only referred to the best weights.
     if content.keys() != names and (is_sealed or content.keys() != names - {"best_file"}):
-        raise ValueError(f"{STATE} lacks or adds something")
+        raise ValueError(f"{STATE} has missing or unknown fields")
     if version != (FORMAT if is_sealed else _UNSEALED):
         raise ValueError(f"{STATE} of format {version!r}")
     state = RunState(**{name: content[name] for name in fields})
     files, best_file = content["files"], content.get("best_file")
     if not (_is_sound(state) and isinstance(files, dict) and all(map(_is_fingerprint, files.values()))):
-        raise ValueError(f"{STATE} holds what no run has")
+        raise ValueError(f"{STATE} holds values that no run has")
     if any(pathlib.PurePath(name).name != name for name in files) or not {MODEL, OPTIMIZER} <= files.keys():
-        raise ValueError(f"{STATE} names other files")
+        raise ValueError(f"{STATE} does not name the files of a checkpoint")
     if best_file is not None and not _is_fingerprint(best_file) or is_sealed and state.best and best_file is None:
         raise ValueError(f"{STATE} does not describe the best weights")
     if path.name != step_directory(path.parent, state.step).name:
@@ -146,7 +146,7 @@ def _is_fingerprint(value: Any) -> bool:
 
 
 def _damage_of_best(directory: pathlib.Path, saved: SavedState) -> str:
-    """What is wrong with the best weights that a checkpoint refers to; empty where nothing is."""
+    """What is wrong with the best weights that a checkpoint refers to; empty if nothing is."""
     if not saved.state.best:
         return ""
     best = best_weights(directory, saved.state.best_step)
@@ -158,7 +158,7 @@ def _damage_of_best(directory: pathlib.Path, saved: SavedState) -> str:
 
 
 def best_weights(directory: pathlib.Path, step: int) -> pathlib.Path:
-    """Where the weights of the best evaluation are, if it came after that update."""
+    """Where the weights of the best evaluation are, if that came after update `step`."""
     return directory / f"best-{step:08}" / MODEL
 
 

@@ -1,4 +1,4 @@
-"""What a run says of itself: the banner at its start, its results, the lines at its end."""
+"""What a run reports: the banner at its start, its results, the lines at its end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def banner(run: Run) -> list[str]:
     full = 0 if reads_records else int(counts[config.data.max_seq_length :].sum())
     about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
     about = about if full else ""
-    if data.task.reads_tokens:  # What is longer than a row goes into several.
+    if data.task.reads_tokens:  # An example longer than a row takes several.
         about = f", in {len(run.train):,} rows" * (len(run.train) != len(data.train))
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
     if data.test is not None:
@@ -70,12 +70,12 @@ def banner(run: Run) -> list[str]:
 
 
 def _length_counts(lengths: np.ndarray | RecordLengths) -> np.ndarray:
-    """How many examples are of 0, 1, 2, ... tokens."""
+    """How many examples have 0, 1, 2, ... tokens."""
     return lengths.counts if isinstance(lengths, RecordLengths) else np.bincount(lengths)
 
 
 def _median(counts: np.ndarray) -> int:
-    """The median of what was counted, rounded down."""
+    """The median of the counted lengths, rounded down."""
     ends = np.cumsum(counts)
     middle = np.array([(ends[-1] - 1) // 2, ends[-1] // 2])
     return int(np.searchsorted(ends, middle, side="right").mean())
@@ -84,10 +84,10 @@ def _median(counts: np.ndarray) -> int:
 def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, float]:
     """The training part of `all_results.json`, under Hugging Face's names where it has one.
 
-    Speeds are those of the updates of this start. Hugging Face's `train_samples_per_second` is over the whole of `fit`,
-    `train_examples_per_second_with_warmup` over all updates, evaluation and checkpoints left out; `steady` ones leave
-    out the warm-up and updates that compiled too. What there is no number for, as a steady speed in a run of one
-    update, is left out.
+    Speeds are those of the updates of this start. Hugging Face's `train_samples_per_second` is over the whole of `fit`;
+    `train_examples_per_second_with_warmup` is over all updates, without evaluation and checkpoints; `steady` speeds
+    also leave out the warm-up and updates that compiled. A number that does not exist is left out, such as a steady
+    speed in a run of one update.
 
     Args:
         run: Trained.

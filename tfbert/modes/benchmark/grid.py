@@ -19,12 +19,12 @@ class BenchmarkRow:
     Attributes:
         number: From 1.
         measured: `training` or `inference`.
-        settings: What tells it from other rows, for the table.
-        config: The run; None for a combination that is no run.
-        reason: Why it is none.
+        settings: What distinguishes it from other rows, for the table.
+        config: The run; None for a combination that cannot run.
+        reason: Why it cannot run.
         num_workers: Processes to start.
-        rows_at_a_time: What all replicas of an inference row predict together; 0: `per_device_eval_batch_size` each.
-            None for a training row.
+        rows_at_a_time: Rows that all replicas of an inference row predict together; 0 means
+            `per_device_eval_batch_size` for each. None for a training row.
     """
 
     number: int
@@ -37,13 +37,13 @@ class BenchmarkRow:
 
     @property
     def directory(self) -> str:
-        """Of its run, inside the benchmark's."""
+        """The directory of its run, inside that of the benchmark."""
         return f"rows/{self.number:03}"
 
 
 def build_rows(config: Config, directory: pathlib.Path) -> list[BenchmarkRow]:
-    """Every combination of the axes, the last axis running fastest; combinations of inference that only training tells
-    apart are one row."""
+    """Every combination of the axes, the last axis running fastest; combinations of inference that differ only in
+    options of training are one row."""
     benchmark = config.benchmark
     axes: dict[str, tuple] = {
         "measured": benchmark.benchmark_passes,
@@ -69,17 +69,17 @@ def build_rows(config: Config, directory: pathlib.Path) -> list[BenchmarkRow]:
 
 
 def replicas_of(runtime: RuntimeConfig, num_gpus: int) -> int:
-    """Replicas of a process that has so many GPUs."""
+    """Replicas of a process that has `num_gpus` GPUs."""
     return 1 if runtime.strategy == "one_device" else runtime.num_replicas or num_gpus or 1
 
 
 def settle_inference(config: Config, rows_at_a_time: int, num_replicas: int) -> Config:
-    """An inference row's run, when the number of its replicas is known: only the row's process can count the GPUs.
+    """An inference row's run, once the number of its replicas is known: only the row's process can count the GPUs.
 
     Args:
-        config: The row's.
+        config: The row's configuration.
         rows_at_a_time: As in `BenchmarkRow`.
-        num_replicas: Over all workers.
+        num_replicas: Replicas of all workers together.
 
     Raises:
         UsageError: for rows that do not divide among the replicas.
@@ -91,7 +91,7 @@ def settle_inference(config: Config, rows_at_a_time: int, num_replicas: int) -> 
         )
     each = rows_at_a_time // num_replicas or config.runtime.per_device_eval_batch_size
     runtime = dataclasses.replace(config.runtime, per_device_eval_batch_size=each)
-    # Updates are not what is measured: as small as they can be.
+    # Updates are not measured, so they are as small as possible.
     training = dataclasses.replace(config.training, global_batch_size=num_replicas)
     return dataclasses.replace(config, runtime=runtime, training=training)
 
@@ -170,7 +170,7 @@ def _run_config(
         training = dataclasses.replace(training, global_batch_size=settings["batch_size"])
         data = dataclasses.replace(data, batching=point["batching"])
         if not benchmark.benchmark_accuracy:
-            # Nothing is evaluated but what cannot be left out.
+            # Evaluation cannot be left out, so it is as small as possible.
             training = dataclasses.replace(training, max_steps=steps, num_train_epochs=None, metric_for_best_model="")
             data = dataclasses.replace(data, validation_file="", test_file="", max_eval_examples=1)
     else:

@@ -1,4 +1,4 @@
-"""The files a row's run left -> the numbers of its row; and the table's columns that compare rows."""
+"""The files that a row's run left -> the numbers of its row; and the table's columns that compare rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = {
     "compile_seconds": "what tracing and compiling added",
     "data_wait_share": "of the time after the warm-up",
     "user_seconds": "CPU time of the (first) process in all updates, or in the second evaluation",
-    "kernel_seconds": "the kernel's part beside it: above all memory that is mapped and zeroed",
+    "kernel_seconds": "CPU time of the kernel, besides: above all for mapping and zeroing memory",
     "peak_memory_bytes": "of the device, or of the process on a CPU",
     "peak_share": "model FLOPs of real tokens over the measured peak of a matrix product",
     "speed_up": "examples_per_second over those of the first row of the pass",
@@ -51,8 +51,8 @@ def measured(row: BenchmarkRow, benchmark_config: Config, directory: pathlib.Pat
 
     Args:
         row: The row.
-        benchmark_config: The whole benchmark's.
-        directory: Of the row's run.
+        benchmark_config: The configuration of the whole benchmark.
+        directory: The directory of the row's run.
     """
     run = read_run(directory)
     extra = json.loads((directory / "row.json").read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def _settled(row: BenchmarkRow, run: RunFiles, num_workers: int) -> dict[str, An
 
 
 def whole_run_seconds(run: RunFiles, numbers: dict[str, Any], benchmark_config: Config) -> float:
-    """How long the updates of the run take that the benchmark's options describe, compilation included."""
+    """How long the updates of the whole run that the benchmark's options describe take, compilation included."""
     training = benchmark_config.resolved().training
     limits = [training.max_steps * run.option("training", "global_batch_size")] if training.max_steps else []
     if training.num_train_epochs:
@@ -138,8 +138,8 @@ def failure_reason(status: int, stderr: str) -> str:
     """A run's exit in a few words.
 
     Args:
-        status: Of the process; negative for a signal.
-        stderr: What it said.
+        status: The exit status of the process; negative for a signal.
+        stderr: What it wrote there.
     """
     if _OUT_OF_MEMORY.search(stderr):
         return "out of memory"
@@ -151,7 +151,7 @@ def failure_reason(status: int, stderr: str) -> str:
 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with speed-up and efficiency against the first row of their pass that is done."""
+    """The rows with speed-up and efficiency relative to the first row of their pass that is done."""
     out = []
     for row in rows:
         first = next((r for r in rows if r["pass"] == row["pass"] and r["status"] == "done"), None)

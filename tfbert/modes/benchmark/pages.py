@@ -46,11 +46,11 @@ _SHARES = {"data_wait_share", "peak_share", "efficiency"}
 
 
 def cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Column names and a text for each cell, without columns that are empty or `status` where all is well."""
+    """Column names and a text for each cell; without empty columns, and without `status` if all rows are done."""
     names = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
     if all(row["status"] == "done" for row in rows):
         names.remove("status")
-    # Settings that all rows share say nothing here; the page's heading names them.
+    # Settings that all rows share are left out here; the page's heading names them.
     names = [n for n in names if n not in _SETTINGS or len({str(row.get(n)) for row in rows}) > 1 or n == "pass"]
     names = [name for name in names if name != "devices"]  # Too long for a cell; the heading names them.
     return [_TITLES.get(name, name) for name in names], [[_cell(name, row.get(name)) for name in names] for row in rows]
@@ -96,7 +96,7 @@ def markdown(config: Config, rows: list[dict[str, Any]]) -> str:
 
 def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str, str]]) -> str:
     """The table and the plots as HTML text."""
-    # Reasons stand with the list of rows: in a narrow column they would make the table tall.
+    # Reasons are in the list of rows: in a narrow column they would make the table tall.
     names, body = cells([{**row, "reason": ""} for row in rows])
     texts = {"pass", "precision", "xla", "batching", "status", "reason"}
     return render(
@@ -114,12 +114,12 @@ def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str,
 
 
 def devices_of(rows: list[dict[str, Any]]) -> list[str]:
-    """What the rows ran on, each once; known of rows that are done."""
+    """The devices that rows ran on, each once; known only for rows that are done."""
     return list(dict.fromkeys(row["devices"] for row in rows if row.get("devices")))
 
 
 def plots_of(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
-    """File name -> (title, SVG), for each pass that has rows that are done."""
+    """File name -> (title, SVG), for each pass with rows that are done."""
     out = {}
     for measured in dict.fromkeys(row["pass"] for row in rows):
         done = [row for row in rows if row["pass"] == measured and row["status"] == "done"]
@@ -155,8 +155,8 @@ def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
 
 _EXPLAINED = (
     "Speeds leave out the warm-up updates and those that compiled, except where they say so. Speed-up and efficiency "
-    "are against the first row of the same pass that is done. The share of the peak is the model's FLOPs for real "
+    "are relative to the first row of the same pass that is done. The share of the peak is the model's FLOPs for real "
     "tokens over the rate of a large matrix product in the same precision, measured after the row in its process. Peak "
-    "memory is the device's, or the whole process's on a CPU; that of an inference row holds the two small updates "
+    "memory is the device's, or the whole process's on a CPU; for an inference row it includes the two small updates "
     "before it.\n"
 )

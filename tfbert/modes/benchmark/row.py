@@ -2,7 +2,7 @@
 
 python -m tfbert.modes.benchmark.row RUN_CONFIG.json RESULT.json [ROWS_AT_A_TIME]
 
-The third argument is that of an inference row: see `grid.BenchmarkRow`.
+The third argument is for inference rows only: see `grid.BenchmarkRow`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfbert.modes.benchmark.grid import replicas_of, settle_inference
 from tfbert.output.output_dir import write_json
 
 _SECONDS = 1.0
-"""How long the peak is looked for."""
+"""How long the peak is measured."""
 
 
 def main(argv: list[str]) -> int:
@@ -55,7 +55,7 @@ def measure_peak(config: Config) -> float:
     """The best rate of a large matrix product on one device, in floating-point operations a second.
 
     Args:
-        config: Whose precision decides the data type; devices are as the run left them.
+        config: Its precision decides the data type; devices are as the run left them.
     """
     import tensorflow as tf
 
@@ -70,7 +70,7 @@ def measure_peak(config: Config) -> float:
         while not best or time.perf_counter() < until:
             start = time.perf_counter()
             product = tf.linalg.matmul(first, first)
-            product[0, 0].numpy()  # Waits until it is there.
+            product[0, 0].numpy()  # Waits until it is computed.
             best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
     return best
 

@@ -1,4 +1,4 @@
-"""Runs a grid row by row, each in processes of its own; what is done stays, whatever happens after."""
+"""Runs a grid row by row, each in processes of its own; rows that are done are kept, whatever happens later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OWN = (RUN_CONFIG, "benchmark.json", "benchmark.csv", "benchmark.md", "benchmar
 def run_benchmark(config: Config) -> list[dict[str, Any]]:
     """Measures every row of the grid and writes the tables anew after each.
 
-    Given again, the same command goes on after the last row that is done.
+    The same command, given again, measures only the rows that are not done.
 
     Args:
         config: Its `benchmark` part names the grid, the others the run.
@@ -43,8 +43,8 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
 
     Raises:
         UsageError: for an output directory that holds something else.
-        RunError: where every row failed; the tables say why.
-        Preempted: when asked to stop; rows that are done are kept.
+        RunError: if every row failed; the tables say why.
+        Preempted: if asked to stop; rows that are done are kept.
     """
     name = f"benchmark-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     directory = pathlib.Path(config.output.output_dir or f"runs/{name}")
@@ -64,7 +64,7 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
     log.info("saved to %s", directory)
     if all(numbers["status"] == "failed" for numbers in done):
         raise RunError(
-            f"A benchmark needs a row that runs. Received: {len(done)} that failed, the first one: "
+            f"A benchmark needs a row that runs. Received: {len(done)} rows that failed, the first one: "
             f"{done[0]['reason'].rstrip('.')}. See {directory / 'rows'} for its output; the same command tries again."
         )
     return compared(done)
@@ -83,7 +83,7 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
         if config.output.overwrite_output_dir and not holds_run(directory, "benchmark"):
             raise UsageError(
                 "overwrite_output_dir replaces an earlier benchmark, and nothing else. "
-                f"Received: output_dir={str(directory)!r}, which holds none. Pass another."
+                f"Received: output_dir={str(directory)!r}, which holds no benchmark. Pass another."
             )
         for name in _OWN if config.output.overwrite_output_dir else ():
             path = directory / name
@@ -98,9 +98,9 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
 
 
 def _earlier(row: BenchmarkRow, directory: pathlib.Path) -> dict[str, Any] | None:
-    """A row that an earlier start of the same benchmark measured.
+    """The numbers of a row that an earlier start of the same benchmark measured.
 
-    None for one that failed: the memory that was taken, or the package that was missing, may be there now.
+    None for a row that failed: memory that was in use, or a package that was missing, may be available now.
     """
     try:
         numbers = json.loads((directory / row.directory / "numbers.json").read_text(encoding="utf-8"))
@@ -132,22 +132,22 @@ def _measure(row: BenchmarkRow, config: Config, directory: pathlib.Path) -> dict
         numbers = measured(row, config, run_directory)
     except (UsageError, OSError, KeyError, ValueError) as error:
         return failed(row, f"the run left no numbers: {type(error).__name__}: {error}")
-    # The numbers are what a benchmark is for: dozens of models would fill the disk.
+    # A benchmark needs only the numbers: dozens of models would fill the disk.
     for path in [*run_directory.glob("*.safetensors"), run_directory / "checkpoints"]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     return numbers
 
 
 def _run(command: list[str], log_file: pathlib.Path) -> int:
-    """Runs a command to its end, its output in a file; ends it and all it started when this process is to end."""
-    log_file.unlink(missing_ok=True)  # A link that has its name is not written through.
+    """Runs a command to its end, its output in a file; ends it and all it started when this process is told to end."""
+    log_file.unlink(missing_ok=True)  # If it is a link, nothing is written through it.
     with log_file.open("xb") as file, _ends_as_interrupts():
         child = start_child(command, stdout=file, stderr=subprocess.STDOUT)
         try:
             return child.wait()
         except KeyboardInterrupt:
             raise Preempted(
-                "stopped on request; the rows that are done are kept, and the same command goes on after them"
+                "stopped on request; the rows that are done are kept, and the same command continues after them"
             ) from None
         finally:
             end_child(child)
@@ -155,7 +155,7 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
 
 @contextlib.contextmanager
 def _ends_as_interrupts() -> Iterator[None]:
-    """SIGTERM and SIGHUP do what Ctrl-C does; what is ignored, as SIGHUP under nohup, stays ignored."""
+    """SIGTERM and SIGHUP act as Ctrl-C; a signal that is ignored, as SIGHUP under nohup, stays ignored."""
 
     def interrupt(*_):
         raise KeyboardInterrupt

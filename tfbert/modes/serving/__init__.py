@@ -1,1 +1,1 @@
-"""What an exported model computes, all of it in the TensorFlow graph: a module for each kind of task."""
+"""What an exported model computes, all of it in the TensorFlow graph; one module for each kind of task."""

@@ -17,8 +17,8 @@ class Answers(NamedTuple):
 
     Attributes:
         char_start: int32 `[n]`, its first character in the context.
-        char_end: int32 `[n]`, the one after its last.
-        probability: float64 `[n]`, of the given answer, or of none, among all candidates.
+        char_end: int32 `[n]`, the character after its last.
+        probability: float64 `[n]`, of the given answer, or of no answer, among all candidates.
     """
 
     char_start: tf.Tensor
@@ -27,7 +27,7 @@ class Answers(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """Parts of contexts, the best of each question, question after question and best first."""
+    """Parts of contexts, the best ones of each question: question after question, best first."""
 
     example: tf.Tensor  # int64 [m]
     char_start: tf.Tensor  # int32 [m]
@@ -40,9 +40,9 @@ def answers_in_graph(windows: Windows, logits: tf.Tensor, num_questions: tf.Tens
     """The answers that the task gives to these windows.
 
     Args:
-        windows: Of all questions.
+        windows: Those of all questions.
         logits: float32 `[tokens, 2]`, of an answer that starts at each token, and of one that ends there.
-        num_questions: int32 `[]`, how many there are.
+        num_questions: int32 `[]`, how many questions there are.
         task: Its options decide.
     """
     pairs = _pairs(windows, logits, num_questions, task.n_best_size, task.max_answer_length)
@@ -58,7 +58,7 @@ def answers_in_graph(windows: Windows, logits: tf.Tensor, num_questions: tf.Tens
     of_rows = tf.reduce_sum(tf.cast(tf.gather(logits, windows.row_splits[:-1]), tf.float64), axis=1)
     null = tf.math.unsorted_segment_min(of_rows, windows.example, num_questions)
 
-    # A softmax over the candidates, and no answer where that is one.
+    # A softmax over the candidates, and over no answer where that is one of them.
     has_null = tf.ones_like(answered) if task.version_2_with_negative else ~answered
     largest = tf.maximum(tf.where(has_null, null, _NONE), tf.where(answered, best, _NONE))
     own = tf.exp(found.score - tf.gather(largest, found.example))
@@ -86,7 +86,7 @@ def _pairs(
     start_logits, end_logits = rows(logits[:, 0], _NONE), rows(logits[:, 1], _NONE)
     can_start, can_end = rows(windows.max_context, False), rows(windows.in_context, False)
     most = tf.minimum(n_best_size, tf.shape(start_logits)[1])
-    # Of equal ones the first.
+    # Of equal logits the first.
     starts, ends = (tf.math.top_k(values, most).indices for values in (start_logits, end_logits))
     length = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1
     valid = (length >= 1) & (length <= max_answer_length)
@@ -100,7 +100,7 @@ def _pairs(
     pairs = tf.stack([row, start, end], axis=1)
 
     def best_pair(row: tf.Tensor) -> tf.Tensor:
-        """The best pair of one window, of all starts and ends."""
+        """The best pair of one window, among all starts and ends."""
         beyond = [[0, max_answer_length - 1]]
         last = tf.range(tf.shape(can_end)[1])[:, tf.newaxis] + tf.range(max_answer_length)
         scores = tf.cast(start_logits[row], tf.float64)[:, tf.newaxis]
@@ -110,7 +110,7 @@ def _pairs(
         start = tf.cast(place // max_answer_length, tf.int64)
         return tf.stack([row, start, start + tf.cast(place % max_answer_length, tf.int64)])
 
-    # Where no pair of a question's counts, each of its windows gives its best.
+    # If no pair of a question counts, each of its windows gives its best.
     counts = tf.math.unsorted_segment_sum(tf.ones_like(row), tf.gather(windows.example, row), num_questions)
     without = (tf.gather(counts, windows.example) == 0) & tf.reduce_any(can_start, axis=1)
     rest = tf.map_fn(best_pair, tf.where(without)[:, 0], fn_output_signature=tf.TensorSpec([3], tf.int64))
@@ -128,12 +128,12 @@ def _candidates(
     score = sum(tf.cast(tf.gather(logits[:, i], token), tf.float64) for i, token in enumerate((first, last)))
     char_start, char_end = tf.gather(windows.char_start, first), tf.gather(windows.char_end, last)
 
-    # By score; in the order of the text where that is equal. Sorting is stable.
+    # By score; in the order of the text where scores are equal. Sorting is stable.
     size = tf.cast(tf.reduce_max(windows.char_end), tf.int64) + 1
     key = (example * size + tf.cast(char_start, tf.int64)) * size + tf.cast(char_end, tf.int64)
     order = tf.argsort(key, stable=True)
     order = tf.gather(order, tf.argsort(tf.gather(score, order), direction="DESCENDING", stable=True))
-    distinct, which = tf.unique(tf.gather(key, order))  # In the order in which they come: the best is the first.
+    distinct, which = tf.unique(tf.gather(key, order))  # In order of appearance: the best is first.
     order = tf.gather(order, tf.math.unsorted_segment_min(tf.range(tf.size(order)), which, tf.size(distinct)))
     order = tf.gather(order, tf.argsort(tf.gather(example, order), stable=True))
 

@@ -14,8 +14,8 @@ class Entities(NamedTuple):
     """The entities of tagged words, in their order. See `entities.Entities`.
 
     Attributes:
-        start: int64 `[m]`, each one's first word, counted over all texts.
-        end: int64 `[m]`, the word after its last.
+        start: int64 `[m]`, each entity's first word, counted over all texts.
+        end: int64 `[m]`, the word after its last word.
         type: int32 `[m]`, an index of `TagMeanings.type_names`.
     """
 
@@ -29,8 +29,8 @@ def find_entities_in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeani
 
     Args:
         tags: int64 `[words]`.
-        texts: int64 `[words]`, the text of each.
-        meanings: Of the tags.
+        texts: int64 `[words]`, the text of each word.
+        meanings: Meanings of the tags.
         strict: Leave out entities that are not written as they should be.
     """
     prefix = tf.gather(tf.constant(meanings.prefixes.astype(np.int32)), tags)

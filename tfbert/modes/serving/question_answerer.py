@@ -13,18 +13,18 @@ from tfbert.modes.serving.windows_in_graph import windows_in_graph
 from tfbert.tasks.base import Task
 
 _BLANK = r"[\s\x0b\x1c-\x1f\x{85}\pZ]*"
-"""What Python's `str.strip` leaves nothing of."""
+"""Matches a text of which Python's `str.strip` leaves nothing."""
 
 
 class QuestionAnswerer(ServedModel):
-    """Takes `question` and `context`; says what `--mode=predict` says.
+    """Takes `question` and `context`; gives the answers of `--mode=predict`.
 
-    Answers `answer`, string `[n]`, cut from the context; `start` and `end`, int32 `[n]`, its first character and the
+    Returns `answer`, string `[n]`, cut from the context; `start` and `end`, int32 `[n]`, its first character and the
     one after its last, as Python counts characters; `score`, float32 `[n]`, its probability among the `n_best_size`
     best candidates. No answer is an empty text from 0 to 0. An empty question or context, which `--mode=predict`
     refuses, ends in an InvalidArgumentError.
 
-    Rows of token ids are answered by `start_logits` and `end_logits`, float32 `[n, length]`.
+    For rows of token ids, returns `start_logits` and `end_logits`, float32 `[n, length]`.
     """
 
     num_texts: ClassVar[int | None] = 2
@@ -62,7 +62,7 @@ class QuestionAnswerer(ServedModel):
 
 
 def _check_filled(question: tf.Tensor, context: tf.Tensor) -> tf.Operation:
-    """Refuses texts that are empty, or nothing but space."""
+    """Refuses texts that are empty, or only white space."""
     is_blank = tf.strings.regex_full_match(question, _BLANK) | tf.strings.regex_full_match(context, _BLANK)
     rule = "A question and its context must not be empty. Received: an empty one in row, counted from 0: "
     return tf.debugging.Assert(~tf.reduce_any(is_blank), [rule, tf.where(is_blank)[:1, 0]])

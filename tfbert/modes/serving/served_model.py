@@ -1,4 +1,4 @@
-"""Tokenizer, model and decoding as one, to be saved: what all tasks share."""
+"""Tokenizer, model and decoding in one module to save: what all tasks share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ServedModel(tf.Module):
     """A model that takes raw text.
 
     Args:
-        model: Text is cut or split and given its special tokens as in its training.
+        model: Text is cut or split, and given special tokens, as in this model's training.
 
     Attributes:
-        num_texts: How many texts an input has; None where models of the task differ.
+        num_texts: How many texts an input has; None if models of the task differ.
     """
 
     num_texts: ClassVar[int | None] = None
@@ -30,7 +30,7 @@ class ServedModel(tf.Module):
     def __init__(self, model: TrainedModel):
         super().__init__()
         self._model = model
-        # The variables alone: of a Keras model, tf.saved_model.save would trace and store every layer besides.
+        # Only the variables: for a Keras model, tf.saved_model.save would also trace and store every layer.
         self._weights = model.classifier.weights
 
     @staticmethod
@@ -40,7 +40,7 @@ class ServedModel(tf.Module):
 
     @property
     def text_inputs(self) -> tuple[str, ...]:
-        """What the texts are called."""
+        """The names of the texts."""
         raise NotImplementedError
 
     def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -52,12 +52,12 @@ class ServedModel(tf.Module):
         return {"logits": logits}
 
     def signature_functions(self) -> dict[str, Any]:
-        """What the SavedModel answers.
+        """The signatures of the SavedModel.
 
         Returns:
             `serving_default`, also called `text`: takes the texts, string `[n]` each. `token_ids`: takes `input_ids`,
             `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the model's positions.
-            No rows give no rows; inputs that do not fit end in an InvalidArgumentError that says the rule.
+            No rows give no rows. Inputs that do not fit end in an InvalidArgumentError that says the rule.
         """
         text = {name: tf.TensorSpec([None], tf.string, name=name) for name in self.text_inputs}
         ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
@@ -80,13 +80,13 @@ class ServedModel(tf.Module):
         rule = f"Rows must have 1 to {positions} columns, as many as the model has positions. Received: "
         fits += [tf.debugging.Assert((count == 0) | ((width > 0) & (width <= positions)), [rule, shape])]
         for name, size in (("input_ids", config.vocab_size), ("token_type_ids", config.type_vocab_size)):
-            # A GPU gives zeros for what is outside a table, in silence.
+            # For an id outside the table a GPU gives zeros, without an error.
             rule = f"{name} must be from 0 to {size - 1}. Received: "
             inside = tf.reduce_all((inputs[name] >= 0) & (inputs[name] < size))
             fits += [tf.debugging.Assert(inside, [rule, inputs[name]])]
         with tf.control_dependencies(fits):
-            # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again. No rows
-            # may have any number of columns, none included.
+            # BERT cannot compute a batch without rows: one row stands in, and is taken out again. A batch without rows
+            # may have any number of columns, also none.
             stand_in = [[0, tf.maximum(1 - count, 0)], [0, tf.maximum(1 - width, 0)]]
             inputs = {name: tf.pad(value, stand_in)[:, :positions] for name, value in inputs.items()}
         return self.answer_ids(self._model.logits(inputs)[:count])
@@ -98,7 +98,7 @@ class ServedModel(tf.Module):
             tokens: The rows, any number.
 
         Returns:
-            float32 `[tokens, labels]`, in the order of `tokens.flat`. What is not finite ends in an
+            float32 `[tokens, labels]`, in the order of `tokens.flat`. Logits that are not finite end in an
             InvalidArgumentError.
         """
         count, labels = tf.size(tokens.lengths), len(self._model.task.head().labels)
@@ -124,11 +124,10 @@ def substrings(text: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Ten
     """Parts of texts, by characters as Python counts them.
 
     Args:
-        text: string `[n]`; bytes that are no UTF-8 count as `bytes.decode(errors="replace")` counts them, and become
-            what it makes of them.
-        rows: int64 `[m]`, the text that each part is of.
+        text: string `[n]`; bytes that are not UTF-8 are counted and replaced as `bytes.decode(errors="replace")` does.
+        rows: int64 `[m]`, the text of each part.
         starts: int32 `[m]`, its first character.
-        ends: int32 `[m]`, the one after its last.
+        ends: int32 `[m]`, the character after its last.
 
     Returns:
         string `[m]`.
@@ -140,6 +139,6 @@ def substrings(text: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Ten
 
 
 def _assert_all_equal(shapes: Sequence[tf.Tensor], rule: str) -> tf.Operation:
-    """In the graph: refuses inputs of different shapes."""
+    """Refuses inputs of different shapes, in the graph."""
     equal = tf.reduce_all([tf.reduce_all(shape == shapes[0]) for shape in shapes])
     return tf.debugging.Assert(equal, [rule, *shapes])

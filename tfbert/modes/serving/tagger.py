@@ -16,15 +16,15 @@ from tfbert.tokens.offsets import Pieces
 
 
 class Tagger(ServedModel):
-    """Takes `text`; says what `--mode=predict` says.
+    """Takes `text`; gives the predictions of `--mode=predict`.
 
-    Answers flat arrays over all texts, in their order. Of entities: `entity_row`, int32 `[m]`, the text that each is
+    Returns flat arrays over all texts, in their order. For entities: `entity_row`, int32 `[m]`, the text that each is
     in; `entity_type` and `entity_text`, string `[m]`; `entity_start` and `entity_end`, int32 `[m]`, its first character
     and the one after its last, as Python counts characters; `entity_score`, float32 `[m]`, its words' mean probability.
-    Where tags are no entities, of words: `word_row`, `word_tag`, `word_text`, `word_start`, `word_end` and
-    `word_score` likewise.
+    Where tags are no entities, the same for words: `word_row`, `word_tag`, `word_text`, `word_start`, `word_end` and
+    `word_score`.
 
-    Rows of token ids are answered by `logits`, float32 `[n, length, num_labels]`.
+    For rows of token ids, returns `logits`, float32 `[n, length, num_labels]`.
 
     Raises:
         UsageError: if `max_seq_length` has no room for a word.
@@ -55,7 +55,7 @@ class Tagger(ServedModel):
             return self._found(text, pieces, tf.gather(logits, rows.first_piece))
 
     def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What is said of words that have these logits, float32 `[words, num_labels]`."""
+        """The answer for words with these logits, float32 `[words, num_labels]`."""
         task, texts = self._model.task, pieces.word_starts.value_rowids()
         tags = tf.argmax(logits, axis=1)
         first = last = tf.range(tf.size(tags))

@@ -11,8 +11,8 @@ from tfbert.modes.serving.served_model import ServedModel
 class TextClassifier(ServedModel):
     """Takes `text` and, for pairs, `text_pair`.
 
-    Answers `logits`, float32 `[n, num_labels]`; for classification also `probabilities` likewise and `label`, string
-    `[n]`; for regression `score`, float32 `[n]`. Rows of token ids are answered alike.
+    Returns `logits`, float32 `[n, num_labels]`; for classification also `probabilities` of the same shape and `label`,
+    string `[n]`; for regression `score`, float32 `[n]`. Rows of token ids get the same.
     """
 
     @property
@@ -21,7 +21,7 @@ class TextClassifier(ServedModel):
 
     def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         count, tokenizer = tf.shape(texts["text"])[0], self._model.tokenizer
-        # No row at all has shapes that BERT cannot be given: one row stands in, and is taken out again.
+        # BERT cannot compute a batch without rows: one row stands in, and is taken out again.
         stand_in = [[0, tf.maximum(1 - count, 0)]]
         columns = [tf.pad(texts[name], stand_in, constant_values="") for name in self.text_inputs]
         ids, second_start = tokenizer(*columns, max_seq_length=self._model.max_seq_length)

@@ -12,16 +12,16 @@ from tfbert.tokens.tokenizer import BertTokenizer
 
 
 class Windows(NamedTuple):
-    """The windows of questions. See `windows.Windows`; what is of tokens is 0 or False outside the context.
+    """The windows of questions. See `windows.Windows`; values per token are 0 or False outside the context.
 
     Attributes:
         tokens: The rows; segment B is the context.
-        row_splits: int64 `[windows + 1]`, where each begins and ends in `tokens.flat`.
-        example: int64 `[windows]`, the question each belongs to, in order.
+        row_splits: int64 `[windows + 1]`, where each window begins and ends in `tokens.flat`.
+        example: int64 `[windows]`, the question each window belongs to, in order.
         in_context: bool `[tokens]`, whether a token is one of the context.
-        max_context: bool `[tokens]`, whether it has more context here than in any other window.
-        char_start: int32 `[tokens]`, its first character in the whole context.
-        char_end: int32 `[tokens]`, the one after its last.
+        max_context: bool `[tokens]`, whether the token has more context here than in any other window.
+        char_start: int32 `[tokens]`, the token's first character in the whole context.
+        char_end: int32 `[tokens]`, the character after its last.
     """
 
     tokens: TokenTensors
@@ -47,8 +47,8 @@ def windows_in_graph(
 
     Args:
         tokenizer: The tokenizer.
-        questions: int32 `[n, None]`, their token ids.
-        contexts: n contexts, as it splits them.
+        questions: int32 `[n, None]`, the token ids of the questions.
+        contexts: n contexts, as the tokenizer splits them.
         max_seq_length: Longest row, special tokens counted.
         doc_stride: Tokens from the start of a window to the start of the next one, at least 1.
         max_query_length: Most tokens of a question, at least 1.
@@ -58,7 +58,7 @@ def windows_in_graph(
     room = max_seq_length - 3 - query
     with tf.control_dependencies(_check_room(query, room, total, max_seq_length, doc_stride)):
         room = tf.identity(room)
-    numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // doc_stride), 0))  # Of each question's windows.
+    numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // doc_stride), 0))  # The windows of each question.
     example, first_token = numbers.value_rowids(), doc_stride * numbers.values
     length = tf.minimum(tf.gather(room, example), tf.gather(total, example) - first_token)
     first = tf.gather(contexts.ids.row_starts(), example) + first_token  # Among the tokens of all contexts.
@@ -72,7 +72,7 @@ def windows_in_graph(
     row, token = ids.value_rowids(), tf.range(tf.size(ids.values, tf.int64))
     left = token - tf.gather(ids.row_starts() + context_start, row)  # Tokens of context before it in the window.
     in_context = (left >= 0) & (left < tf.gather(length, row))
-    # Where a token is among those of all contexts; one place after them for the others.
+    # The place of a token among those of all contexts; the place after them all for other tokens.
     source = tf.where(in_context, tf.gather(first, row) + left, tf.size(contexts.ids.values, tf.int64))
     char_start, char_end = (
         tf.gather(tf.concat([part.values, [0]], 0), source) for part in (contexts.starts, contexts.ends)
@@ -84,29 +84,29 @@ def windows_in_graph(
 def _check_room(
     query: tf.Tensor, room: tf.Tensor, total: tf.Tensor, max_seq_length: int, doc_stride: int
 ) -> list[tf.Operation]:
-    """Refuses windows that have no context, or skip some."""
+    """Refuses windows without context, or that skip some of it."""
     rule = (
         "A row must hold a question, 3 special tokens and some of the context. Received: "
-        f"max_seq_length={max_seq_length} for a question of so many tokens: "
+        f"max_seq_length={max_seq_length} for a question with this many tokens: "
     )
     is_full = room < 1
     checks = [tf.debugging.Assert(~tf.reduce_any(is_full), [rule, tf.boolean_mask(query, is_full)])]
     rule = (
         "doc_stride must be at most the tokens of context in a window, or windows skip some. Received: "
-        f"doc_stride={doc_stride} where max_seq_length={max_seq_length} and a question leave so many: "
+        f"doc_stride={doc_stride} where max_seq_length={max_seq_length} and a question leave this many: "
     )
     skips = (doc_stride > room) & (total > room)
     return [*checks, tf.debugging.Assert(~tf.reduce_any(skips), [rule, tf.boolean_mask(room, skips)])]
 
 
 def _has_most_context(left: tf.Tensor, length: tf.Tensor, source: tf.Tensor, num_sources: tf.Tensor) -> tf.Tensor:
-    """bool `[tokens]`: whether a token of context has most of it here, ties for the first window.
+    """bool `[tokens]`: whether this window gives a token of context the most context; of equal windows the first does.
 
     Args:
-        left: int64 `[tokens]`, the tokens of context before it in its window.
+        left: int64 `[tokens]`, the tokens of context before the token in its window.
         length: int64 `[tokens]`, the window's tokens of context.
-        source: int64 `[tokens]`, the same number for the same token of a context.
-        num_sources: Those numbers are below this.
+        source: int64 `[tokens]`, a number that is the same for the same token of a context.
+        num_sources: All numbers of `source` are below this.
     """
     nearer = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
     score = nearer + 0.01 * tf.cast(length, tf.float64)

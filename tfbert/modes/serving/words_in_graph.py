@@ -1,4 +1,4 @@
-"""`tokens/words.py` in the TensorFlow graph: the rows of texts whose words are to be tagged, long texts split."""
+"""`tokens/words.py` in the TensorFlow graph: the rows of texts whose words are tagged, long texts split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfbert.tokens.tokenizer import BertTokenizer
 
 
 class WordRows(NamedTuple):
-    """Rows of texts, and the words in them, which count through all texts. See `words.WordRows`.
+    """Rows of texts, and the words in them, counted through all texts. See `words.WordRows`.
 
     Attributes:
         tokens: The rows.
@@ -28,7 +28,7 @@ def word_rows_in_graph(tokenizer: BertTokenizer, pieces: Pieces, max_seq_length:
 
     Args:
         tokenizer: The tokenizer.
-        pieces: The texts, as it splits them.
+        pieces: The texts, as the tokenizer splits them.
         max_seq_length: Longest row, special tokens counted: 3 or more.
     """
     room = max_seq_length - 2
@@ -36,7 +36,7 @@ def word_rows_in_graph(tokenizer: BertTokenizer, pieces: Pieces, max_seq_length:
     word = tf.cast(pieces.words.values, tf.int64) + tf.gather(word_splits, pieces.words.value_rowids())
     sizes = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(text))
     place = tf.range(tf.size(word, tf.int64)) - tf.gather(tf.cumsum(sizes, exclusive=True), word)
-    sizes = tf.minimum(sizes, room)  # Of a word of more pieces than a row holds those at its end are lost.
+    sizes = tf.minimum(sizes, room)  # If a word has more pieces than a row holds, its last ones are lost.
     row = _rows_of_words(sizes, text, word_splits, room)
 
     kept = tf.boolean_mask(pieces.ids.values, place < room)
@@ -51,8 +51,8 @@ def _rows_of_words(sizes: tf.Tensor, text: tf.Tensor, word_splits: tf.Tensor, ro
 
     Args:
         sizes: int64 `[words]`, 1 to `room` pieces each.
-        text: int64 `[words]`, the text of each.
-        word_splits: int64 `[n + 1]`, in words.
+        text: int64 `[words]`, the text of each word.
+        word_splits: int64 `[n + 1]`, where each text begins and ends, in words.
         room: Most pieces in a row.
     """
     before = tf.concat([[0], tf.cumsum(sizes)], 0)
