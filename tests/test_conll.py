@@ -67,8 +67,8 @@ BAD = {
     "columns": ("a\tO\nb\tO\tO\n\nc\tO\n", "must have 2 columns separated by tabs.*Received: 3 in .*, line 2"),
     "spaces": ("a O\nb c O\n\nc O\n", "must have 2 columns separated by spaces.*Received: 3 in .*, line 2"),
     "another separator": ("a\tO\nb O\n\nc\tO\n", "must have 2 columns separated by tabs.*Received: 1 in .*, line 2"),
-    "no word": ("a\tO\n\tO\n\nc\tO\n", "needs a character. Received: '' in column 0 of .*, line 2"),
-    "blank word": ("a\tO\n  \tO\n\nc\tO\n", "needs a character. Received: '  ' in column 0 of .*, line 2"),
+    "no word": ("a\tO\n\tO\n\nc\tO\n", "must not be blank. Received: '' in column 0 of .*, line 2"),
+    "blank word": ("a\tO\n  \tO\n\nc\tO\n", "must not be blank. Received: '  ' in column 0 of .*, line 2"),
     "no tag": ("a\tO\nb\t \n\nc\tO\n", "needs a tag. Received: none in column 1 of .*, line 2"),
     "bytes": (b"a\tO\nb\xff\tO\n\nc\tO\n", "must be UTF-8. Received: byte 0xff in .*, line 2"),
 }
@@ -93,8 +93,9 @@ def test_a_file_without_blank_lines_does_not_fill_the_memory(monkeypatch):
             return endless
 
     found = open_conll(Endless()).sentences
-    assert "blank line ends a sentence, of at most 3 words. Received: more in standard input, from line 1" in str(
-        next(found)
+    assert (
+        "A sentence has at most 3 words, and a blank line ends it. Received: more words in standard input, from line 1"
+        in str(next(found))
     )
     assert next(found).line == 12
     assert read("a O\na O\na O\n") == [(1, ["a"] * 3, ["O"] * 3)]

@@ -68,7 +68,7 @@ def test_one_file_in_two_roles(tmp_path):
     path = str(tmp_path / "train.tsv")
     for files in ({"validation_file": path}, {"test_file": str(tmp_path / "test.tsv")}):
         notes = load_data(DataConfig(train_file=path, **files)).notes
-        assert sum("is trained on and evaluated on" in note for note in notes) == 1
+        assert sum("is used for training and for evaluation" in note for note in notes) == 1
         assert not any("rows are in the training data" in note for note in notes)
 
 

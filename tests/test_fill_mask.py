@@ -104,7 +104,7 @@ def test_joined_tokens_are_those_of_hugging_face(saved):
         (
             " good" * 15 + " [MASK]",
             {},
-            r"within the first 16 tokens of its text. Received: one after them in inputs\[0\]",
+            r"within the first 16 tokens of its text. Received: a later one in inputs\[0\]",
         ),
         ("[MASK]", {"top_k": 101}, "at most 100"),
         ("[MASK]", {"top_k": None}, "at most 100"),

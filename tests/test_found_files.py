@@ -116,7 +116,7 @@ PACKED = gzip.compress(b"One.\n" * 999, mtime=0)
         ("a.txt", b"One.\nTwo.\n\n", "blank lines between documents. Received: 1 of 1 .*Pass --corpus_format"),
         ("a.csv", b"a,b\n", "A corpus is text, JSON lines or Parquet. Received: '.*a.csv', a table"),
         ("a.jsonl", b"\n\n", "at least one example. Received: '.*a.jsonl', empty"),
-        ("a.json", b'[{"text": "a"},\n{"text": "b"}]\n', "one object a line. Received: something else in .*, line 1"),
+        ("a.json", b'[{"text": "a"},\n{"text": "b"}]\n', "one object per line. Received: something else in .*, line 1"),
         ("a.jsonl", b'{"id": 1}\n', "No column looks like the text. Received: .*a.jsonl with columns 'id'"),
         ("a.parquet", b"PAR1....", "A .parquet file must be whole"),
     ],

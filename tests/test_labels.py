@@ -56,10 +56,10 @@ def test_names_of_classes(tmp_path, name):
 def test_words_are_classes_where_the_task_says_so_and_nan_never_is(tmp_path, name):
     path = write(tmp_path / name, ["None", "NA", "favor"])
     assert load_data(DataConfig(train_file=path, task="classification")).task.label_names == ("NA", "None", "favor")
-    with pytest.raises(UsageError, match="'None', which stands for none"):
+    with pytest.raises(UsageError, match="'None', which stands for a missing one"):
         load_data(DataConfig(train_file=path))
     path = write(tmp_path / f"b{name}", ["None", "NaN", "favor"])
-    with pytest.raises(UsageError, match="'NaN', which stands for none"):
+    with pytest.raises(UsageError, match="'NaN', which stands for a missing one"):
         load_data(DataConfig(train_file=path, task="classification"))
 
 
@@ -67,7 +67,7 @@ def test_a_saved_models_classes_are_classes(tmp_path):
     path = write(tmp_path / "a.tsv", ["None", "favor"])
     config = DataConfig(validation_file=path)
     assert read_labelled(config, ("none", "favor")).validation["validation"].labels == ["None", "favor"]
-    with pytest.raises(UsageError, match="'None', which stands for none"):
+    with pytest.raises(UsageError, match="'None', which stands for a missing one"):
         read_labelled(config, ("against", "favor"))
     path = write(tmp_path / "b.tsv", ["NaN", "favor"])
     assert read_labelled(DataConfig(validation_file=path), ("nan", "favor")).validation["validation"].labels[0] == "NaN"

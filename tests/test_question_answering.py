@@ -233,8 +233,8 @@ BAD_DATA = {
     "no id": (lambda p: p["qas"][1].pop("id"), r"Every question needs an id.*question 2"),
     "no question": (lambda p: p["qas"][0].pop("question"), r"Received: none for 'question' in .*id 'a'"),
     "an empty question": (lambda p: p["qas"][0].update(question=""), r"A question must not be empty\..*id 'a'"),
-    "no answers": (lambda p: p["qas"][0].pop("answers"), r"needs its answers.*no 'answers' in .*id 'a'"),
-    "an id twice": (lambda p: p["qas"][1].update(id="a"), r"an id of its own\. Received: an id a second time.*'a'"),
+    "no answers": (lambda p: p["qas"][0].pop("answers"), r"needs 'answers'.*no 'answers' in .*id 'a'"),
+    "an id twice": (lambda p: p["qas"][1].update(id="a"), r"a unique id\. Received: a repeated id.*'a'"),
     "no answer": (lambda p: p["qas"][1].update(answers=[]), r"need version_2_with_negative\. Received: 1 of 2.*'b'"),
     "a start in words": (
         lambda p: p["qas"][0]["answers"][0].update(answer_start="4"),
@@ -303,10 +303,10 @@ def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
 USES = {
     "a format of tags": ("dev.json", "x.json", ["--output_format=conll"], r"jsonl or tsv or squad\. .*'conll'"),
     "an ending": ("dev.json", "x.txt", [], r"ends in \.jsonl or \.tsv or \.json, .*x\.txt"),
-    "tags": ("dev.conll", "x.json", [], r"for the model's task\. .*which is for token classification, and a model for"),
+    "tags": ("dev.conll", "x.json", [], r"fit the model's task\. .*which is for token classification, and a model for"),
     "no context": ("no.tsv", "x.json", [], r"Received: .*no\.tsv with columns 'question', 'text'"),
     "an empty question": ("empty.jsonl", "x.json", [], r"A question must not be empty.*line 2.*--skip_bad_rows"),
-    "ids in SQuAD's form": ("twice.jsonl", "x.json", [], r"an id of its own\. Received: '1' a second time"),
+    "ids in SQuAD's form": ("twice.jsonl", "x.json", [], r"a unique id\. Received: '1' a second time"),
     "an id that is not there": ("dev.json", "x.json", ["--id_column=key"], r"id_column='key' for .*columns 'id', "),
     "a stride": ("dev.json", "x.json", ["--doc_stride=22"], r"or windows skip some"),
     "strict": ("dev.json", "x.json", ["--strict_entities"], r"strict_entities is for token_classification"),

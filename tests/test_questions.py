@@ -1,4 +1,4 @@
-"""Files of questions: SQuAD's own JSON, rows, answers that are elsewhere, and what is refused in one line."""
+"""Files of questions: SQuAD's own JSON, rows, answers that are not at answer_start, and what is refused in one line."""
 
 import gzip
 import io
@@ -148,7 +148,7 @@ IMPOSSIBLE = nested(
 
 def test_questions_without_an_answer(write):
     path = write("a.json", json.dumps(IMPOSSIBLE))
-    with pytest.raises(UsageError, match=r"need version_2_with_negative\. Received: 2 of 3 .*the first id 'b'"):
+    with pytest.raises(UsageError, match=r"need version_2_with_negative\. Received: 2 of 3 .*the first with id 'b'"):
         read_questions(path)
     table = read_questions(path, version_2_with_negative=True)
     assert table.is_impossible.tolist() == [False, True, True]
@@ -158,7 +158,7 @@ def test_questions_without_an_answer(write):
 
 def test_answers_that_are_not_known(write):
     path = write("a.jsonl", lines([{key: row[key] for key in ("id", "question", "context")} for row in FLAT]))
-    with pytest.raises(UsageError, match=r"needs its answers.* no 'answers' in .*line 1 \(id 'a'\)"):
+    with pytest.raises(UsageError, match=r"needs 'answers'.* no 'answers' in .*line 1 \(id 'a'\)"):
         read_questions(path)
     table = read_questions(path, require_answers=False)
     assert table.answers == [(), (), ()] and not table.is_impossible.any()
@@ -187,7 +187,7 @@ def test_an_answer_elsewhere_is_counted_and_evaluated(write):
     path = write("a.json", json.dumps(ELSEWHERE))
     table = read_questions(path, version_2_with_negative=True)
     assert len(table) == 7 and misaligned_answers(table) == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]
-    expected = "5 of 7 answers are not in their context where answer_start says: ids 'late', 'one of two', 'nowhere', "
+    expected = "5 of 7 answers are not in their context at answer_start: ids 'late', 'one of two', 'nowhere', "
     assert table.notes == (f"{path}: {expected}'negative', 'beyond'",)
 
 
@@ -198,7 +198,8 @@ def test_training_leaves_it_out(write):
     assert sound.ids == ["right", "one of two", "none"]
     assert sound.answers == [(("Oslo", 15),), (("Rome", 34),), ()]
     assert sound.notes[1:] == (
-        f"{path}: of 5 answers that are elsewhere, 5 left out of training; questions left without one and out: 4 of 7",
+        f"{path}: of 5 answers that are not at answer_start, 5 left out of training; "
+        "questions left out because no answer remains: 4 of 7",
     )
 
 
@@ -210,8 +211,8 @@ def test_training_can_look_for_it(write):
     assert sound.answers[1:5] == [(("Oslo", 47),), (("Rome", 34), ("Rome", 34)), (("Oslo.", 15),), (("Rome", 34),)]
     assert misaligned_answers(sound) == []
     assert sound.notes[1:] == (
-        f"{path}: of 5 answers that are elsewhere, 4 moved to the nearest place of their text, 1 left out of training; "
-        "questions left without one and out: 1 of 7",
+        f"{path}: of 5 answers that are not at answer_start, 4 moved to the nearest place of their text, "
+        "1 left out of training; questions left out because no answer remains: 1 of 7",
     )
 
 
@@ -249,12 +250,12 @@ BAD = {
     "no id": (changed(id=...), "needs an id.*none in .*article 1, paragraph 1, question 2"),
     "an empty id": (changed(id=""), "needs an id"),
     "an odd id": (changed(id=["b"]), r"needs an id.*id=\['b'\]"),
-    "an id twice": (changed(id="a"), r"an id of its own.*question 2 \(id 'a'\)"),
+    "an id twice": (changed(id="a"), r"a unique id.*question 2 \(id 'a'\)"),
     "no question": (changed(question=...), r"needs a text.*none for 'question' in .*\(id 'b'\)"),
     "an empty question": (changed(question=" \n"), "A question must not be empty"),
     "a number": (changed(question=3), "needs a text.*3 for 'question'"),
     "half a pair": (changed(question="\ud83d?"), "valid Unicode"),
-    "no answers": (changed(answers=...), "needs its answers"),
+    "no answers": (changed(answers=...), "needs 'answers'"),
     "one text": (changed(answers="Oslo"), r"a list of objects.*answers='Oslo' in .*question 2 \(id 'b'\)"),
     "texts": (changed(answers=["Oslo"]), "a list of objects"),
     "not as long": (changed(answers={"text": ["Oslo"], "answer_start": []}), "equally long"),
@@ -263,7 +264,7 @@ BAD = {
     "an empty text": (changed(answers=[{"text": "", "answer_start": 3}]), "must have a text.*text=''"),
     "a start in words": (changed(answers=[{"text": "Oslo", "answer_start": "15"}]), "whole number.*answer_start='15'"),
     "a fraction": (changed(answers=[{"text": "Oslo", "answer_start": 15.5}]), "whole number.*15.5"),
-    "both": (changed(is_impossible=True), "is_impossible has no answers.*with 1 answers"),
+    "both": (changed(is_impossible=True), "is_impossible=True must have no answers.*with 1 answers"),
     "neither": (changed(is_impossible="no"), "true or false.*'no'"),
     "no object": (nested((CONTEXT, [question("a"), "b"])), "every question is an object.*'b' in .*question 2"),
 }
@@ -306,15 +307,15 @@ def test_a_bad_line(write):
     for number in range(4):
         rows = lines(FLAT).splitlines(keepends=True)
         path = write("a.jsonl", "".join([*rows[:number], '{"id"\n', *rows[number:]]))
-        with pytest.raises(UsageError, match=rf"one object a line.*line {number + 1} "):
+        with pytest.raises(UsageError, match=rf"one object per line.*line {number + 1} "):
             read_questions(path)
         assert read_questions(path, skip_bad_rows=True).ids == ["a", "b", "c"]
 
 
 NO_FILES = {
-    "not JSON": ("a.json", "question,context\na,b\n", "which is no JSON"),
-    "half of it": ("a.json", json.dumps(NESTED)[:200], "which is no JSON"),
-    "half of many lines": ("a.json", json.dumps(NESTED, indent=1)[:200], "which is no JSON"),
+    "not JSON": ("a.json", "question,context\na,b\n", "which is not JSON"),
+    "half of it": ("a.json", json.dumps(NESTED)[:200], "which is not JSON"),
+    "half of many lines": ("a.json", json.dumps(NESTED, indent=1)[:200], "which is not JSON"),
     "too deep": ("a.json", "[" * 100_000, "nested too deeply"),
     "another object": ("a.json", json.dumps({"dat": [1]}, indent=1), "'data' is a list of articles.*'dat'"),
     "a number": ("a.json", "3", "'data' is a list of articles"),

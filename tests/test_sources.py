@@ -225,9 +225,9 @@ BAD_FILES = {
         "a.jsonl",
         '{"text": "x", "label": 1}\n{"text": ',
         {},
-        r"one object a line.*line 2 \(Expecting value",
+        r"one object per line.*line 2 \(Expecting value",
     ),
-    "json array": ("a.json", '[{"text": "x", "label": 1}]', {}, r"one object a line.*line 1\."),
+    "json array": ("a.json", '[{"text": "x", "label": 1}]', {}, r"one object per line.*line 1\."),
     "not gzip": (
         "a.tsv",
         tsv("x\t1"),
@@ -396,14 +396,14 @@ BAD_RUNS = {
     "NaN score": (
         {"train": tsv("x\t1.5", "y\tnan")},
         {},
-        r"needs a label\. Received: 'nan', which stands for none, for 'label' in .*line 3",
+        r"needs a label\. Received: 'nan', which stands for a missing one, for 'label' in .*line 3",
     ),
     "infinite score": ({"train": tsv("x\t1", "y\t-inf")}, {"task": "regression"}, r"Received: '-inf' in .*line 3"),
     "score beyond float32": ({"train": tsv("x\t1.5", "y\t1e39")}, {}, r"Received: '1e39' in .*line 3"),
     "NaN among classes": (
         {"train": tsv("x\t1", "y\t0", "z\tNaN")},
         {},
-        r"Received: 'NaN', which stands for none,.*line 4",
+        r"Received: 'NaN', which stands for a missing one,.*line 4",
     ),
     "infinity among classes": ({"train": tsv("x\t1", "y\t0", "z\t-inf")}, {}, r"finite.* Received: '-inf' in .*line 4"),
     "identifiers as labels": (

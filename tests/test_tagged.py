@@ -90,7 +90,7 @@ def test_an_id_without_a_name(tmp_path):
 GOOD = {"tokens": ["a", "b"], "tags": ["O", "O"]}
 BAD = {
     "lengths": ({**GOOD, "tags": ["O"]}, "needs one tag. Received: 2 words and 1 tags"),
-    "no word": ({"tokens": [], "tags": []}, r"needs a word. Received: tokens=\[\]"),
+    "no word": ({"tokens": [], "tags": []}, r"needs at least one word. Received: tokens=\[\]"),
     "an empty word": ({**GOOD, "tokens": ["a", ""]}, "Received: '' as word 2 of 'tokens'"),
     "a text": ({**GOOD, "tokens": "a b"}, "list of strings in each row. Received: tokens='a b'"),
     "numbers": ({**GOOD, "tokens": ["a", 1]}, "list of strings"),
@@ -131,7 +131,7 @@ def test_a_bad_sentence_in_conll(write):
         read_sentences(path)
     table = read_sentences(path, skip_bad_rows=True)
     assert (table.words, table.lines) == ([["a"], ["d"]], [1, 6])
-    assert table.notes[0].startswith(f"{path}: 1 of 3 sentences skipped; the first: Every word's line")
+    assert table.notes[0].startswith(f"{path}: 1 of 3 sentences skipped; the first: Every line with a word")
 
 
 @pytest.mark.parametrize(

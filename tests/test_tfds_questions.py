@@ -72,7 +72,7 @@ def test_questions_without_an_answer(data_dir):
         ("tiny_squid", r"TensorFlow Datasets name\. Received: dataset='tiny_squid'.*tiny_squad"),
         ("tiny_nli", r"the features of squad: .* Received: dataset='tiny_nli' with hypothesis, idx, label, premise\."),
         ("tiny_squad2", r"need version_2_with_negative\. Received: 1 of 3 questions of tiny_squad2 'train'"),
-        ("same_ids", r"an id of its own\. Received: an id a second time in same_ids 'train', example 2 \(id 'q1'\)\. "
+        ("same_ids", r"a unique id\. Received: a repeated id in same_ids 'train', example 2 \(id 'q1'\)\. "
          r"Rename or drop it\.$"),
     ],
 )  # fmt: skip

@@ -69,7 +69,7 @@ def test_columns_by_choice(data_dir):
     ("dataset", "columns", "message"),
     [
         ("tiny_nur", {}, r"TensorFlow Datasets name\. Received: dataset='tiny_nur'.*Pass for example tiny_ner"),
-        ("no_tags", {}, r"looks like the tags, a list a row\. Received: dataset='no_tags' with columns 'tokens'\."),
+        ("no_tags", {}, r"the tags: each row needs a list\. Received: dataset='no_tags' with columns 'tokens'\."),
         ("two_tags", {"label_column": "ner"}, r"label_column='ner' is not in the data.*'other', 'pos', 'words'"),
         ("two_tags", {"text_column": ("pos",), "label_column": "other"}, r"Words must be strings\. Received: 'pos'"),
         ("uneven", {}, r"one tag\. Received: 2 words and 1 tags in uneven 'train', example 1\."),

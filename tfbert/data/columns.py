@@ -1,5 +1,5 @@
-"""Which columns hold the text and the label, or the words and their tags: as asked for, or by the names that data sets
-usually give them."""
+"""Finds the columns of the text and the label, or of the words and their tags: those the user names, or else those with
+usual names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LABEL_NAMES = (
 )
 """Usual names of the label's column; a plain `label` wins over all others."""
 WORDS_NAMES = (("tokens", "words"), ("text",))
-"""Usual names of a column with a list of words a row, those that win first: `text` is often the sentence unsplit."""
+"""Usual names of a column whose rows are lists of words, the preferred first: `text` is often the unsplit sentence."""
 TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), ("pos_tags", "upos", "pos"))
-"""Likewise of a list of tags."""
+"""Usual names of a column whose rows are lists of tags, the preferred first."""
 
 
 def find_columns(
@@ -46,14 +46,14 @@ def find_columns(
     Args:
         name: What messages call the data.
         columns: All columns there are.
-        text_column: As asked for; empty: found by name.
-        label_column: Likewise.
-        require_label: Whether to find none, or several, that could be the label is an error.
-        find_label: Whether to look for one at all; if not, there is only the one asked for.
-        hint: What else to try, for the message.
+        text_column: As the user named it. Empty: found by name.
+        label_column: As the user named it. Empty: found by name.
+        require_label: Whether it is an error if no column, or more than one, could be the label.
+        find_label: Whether to look for a label column by name. If not, only `label_column` counts.
+        hint: What else the user can try, for error messages.
 
     Raises:
-        UsageError: when a column is absent, or several or none look right.
+        UsageError: when a named column is absent, or when no column or more than one looks right.
     """
     has = f"Received: {name} with columns {_listed(columns)}."
     by_lower = _asked_for(columns, text_column, label_column, has, hint)
@@ -95,18 +95,18 @@ def find_tag_columns(
     Args:
         name: What messages call the data.
         columns: All columns there are.
-        text_column: As asked for; empty: found by name.
-        label_column: Likewise.
-        require_label: Whether to find none, or several, that could be the tags is an error.
+        text_column: As the user named it. Empty: found by name.
+        label_column: As the user named it. Empty: found by name.
+        require_label: Whether it is an error if no column, or more than one, could be the tags.
 
     Raises:
-        UsageError: when a column is absent, or several or none look right.
+        UsageError: when a named column is absent, or when no column or more than one looks right.
     """
     has = f"Received: {name} with columns {_listed(columns)}."
     by_lower = _asked_for(columns, text_column, label_column, has)
     if len(text_column) > 1:
         raise UsageError(
-            "Words that have tags stand in one column. "
+            "Words with tags must be in one column. "
             f"Received: text_column={','.join(text_column)!r}. Pass one --text_column."
         )
     words = "".join(text_column)
@@ -115,7 +115,7 @@ def find_tag_columns(
             (words,) = _the_one("words", "text_column", found, by_lower, has, "")
             break
     if not words:
-        raise UsageError(f"No column looks like the words, a list a row. {has} Pass --text_column.")
+        raise UsageError(f"No column looks like the words: each row needs a list. {has} Pass --text_column.")
     tags = label_column
     for names in () if tags else TAGS_NAMES:
         found = [(name,) for name in names if name in by_lower and words not in by_lower[name]]
@@ -125,7 +125,7 @@ def find_tag_columns(
             (tags,) = _the_one("tags", "label_column", found, by_lower, has, "")
             break
     if not tags and require_label:
-        raise UsageError(f"No column looks like the tags, a list a row. {has} Pass --label_column.")
+        raise UsageError(f"No column looks like the tags: each row needs a list. {has} Pass --label_column.")
     if words == tags:
         raise UsageError(
             "Words and tags must be different columns. "
@@ -137,7 +137,7 @@ def find_tag_columns(
 def _asked_for(
     columns: Sequence[str], text_column: Sequence[str], label_column: str, has: str, hint: str = ""
 ) -> dict[str, list[str]]:
-    """The columns but the label's by their names in lower case, once those asked for are known to be there."""
+    """Checks that the named columns exist. Returns all columns but the label's, by their names in lower case."""
     for flag, wanted in (("text_column", text_column), ("label_column", (label_column,) if label_column else ())):
         for column in wanted:
             if columns.count(column) != 1:

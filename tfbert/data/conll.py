@@ -1,8 +1,8 @@
-"""CoNLL files, one sentence after the other in constant memory: a word a line, its tag in a column beside it.
+"""CoNLL files, read one sentence at a time in constant memory: one word per line, its tag in a column beside it.
 
 Tabs or runs of spaces separate the columns; blank lines and `-DOCSTART-` lines separate sentences. Nothing else is
-special: a line that starts with `#` is the word `#`. A sentence that cannot be read arrives as a `UsageError` in its
-place: who reads decides whether to stop.
+special: a line that starts with `#` is the word `#`. In place of a sentence that cannot be read, a `UsageError` is
+yielded: the caller decides whether to stop.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tfbert.data.rows import lines_of, not_utf8, not_utf8_error, without_end
 from tfbert.errors import UsageError
 
 CONLL_SUFFIXES = (".conll", ".iob", ".bio")
-"""Endings of files that are nothing else; .txt and .tsv, also .gz, may be."""
+"""Endings that only CoNLL files have. Files that end in .txt or .tsv may be CoNLL too. All may also end in .gz."""
 DOCSTART = "-DOCSTART-"
-"""The first column of the line that starts a document in CoNLL-2003: no word."""
+"""The first column of the line that starts a document in CoNLL-2003; it is not a word."""
 
 Tags = Literal["required", "optional", "none"]
-"""Whether a file must have tags, may lack them (where it has one column), or they are not read."""
+"""Whether a file must have tags, may lack them (where it has one column), or has its tags ignored."""
 
-_HEAD_LINES = 1000  # From which it is decided what separates the columns, and whether a file is CoNLL at all.
-_MOST_WORDS = 100_000  # In a sentence. More would be a file without blank lines, and fill the memory.
+_HEAD_LINES = 1000  # They decide what separates the columns, and whether a file is CoNLL at all.
+_MOST_WORDS = 100_000  # In a sentence. A file with more probably has no blank lines, and would fill the memory.
 _HEADER_WORDS = {"token", "tokens", "word", "words"}
 _HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags"}
 _TAG_PREFIXES = ("B-", "I-", "E-", "S-", "L-", "U-", "M-")
@@ -39,8 +39,8 @@ class Sentence:
     Attributes:
         line: Its position from 1: its first line, or its row's number.
         words: At least one.
-        tags: One a word, ids as text; None where none were read.
-        others: The values of further columns that were asked for.
+        tags: One per word, ids as text; None where no tags were read.
+        others: The values of further columns that the caller wants.
     """
 
     line: int
@@ -51,14 +51,14 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConllSentence(Sentence):
-    """A sentence with all that its file has of it.
+    """A sentence with everything that its file holds about it.
 
     Attributes:
         written: Each word's line, without its end.
-        before: The blank and `-DOCSTART-` lines between the sentence before and this one, without their ends.
-        after: Likewise those that follow, in the last sentence of a file.
-        separator: What separates the file's columns: a tab, or a space for runs of them.
-        line_end: That of the file's first line with words.
+        before: The blank and `-DOCSTART-` lines between the previous sentence and this one, without their ends.
+        after: The same for the lines that follow the last sentence of a file; empty for other sentences.
+        separator: What separates the file's columns: a tab, or a space for runs of spaces.
+        line_end: The line end of the file's first line with words.
     """
 
     written: list[str]
@@ -70,12 +70,12 @@ class ConllSentence(Sentence):
     def with_column(self, values: Sequence[str], outside: str = "O") -> str:
         """The lines of this sentence as they were, each with a column added.
 
-        All sentences of a file together are the file with a column added, which `conlleval` takes where the column
-        before holds the right tags. The last line gets an end where the file has none.
+        All sentences of a file together are the file with a column added. `conlleval` reads it where the previous
+        column holds the right tags. The last line gets a line end if the file has none.
 
         Args:
-            values: One a word.
-            outside: That of a `-DOCSTART-` line: conlleval demands the same number of columns of all lines.
+            values: One per word.
+            outside: The value for a `-DOCSTART-` line: conlleval demands the same number of columns in all lines.
         """
         lines = [*map(self._blank_or_start, self.before, itertools.repeat(outside))]
         lines += [f"{line}{self.separator}{value}" for line, value in zip(self.written, values, strict=True)]
@@ -92,9 +92,9 @@ class ConllFile:
 
     Attributes:
         name: What messages call it.
-        num_columns: Of each line.
+        num_columns: Columns per line.
         has_tags: Whether its sentences have tags.
-        sentences: Each sentence, or why it cannot be read.
+        sentences: Each sentence, or the error that says why it cannot be read.
     """
 
     name: str
@@ -108,13 +108,13 @@ def open_conll(
 ) -> ConllFile:
     """Opens a CoNLL file and finds its columns.
 
-    A file with a tab in its first lines has its columns separated by tabs alone, so that a word may hold a space.
+    In a file with a tab in its first lines, only tabs separate the columns, so that a word may hold a space.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream such as standard input.
         text_column: The index of the words' column, from 0. Empty: the first.
-        label_column: That of the tags. Empty: the last.
-        tags: Whether they are needed.
+        label_column: The index of the tags' column. Empty: the last.
+        tags: Whether tags are needed.
 
     Raises:
         UsageError: for a file that cannot be read or has no sentences, or a column that is not there.
@@ -123,7 +123,7 @@ def open_conll(
     lines = lines_of(source, name)
     head = list(itertools.islice(lines, _HEAD_LINES))
     lines = itertools.chain(head, lines)
-    before = []  # Blank lines and the like, of which a file may have more than a head.
+    before = []  # Blank and -DOCSTART- lines at the start; there may be more than _HEAD_LINES of them.
     first = next(lines, None)
     while first and _separates(without_end(first[1])):
         before.append(first)
@@ -165,11 +165,11 @@ def open_conll(
 
 
 def looks_like_conll(path: pathlib.Path) -> bool:
-    """Whether a file is one of words with entity tags, beyond doubt.
+    """Whether a file certainly holds words with entity tags.
 
-    It is by its ending (`CONLL_SUFFIXES`). A .tsv or .txt file is where its first lines are blocks, with blank lines
-    between, of lines with the same number of columns, at least 2, the last of which holds only `O` and tags such as
-    `B-PER`; so it has no header. All may end in .gz.
+    A file with one of the endings `CONLL_SUFFIXES` does. A .tsv or .txt file does if its first lines are blocks with
+    blank lines between them, all lines have the same number of columns, at least 2, and the last column holds only
+    `O` and tags such as `B-PER`; so it has no header. All may also end in .gz.
 
     Raises:
         UsageError: for a file that cannot be read.
@@ -192,7 +192,7 @@ def looks_like_conll(path: pathlib.Path) -> bool:
 
 
 def has_conll_suffix(path: pathlib.Path) -> bool:
-    """Whether a file's name ends in one of `CONLL_SUFFIXES`, or such a one and .gz."""
+    """Whether a file's name ends in one of `CONLL_SUFFIXES`, with or without .gz."""
     return _suffix(path) in CONLL_SUFFIXES
 
 
@@ -211,25 +211,26 @@ def _separates(line: str) -> bool:
 
 
 def _split(line: str, separator: str) -> list[str]:
-    """A line's columns. Only tabs and spaces separate: a word may be another of Unicode's blanks."""
+    """A line's columns. Only tabs and spaces separate them: a word may be any other of Unicode's blanks."""
     return line.split("\t") if separator == "\t" else [column for column in line.split(" ") if column]
 
 
 def _index(flag: str, value: str, columns: list[str], name: str) -> int:
     if not (value.isascii() and value.isdigit()) or int(value) >= len(columns):
         raise UsageError(
-            f"{flag} of a CoNLL file counts its columns from 0. "
+            f"{flag} of a CoNLL file must be a column's index, from 0. "
             f"Received: {flag}={value!r} for {name} with columns 0 to {len(columns) - 1}. Pass one of them."
         )
     return int(value)
 
 
 Block = list[tuple[int, str]]
-"""Consecutive lines with words, each with its number and end."""
+"""Consecutive lines with words: each line's number, and the line with its end."""
 
 
 def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[list[str], Block]]:
-    """The lines between two sentences, without their ends, and those of the second; of the file's last ones, none."""
+    """For each sentence, the lines before it, without their ends, and its own lines. The last item holds the lines at
+    the end of the file and whatever sentence follows them, which may be empty."""
     before: list[str] = []
     block: Block = []
     for number, line in lines:
@@ -248,7 +249,7 @@ def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[list[str], Block
 def _sentences(
     lines: Iterator[tuple[int, str]], parse: Callable[[list[str], Block], ConllSentence | UsageError]
 ) -> Iterator[ConllSentence | UsageError]:
-    held = None  # The one before, until it is known whether it is the last.
+    held = None  # The previous sentence, until it is known whether it is the last.
     for before, block in _blocks(lines):
         if not block:
             if isinstance(held, ConllSentence):
@@ -264,14 +265,14 @@ def _sentences(
 def _parser(
     name: str, separator: str, line_end: str, num_columns: int, text: int, label: int | None
 ) -> Callable[[list[str], Block], ConllSentence | UsageError]:
-    """What makes a sentence of its lines."""
+    """A function that turns the lines of a sentence into a sentence."""
     separated = "tabs" if separator == "\t" else "spaces"
 
     def parse(before: list[str], block: Block) -> ConllSentence | UsageError:
         if len(block) > _MOST_WORDS:
             return UsageError(
-                f"A blank line ends a sentence, of at most {_MOST_WORDS:,} words. "
-                f"Received: more in {name}, from line {block[0][0]}. Add blank lines."
+                f"A sentence has at most {_MOST_WORDS:,} words, and a blank line ends it. "
+                f"Received: more words in {name}, from line {block[0][0]}. Add blank lines."
             )
         words, tags, written = [], [], []
         for number, line in block:
@@ -282,13 +283,13 @@ def _parser(
             columns = _split(line, separator)
             if len(columns) != num_columns:
                 return UsageError(
-                    f"Every word's line must have {num_columns} columns separated by {separated}, as the first one. "
+                    f"Every line with a word must have {num_columns} columns separated by {separated}, like the first. "
                     f"Received: {len(columns)} in {where}. Repair it or drop the sentence."
                 )
             word = columns[text]
             if not word.strip(" "):
                 return UsageError(
-                    f"Every word needs a character. Received: {word!r} in column {text} of {where}. "
+                    f"A word must not be blank. Received: {word!r} in column {text} of {where}. "
                     "Repair it or drop the sentence."
                 )
             if label is not None:

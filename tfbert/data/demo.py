@@ -1,8 +1,8 @@
 """The built-in corpus: short English reviews of films and gadgets, written by a grammar, so that runs need no download.
 
 It is synthetic. Nobody wrote these reviews, and a score on them says that training works, not how well a model reads.
-Their sentiment hangs on word order and negation ("not boring but moving" against "not moving but boring"): most
-patterns hold a favourable and an unfavourable word, or turn one round, so that counting words does not tell them apart
+Their sentiment depends on word order and negation ("not boring but moving" against "not moving but boring"): most
+patterns hold a favourable and an unfavourable word, or negate one, so that counting words does not tell them apart
 (`benchmarks/demo_bag_of_words.py`), while a small BERT learns to read them in a minute.
 """
 
@@ -17,8 +17,8 @@ NUM_TRAIN = 10000
 NUM_VALIDATION = 1000
 LABEL_NAMES = ("negative", "positive")
 
-# {same}, {same2}, {love} and {better} are words of the review's own sentiment; {other}, {other2}, {hate} and {worse} of
-# the opposite one. So every pattern gives reviews of both sentiments.
+# {same}, {same2}, {love} and {better} are words of the review's own sentiment; {other}, {other2}, {hate} and {worse},
+# of the opposite one. So every pattern gives reviews of both sentiments.
 _PLAIN_PATTERNS = (
     "the {part} was {same}",
     "the {part} was {same} and {same2}",
@@ -36,7 +36,7 @@ _TURNED_PATTERNS = (
     # Somebody else thinks otherwise.
     "everyone but me {hate} it",
     "my {friend} {hate} it, but I {love} it",
-    # A negation turns the word round, or is itself turned round.
+    # A negation reverses the word, or is itself reversed.
     "the {part} was not {other} at all",
     "the {part} was neither {other} nor {other2}",
     "I would never call the {part} {other}",
@@ -47,7 +47,7 @@ _TURNED_PATTERNS = (
     "I have never {tried} a {better} {thing} than this one",
     "most {thing}s are {worse} than this one",
 )
-# Chosen so that a tiny BERT learns it in three epochs: at learning rate 1e-3 six seeds of six reached 0.98. With fewer
+# Chosen so that a tiny BERT learns it in three epochs: at learning rate 1e-3, all of six seeds reached 0.98. With fewer
 # plain reviews, more sentences or the remark in front, some seeds stayed at 0.85.
 _PLAIN_SHARE = 0.55
 _NUM_SENTENCES = (1, 1, 1, 2)
@@ -109,16 +109,16 @@ def demo_data() -> tuple[RawTable, RawTable]:
     reviews: dict[str, str] = {}
     while len(reviews) < NUM_TRAIN + NUM_VALIDATION:
         sentiment = LABEL_NAMES[len(reviews) % 2]
-        # Drawn again when it is there already, so that the sentiments keep taking turns.
+        # A review that was drawn before is drawn again, so that the sentiments keep alternating.
         reviews.setdefault(_review(rng, sentiment), sentiment)
     rows = list(reviews.items())
     return _table("demo train", rows[:NUM_TRAIN]), _table("demo validation", rows[NUM_TRAIN:])
 
 
 def _review(rng: random.Random, sentiment: str) -> str:
-    """One or two sentences that say the same, at times followed by one that says nothing."""
+    """One or two sentences of the same sentiment, sometimes followed by a neutral one."""
     topic = rng.choice((_FILMS, _GADGETS))
-    # Plain sentences stay among themselves: next to a plain one, there would be no need to read a turned one.
+    # Plain sentences are not mixed with others: beside a plain one, a model need not read a negated one.
     patterns = _PLAIN_PATTERNS if rng.random() < _PLAIN_SHARE else _TURNED_PATTERNS
     patterns = rng.sample(patterns, rng.choice(_NUM_SENTENCES))
     sentences = [_sentence(rng, topic, sentiment, pattern) for pattern in patterns]

@@ -1,9 +1,10 @@
-"""The built-in corpus of pre-training: short tales of people at work, by a grammar, so that runs need no download.
+"""The built-in corpus for pre-training: short tales of people at work, written by a grammar, so that runs need no
+download.
 
 It is synthetic. Nobody wrote these tales, and a score on them says that training works, not what a model knows. There
-is something to learn at every distance: which word follows (grammar, numbers, tenses), which things, tools and places
-go with a trade, and over a whole tale who it is about, he, she or they, and what time of day it is. By all these the
-next sentence can be told from one of another tale.
+is something to learn at every distance: which word follows (grammar, numbers, tenses); which things, tools and places
+go with a trade; and, over a whole tale, who it is about (he, she or they) and what time of day it is. All of this helps
+to tell the next sentence from one of another tale.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _MEN = "Ben David Felix Henry Jacob Leo Oscar Peter Robert Tom Victor Adam"
 _CITIES = "Athens Berlin Boston Cairo Dublin Geneva Lima London Madrid Milan Oslo Paris Prague Rome Tokyo Vienna"
 _WEATHER = ("sunny", "rainy", "cold", "windy", "warm", "cloudy")
 _TIMES = ("in the morning", "at nine", "before noon", "at noon", "after lunch", "in the afternoon", "at five")
-"""In the order of a day; a tale goes through some of them."""
+"""In the order of a day; a tale uses some of them, in this order."""
 _EVENINGS = ("in the evening", "at night", "after dinner")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Trade:
-    """A trade: what is done with what, where and with which tools. Verbs as `base/past`, things with a plural in s."""
+    """A trade: what is done with what, where and with which tools. Verbs are `base/past`; things have a plural in s."""
 
     role: str
     place: str
@@ -104,7 +105,7 @@ _PLURALS = {
     "salmon": "salmon",
     "cello": "cellos",
 }
-# {who}: who it is about, by name, trade or pronoun; {do}: a verb with its thing. The rest is bound by the tale.
+# {who}: who it is about, by name, trade or pronoun; {do}: a verb with its thing. The tale determines the rest.
 _PATTERNS = (
     "{time} {who} {do} in the {place}",
     "{time} {who} {do} with {a_tool}",
@@ -120,7 +121,7 @@ _PATTERNS = (
 
 
 def demo_corpus(split: Literal["train", "validation"] = "train") -> list[list[str]]:
-    """The documents of a split, each as its sentences: always the same, and no document twice.
+    """The documents of a split, each a list of sentences: always the same, and no document twice.
 
     Example:
         print(*demo_corpus()[0])

@@ -1,10 +1,11 @@
 """The built-in questions: short paragraphs about people, written by a grammar, and questions whose answer is a span.
 
 They are synthetic. Nobody wrote them and the people do not exist; a score on them says that training works, not how
-well a model reads. Nobody in the validation set occurs in the training set: the names are put together otherwise, of
-the same first and last names, as a model that starts from nothing knows no others. Most questions can be
-answered by their kind alone, as there is one fact of that kind (where somebody lives): a tiny BERT learns them in a few
-epochs. For three in ten, two people have one each, and the right name has to be found: it hardly learns these.
+well a model reads. No person of the validation set occurs in the training set. Their names combine the same first and
+last names in other pairs, since a model trained from scratch knows no other names. Most questions can be answered by
+their kind alone, because the paragraph has one fact of that kind (where somebody lives): a tiny BERT learns them in a
+few epochs. In three of ten paragraphs, two people have a fact of that kind, and the model has to find the right name:
+a tiny BERT hardly learns these.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FIRST_NAMES = (
     "Anna Ben Clara David Emma Felix Grace Henry Ida Jacob Karen Leo Maria Nina Oscar Paula Robert Sara Tom Vera"
 )
 _LAST_NAMES = "Adams Berg Carter Dahl Evans Fischer Green Hansen Keller Lopez Moreau Novak Olsen Peters Rossi Weber"
-_NEW_PEOPLE = 4  # One in so many pairs of a first and a last name is kept for the validation set.
+_NEW_PEOPLE = 4  # One in four pairs of a first and a last name is kept for the validation set.
 _WORDS = {
     "city": "Athens Berlin Boston Cairo Dublin Geneva Lima London Madrid Milan Oslo Paris Prague Rome Tokyo Vienna",
     "job": "baker butcher doctor driver farmer gardener judge lawyer nurse painter pilot singer tailor teacher waiter",
@@ -34,7 +35,8 @@ _WORDS = {
     "animal": "cat dog horse parrot pony rabbit snake turtle",
     "colour": "black brown grey red white",
 }
-# Of each kind of fact: what is said, and what may be asked for, a question for the first part and one for the person.
+# For each kind of fact: what the paragraph says, the part of it that is asked for, a question for that part, and a
+# question for the person.
 _KINDS = {
     "home": ("lives in {city}", "{city}", "Where does {name} live?", "Who lives in {city}?"),
     "job": ("works as a {job}", "{job}", "What does {name} work as?", "Who works as a {job}?"),
@@ -81,9 +83,9 @@ def _table(name: str, rng: random.Random, count: int, people: list[str], seen: s
 
 
 def _example(rng: random.Random, people: list[str]) -> tuple[str, str, str, int]:
-    """A paragraph, a question about it, the answer and the character at which that starts."""
+    """A paragraph, a question about it, the answer, and the character at which the answer starts."""
     names = rng.sample(people, rng.choice(_PEOPLE))
-    kinds = rng.sample(list(_KINDS), rng.choice(_FACTS))  # The first is the one that is asked for.
+    kinds = rng.sample(list(_KINDS), rng.choice(_FACTS))  # The question asks for the first.
     if rng.random() < _SAME_KIND_SHARE:
         kinds[-1] = kinds[0]
     first, last = rng.sample(names, 2)

@@ -1,10 +1,10 @@
 """The built-in corpus of tagged words: short English news with people, places and organisations, made from templates.
 
-It is generated. Nobody wrote these sentences and the names are put together from syllables: a score on them says that
-training works, not how well a model finds names. What a name is hangs on its sentence: the same words name people,
+It is synthetic. Nobody wrote these sentences, and the names are put together from syllables: a score on them says that
+training works, not how well a model finds names. What a name means depends on its sentence: the same words name people,
 places and organisations (`Marford was born in Torlen`, `the mayor of Marford`, `shares of Marford & Torlen`), and half
-of the names in the validation sentences occur in no training sentence. So it is no use to learn names by heart, while a
-small BERT learns to read the sentences in a minute.
+of the names in the validation sentences occur in no training sentence. So learning names by heart does not help, while
+a small BERT learns to read the sentences in a minute.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def demo_tagged_data() -> tuple[TaggedTable, TaggedTable]:
 def _table(
     name: str, rng: random.Random, size: int, names: tuple[list[str], ...], taken: set[tuple[str, ...]]
 ) -> TaggedTable:
-    """Sentences that are not taken yet, which they are then."""
+    """A table of new sentences; they are added to `taken`."""
     sentences: list[tuple[list[str], list[str]]] = []
     while len(sentences) < size:
         words, tags = _sentence(rng, names)
@@ -122,7 +122,7 @@ def _sentence(rng: random.Random, names: tuple[list[str], ...]) -> tuple[list[st
 
 
 def _word(rng: random.Random, part: str, names: tuple[list[str], ...]) -> str:
-    """What stands in the place of a part of a pattern."""
+    """The word for one part of a pattern."""
     kind = part.strip("{}")
     if kind == "name":
         return rng.choice(names[0] if len(names) == 1 or rng.random() >= _UNSEEN_SHARE else names[1])

@@ -1,6 +1,6 @@
-"""Files of examples -> texts and labels as written. Every complaint names the file and the line.
+"""Files of examples -> texts and labels as written. Every error names the file and the line.
 
-`rows` parses; what a label means is for `sources`.
+`rows` parses the files; the task decides what a label means.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RawTable:
         text_columns: One name, or two for pairs.
         text: The texts, or the first of each pair.
         text_pair: The second of each pair; None for single texts.
-        labels: As text (`1`, `true`, `entailment`), one a row; None without a label column.
+        labels: As text (`1`, `true`, `entailment`), one per row; None without a label column.
         lines: Each row's position from 1: the line it starts on, or its number.
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
@@ -50,13 +50,13 @@ class RawTable:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RawData:
-    """All tables of one data set, before the meaning of the labels is settled.
+    """All tables of one data set, before the task is chosen that gives the labels a meaning.
 
     Attributes:
-        train: To train on; None where a saved model is evaluated.
-        validation: Name -> to evaluate on during training.
-        test: To evaluate on once, at the end.
-        label_names: As the data set itself defines them; None: to be found from the training labels.
+        train: The training rows; None where a saved model is evaluated.
+        validation: Name -> rows to evaluate on during training.
+        test: Rows to evaluate on once, at the end.
+        label_names: As the data set itself defines them. None: they are found from the training labels.
         is_regression: Whether the data set itself says that its labels are measurements.
         notes: What the user should know, one line each.
     """
@@ -84,20 +84,20 @@ def read_file(
     """Reads a file of examples.
 
     TSV fields are separated by tabs, and quotes in them are plain characters, as in GLUE. CSV follows RFC 4180. JSON
-    has one object a line. Blank lines are skipped, but in a .tsv of one column they are empty texts; blanks around
-    labels are dropped. A label that is empty, or that pandas reads as missing, is none in every format.
+    has one object per line. Blank lines are skipped, but in a .tsv of one column they are empty texts. Blanks around
+    labels are dropped. In every format, a label that is empty, or that pandas reads as missing, is a missing label.
 
     Args:
         source: A path, or an open binary stream such as standard input.
         format: As `rows.file_format` names it. `auto`: by the ending: .tsv, .csv, .jsonl, .json or .parquet, all but
             the last also with .gz.
-        text_column: One column, or two for pairs; empty: found by name. Without a header, indexes from 0.
-        label_column: Likewise.
+        text_column: One column, or two for pairs. Empty: found by name. Without a header, indexes from 0.
+        label_column: One column. Empty: found by name. Without a header, an index from 0.
         header: Whether a .tsv or .csv file starts with its columns' names.
         delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
         require_label: Whether a file without a label column is an error.
         skip_bad_rows: Leave out rows that cannot be used, rather than stop at the first; a note counts them.
-        class_words: Labels that read like missing ones and are classes all the same.
+        class_words: Words that usually stand for a missing label, but are classes here.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad row.
@@ -148,16 +148,16 @@ def read_file(
 
 
 def check_text(value: Any, column: str, where: str, *, strict: bool = True) -> str:
-    """A row's text, where it is one.
+    """Checks that a row's text is valid, and returns it.
 
     Args:
         value: As it was read.
-        column: Where from.
+        column: The column it is from.
         where: What messages call the row.
-        strict: Refuse what is not valid Unicode; else it stays in the text, as lone surrogates.
+        strict: Refuse what is not valid Unicode. If false, it stays in the text, as lone surrogates.
 
     Raises:
-        UsageError: for what is no text.
+        UsageError: for a value that is not a text.
     """
     if not isinstance(value, str):
         received = "none" if value is None else f"{value!r:.60}"

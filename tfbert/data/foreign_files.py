@@ -1,4 +1,4 @@
-"""Small files that others wrote, such as a model's JSON: read whole, within bounds of size and depth."""
+"""Small files that other programs wrote, such as a model's JSON: read whole, with limits on size and depth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_text(path: pathlib.Path, rule: str) -> str:
         rule: What the file must be: the first sentence of the error.
 
     Raises:
-        UsageError: for one that is not there, is no file, larger than `MAX_BYTES` or not UTF-8.
+        UsageError: for a path that does not exist or is not a file; for a file that is not UTF-8 or above `MAX_BYTES`.
     """
     try:
         with path.open("rb") as file:
@@ -43,7 +43,7 @@ def read_json_object(path: pathlib.Path, rule: str) -> dict[str, Any]:
         rule: As for `read_text`.
 
     Raises:
-        UsageError: as `read_text`, and for anything but an object, or one that is nested too deeply to be worked with.
+        UsageError: as `read_text`, and for anything but a JSON object, or an object that is nested too deeply.
     """
     text = read_text(path, rule)
     try:

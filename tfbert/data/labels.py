@@ -1,4 +1,4 @@
-"""A label as it is written in a file or a data set: which values are none, and what the others are as text."""
+"""A label as it is written in a file or a data set: which values stand for a missing label, and the others as text."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from tfbert.data.rows import not_utf8, not_utf8_error
 from tfbert.errors import UsageError
 
 NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
-"""Words that stand for a missing value, as pandas reads them, and could be the name of a class."""
+"""Words that pandas reads as a missing value, but that could be the name of a class."""
 MISSING = NAMES_OR_MISSING | {"#N/A", "#N/A N/A", "#NA", "<NA>", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
-"""All words that pandas reads as a missing value, but for NaN, which is one however it is written."""
+"""All words that pandas reads as a missing value, except NaN, which is one in any case and with any sign."""
 
 _NAN = re.compile("[+-]?nan", re.IGNORECASE)
 
 
 def is_missing(text: str, class_words: Container[str] = ()) -> bool:
-    """Whether a label, blanks around it dropped, stands for none.
+    """Whether a label, without the blanks around it, stands for a missing one.
 
     Args:
         text: As it was written.
-        class_words: Those of `MISSING`, or forms of NaN, that are classes all the same.
+        class_words: Words of `MISSING`, or forms of NaN, that are classes here.
     """
     return text not in class_words and (not text or text in MISSING or _NAN.fullmatch(text) is not None)
 
 
 def label_text(value: Any, column: str, where: str, class_words: Container[str] = ()) -> str:
-    """The label of a row, the same from every format: JSON's null, NaN and what pandas writes for them are none.
+    """The label of a row, as text that is the same from every format.
+
+    JSON's null, NaN and what pandas writes for them are missing labels.
 
     Args:
         value: As it was read.
-        column: Where from.
+        column: The column it is from.
         where: What messages call the row.
         class_words: As for `is_missing`.
 
     Raises:
-        UsageError: for no label, or a value that cannot be one.
+        UsageError: for a missing label, or a value that cannot be a label.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -53,8 +55,8 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
     if byte := not_utf8(text):
         raise not_utf8_error(byte, where)
     if is_missing(text, class_words):
-        received = f"{text!r}, which stands for none," if text else "none"
-        way_out = "; as the name of a class it needs --task=classification in training" * (text in NAMES_OR_MISSING)
+        received = f"{text!r}, which stands for a missing one," if text else "none"
+        way_out = "; if it is the name of a class, train with --task=classification" * (text in NAMES_OR_MISSING)
         raise UsageError(
             f"Every row needs a label. Received: {received} for {column!r} in {where}. Add it or drop the row{way_out}."
         )

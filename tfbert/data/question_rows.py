@@ -1,4 +1,4 @@
-"""Rows as they were parsed -> a table of questions, each checked. Every complaint names the place and the id."""
+"""Rows as they were parsed -> a table of questions, each checked. Every error names the place and the id."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def question_table(
     version_2_with_negative: bool = False,
     skip_bad_rows: bool | None = False,
 ) -> QuestionTable:
-    """Checks questions one after the other and makes a table of them.
+    """Checks questions one by one and makes a table of them.
 
     Args:
         name: What messages call the data.
         rows: The place of each question, and its `id`, `question`, `context`, `answers` (a list of objects with `text`
-            and `answer_start`, or an object with a list of each) and, where there is one, `is_impossible`; or why it
-            has none.
+            and `answer_start`, or an object with a list of each) and, where there is one, `is_impossible`; or the error
+            that says why it cannot be read.
         place_names: What a place's numbers count.
-        require_answers: Whether a question must say what its answers are, if only that it has none. Those that need
-            not, and do not, have no answers and are not impossible.
-        version_2_with_negative: Whether a question may be one without an answer.
+        require_answers: Whether each question must have `answers`, even if only an empty list. If not required, a
+            question without `answers` gets none and is not impossible.
+        version_2_with_negative: Whether a question may have no answer.
         skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them. None:
-            stop at the first, where the user cannot have them left out.
+            stop at the first, and do not suggest --skip_bad_rows.
 
     Raises:
         UsageError: for a bad question, one without an answer where there may be none, or no question at all.
@@ -59,7 +59,7 @@ def question_table(
             at = f"{at} (id {own_id!r:.60})"
             if own_id in ids:
                 raise UsageError(
-                    f"Every question needs an id of its own. Received: an id a second time in {at}. Rename or drop it."
+                    f"Every question needs a unique id. Received: a repeated id in {at}. Rename or drop it."
                 )
             texts = [_filled_text(row.get(what), what, at) for what in ("question", "context")]
             given = _answers(row, require_answers, at)
@@ -96,8 +96,8 @@ def question_table(
         notes.append(f"{name}: {num_bad:,} of {len(ids) + num_bad:,} questions skipped; the first: {first_bad}")
     if bad := misaligned_answers(table):
         notes.append(
-            f"{name}: {len(bad):,} of {sum(map(len, answers)):,} answers are not in their context where answer_start "
-            f"says: {_listed(table, bad)}"
+            f"{name}: {len(bad):,} of {sum(map(len, answers)):,} answers are not in their context at answer_start: "
+            f"{_listed(table, bad)}"
         )
     return dataclasses.replace(table, notes=tuple(notes))
 
@@ -107,7 +107,7 @@ def _refuse_impossible(table: QuestionTable) -> None:
         first = int(table.is_impossible.argmax())
         raise UsageError(
             f"Questions without an answer need version_2_with_negative. Received: {int(table.is_impossible.sum()):,} "
-            f"of {len(table):,} questions of {table.name} without one, the first id {table.ids[first]!r:.60}. "
+            f"of {len(table):,} questions of {table.name} without one, the first with id {table.ids[first]!r:.60}. "
             "Pass --version_2_with_negative, or drop them."
         )
 
@@ -135,7 +135,7 @@ def _filled_text(value: Any, what: str, where: str) -> str:
 
 
 def _answers(row: dict[str, Any], require: bool, where: str) -> tuple[Answer, ...] | None:
-    """The answers, none for an impossible question; None where it is not known what they are."""
+    """The answers, empty for an impossible question; None where the row does not say."""
     given, impossible = row.get("answers"), row.get("is_impossible")
     if not isinstance(impossible, bool | None):
         raise UsageError(
@@ -144,14 +144,14 @@ def _answers(row: dict[str, Any], require: bool, where: str) -> tuple[Answer, ..
     if given is None and not impossible:
         if require:
             raise UsageError(
-                "Every question needs its answers, an empty list where it has none. "
+                "Every question needs 'answers', an empty list if it has none. "
                 f"Received: no 'answers' in {where}. Add them or drop the question."
             )
         return None
     answers = tuple(_answer(text, start, where) for text, start in _pairs(given or [], where))
     if answers and impossible:
         raise UsageError(
-            "A question that is_impossible has no answers. "
+            "A question with is_impossible=True must have no answers. "
             f"Received: is_impossible=True with {len(answers)} answers in {where}. Drop one or the other."
         )
     return answers
@@ -165,7 +165,8 @@ def _pairs(given: Any, where: str) -> list[tuple[Any, Any]]:
     elif isinstance(given, list) and all(isinstance(answer, dict) for answer in given):
         return [(answer.get("text"), answer.get("answer_start")) for answer in given]
     raise UsageError(
-        "Answers are a list of objects with 'text' and 'answer_start', or an object with a list of each, equally long. "
+        "'answers' must be a list of objects with 'text' and 'answer_start', or an object with two equally long lists "
+        "under these names. "
         f"Received: answers={given!r:.80} in {where}. Repair or drop the question."
     )
 
@@ -176,12 +177,12 @@ def _answer(text: Any, start: Any, where: str) -> Answer:
             raise UsageError(f"Every answer needs {key!r}. Received: an answer without it in {where}. Add it.")
     if not isinstance(text, str) or not text.strip():
         raise UsageError(
-            f"An answer must have a text; a question without an answer has none of them. Received: text={text!r:.60} "
-            f"in {where}. Repair or drop it."
+            "An answer must have a text; a question without an answer has an empty list. "
+            f"Received: text={text!r:.60} in {where}. Repair or drop it."
         )
     if isinstance(start, bool) or not isinstance(start, int):
         raise UsageError(
-            "answer_start must be a whole number, the character of the context from 0. "
+            "answer_start must be a whole number: a character of the context, counted from 0. "
             f"Received: answer_start={start!r:.60} in {where}. Repair or drop the answer."
         )
     return check_text(text, "text", where), start

@@ -1,7 +1,7 @@
 """Questions about contexts with their answers as written, and which answers are not where they should be.
 
-`answer_start` counts Unicode characters, as Python's `str` does. In published data sets some answers are not there: an
-evaluation needs their texts alone and keeps them all, while training would learn the wrong words from them.
+`answer_start` counts Unicode characters, as Python's `str` does. In published data sets, some answers are not at their
+`answer_start`. An evaluation needs only the texts of answers and keeps them all; training would learn the wrong words.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class QuestionTable:
 
     Attributes:
         name: Where they came from, for messages.
-        ids: One a question, all different.
-        questions: One a question.
+        ids: One per question, all different.
+        questions: One per question.
         contexts: The distinct contexts.
         context_of: int32 `[n]`: which of `contexts` a question is about.
-        answers: All gold answers of each question; empty for one that has none.
+        answers: All gold answers of each question; empty for a question that has none.
         is_impossible: bool `[n]`: whether the context does not hold an answer.
-        places: int32 `[n, levels]`: as `Place`.
+        places: int32 `[n, levels]`: one `Place` per question.
         place_names: What each level of `places` counts, such as `line`.
         notes: What the user should know, one line each.
     """
@@ -51,7 +51,7 @@ class QuestionTable:
         return len(self.ids)
 
     def context(self, row: int) -> str:
-        """What question `row`, counted from 0, is about."""
+        """The context of question `row`, counted from 0."""
         return self.contexts[self.context_of[row]]
 
     def where(self, row: int) -> str:
@@ -59,7 +59,7 @@ class QuestionTable:
         return where(self.name, self.place_names, self.places[row])
 
     def take(self, indices: Sequence[int] | np.ndarray) -> QuestionTable:
-        """These questions in this order, with no contexts but theirs."""
+        """A table of these questions in this order, with only their contexts."""
         indices = np.asarray(indices, np.int64)
         used, context_of = np.unique(self.context_of[indices], return_inverse=True)
         return dataclasses.replace(
@@ -81,7 +81,7 @@ def where(name: str, place_names: Sequence[str], place: Sequence[int]) -> str:
 
 
 def misaligned_answers(table: QuestionTable) -> list[tuple[int, int]]:
-    """The question, and which of its answers, of each answer that its context does not hold at its start."""
+    """The answers that are not in their context at `answer_start`, each as its question's row and its own index."""
     return [
         (row, number)
         for row, answers in enumerate(table.answers)
@@ -91,15 +91,16 @@ def misaligned_answers(table: QuestionTable) -> list[tuple[int, int]]:
 
 
 def training_questions(table: QuestionTable, *, keep_misaligned_answers: bool = False) -> QuestionTable:
-    """What can be learnt from: answers that are where they say, and questions with such an answer or without any.
+    """The questions to train on: only answers that are at their `answer_start`, and only questions that have such an
+    answer or are impossible.
 
     Args:
         table: As it was read.
-        keep_misaligned_answers: Move an answer that is elsewhere to the nearest place of its text in the context,
-            rather than leave it out; one whose text is nowhere is left out all the same.
+        keep_misaligned_answers: Move an answer that is not at its `answer_start` to the nearest place of its text in
+            the context, rather than leave it out. An answer whose text is nowhere in the context is left out anyway.
 
     Returns:
-        The table itself where all is well; else another, its last note saying what was done.
+        The table itself if all answers are where they should be; else a new one, whose last note says what was changed.
 
     Raises:
         UsageError: where no question is left.
@@ -118,21 +119,22 @@ def training_questions(table: QuestionTable, *, keep_misaligned_answers: bool = 
     kept = [row for row, given in enumerate(sound) if given or table.is_impossible[row]]
     if not kept:
         raise UsageError(
-            "Training needs an answer that is in its context where answer_start says, counted in characters. "
+            "Training needs an answer that is in its context at answer_start, counted in characters. "
             f"Received: {table.name}, where none of {len(table):,} questions has one. Repair the file"
             + "." * keep_misaligned_answers
             + ", or pass --keep_misaligned_answers to look for their texts." * (not keep_misaligned_answers)
         )
     moved = f"{num_moved:,} moved to the nearest place of their text, " if keep_misaligned_answers else ""
     note = (
-        f"{table.name}: of {len(bad):,} answers that are elsewhere, {moved}{len(bad) - num_moved:,} left out of "
-        f"training; questions left without one and out: {len(table) - len(kept):,} of {len(table):,}"
+        f"{table.name}: of {len(bad):,} answers that are not at answer_start, {moved}{len(bad) - num_moved:,} left out "
+        f"of training; questions left out because no answer remains: {len(table) - len(kept):,} of {len(table):,}"
     )
     return dataclasses.replace(table, answers=sound, notes=(*table.notes, note)).take(kept)
 
 
 def nearest(context: str, text: str, start: int) -> int:
-    """Where a text occurs in a context, as near as can be to a character; the first of two as near; -1: nowhere."""
+    """The place of a text in a context that is nearest to the character `start`; of two equally near, the first; -1 if
+    the text does not occur."""
     best = -1
     found = context.find(text)
     while found >= 0:

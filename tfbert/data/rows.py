@@ -1,9 +1,9 @@
-"""Files of rows, read one after the other in constant memory: .tsv, .csv, .jsonl, .parquet, and plain lines of text.
+"""Files of rows, read one by one in constant memory: .tsv, .csv, .jsonl, .parquet, and plain lines of text.
 
-A row that cannot be read arrives as a `UsageError` in the place of its values: who reads decides whether to stop. What
-cannot be read on from, such as half a .gz file, is raised.
+In place of the values of a row that cannot be read, a `UsageError` is yielded: the caller decides whether to stop. An
+error after which reading cannot continue, such as half a .gz file, is raised.
 
-A blank line is no row, as for pandas, so that others count the same rows. It is one only where an empty text has no
+A blank line is not a row, as in pandas, so that both count the same rows. It is a row only where an empty text has no
 other form: in plain text, and in a .tsv of one column. A CSV writes an empty text as `""`.
 """
 
@@ -25,19 +25,19 @@ from tfbert.errors import UsageError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
 TEXT_SUFFIX = ".txt"
-"""Where plain text is wanted: a text a line, which cannot have a label."""
+"""Also accepted where labels are not needed: plain text, one text per line, which cannot have a label."""
 
 Row = tuple[int, "list[Any] | UsageError"]
-"""A row's line number (or row number, for .parquet) from 1, and its values or why it has none."""
+"""A row's line number (or row number, for .parquet) from 1, and its values or the error that says why it has none."""
 
 _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
-"""As a shell takes them; of equally frequent ones, the first is the likely one."""
+"""Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
 _GZIP_MAGIC = b"\x1f\x8b"
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # As which surrogateescape shows a byte that is not UTF-8.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
 _PARQUET_BATCH = 4096
-_RECORD_CHARACTERS = 1 << 22  # Of CSV, after a row's first line. War and Peace has fewer.
-_LINES_TO_AN_OBJECT = 1000  # Without an object in so many lines, a file is no JSON lines.
+_RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
+_LINES_TO_AN_OBJECT = 1000  # A file without an object in its first 1000 lines is not JSON lines.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class OpenFile:
     Attributes:
         name: What messages call it.
         columns: The columns' names; without a header, indexes from 0.
-        read: Given the wanted columns: an iterator over the rows. Bytes that are not UTF-8 appear as lone surrogates.
+        read: Takes the wanted columns and iterates over the rows. Bytes that are not UTF-8 appear as lone surrogates.
         unit: What the rows' numbers count: `line` or `row`.
-        hint: What to try where no column is the right one, to end a message: empty, or ", or ...".
+        hint: What to try if no column is the right one, for the end of a message: empty, or ", or ...".
     """
 
     name: str
@@ -64,7 +64,7 @@ def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
 
     Args:
         path: All formats but .parquet may also end in .gz.
-        allow_text: Whether .txt is an ending.
+        allow_text: Whether .txt is accepted.
 
     Raises:
         UsageError: for another ending.
@@ -97,7 +97,7 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
     if format not in ("tsv", "csv", "jsonl", "parquet", "text"):
         raise UsageError(
             "A table is read from tsv, csv, jsonl or parquet. "
-            f"Received: input_format={format!r} for {name!r}. Pass one of them, or --task with the one that reads it."
+            f"Received: input_format={format!r} for {name!r}. Pass one of them, or the --task that reads this format."
         )
     if not header and format not in ("tsv", "csv"):
         raise UsageError(f"Only .tsv and .csv files can lack a header. Received: {name!r}. Drop --noheader.")
@@ -120,20 +120,20 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
 
 
 def not_utf8(text: str) -> str | None:
-    """The first byte of a text that was not UTF-8, as `0xff`; None where all of it was."""
+    """The first byte of a text that was not UTF-8, such as `0xff`; None if all of it was UTF-8."""
     found = None if text.isascii() else _NOT_UTF8.search(text)
     return None if found is None else f"{ord(found[0]) - 0xDC00:#04x}"
 
 
 def not_utf8_error(byte: str, where: str) -> UsageError:
-    """The error for it."""
+    """The error for a byte that is not UTF-8, as `not_utf8` returns it."""
     return UsageError(
         f"Data files must be UTF-8. Received: byte {byte} in {where}. Convert it, for example with iconv."
     )
 
 
 def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    """Each line with its number from 1 and its end; a byte order mark is no part of the first.
+    """Each line's number from 1, and the line with its end; a byte order mark is not part of the first line.
 
     Only a line feed ends a line: text may hold other Unicode separators. Bytes that are not UTF-8 are lone surrogates.
 
@@ -142,7 +142,7 @@ def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, 
         name: What messages call it.
 
     Raises:
-        UsageError: while it is read, for a file that is not readable or not whole.
+        UsageError: during iteration, for a file that is not readable or not whole.
     """
     number = 0
     try:
@@ -166,11 +166,11 @@ def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, 
 
 
 def check_gzip(path: pathlib.Path) -> None:
-    """Says of a file that is no gzip data at all what it is; an empty one is left to who reads it.
+    """Refuses a file that is not gzip data, and says what it is; an empty file is left to the caller.
 
     Raises:
-        UsageError: that says it.
-        OSError: where it cannot be opened.
+        UsageError: for a file that does not begin with gzip data.
+        OSError: for a file that cannot be opened.
     """
     with path.open("rb") as file:
         head = file.read(512)
@@ -191,7 +191,7 @@ def _is_blank(line: str) -> bool:
 
 
 def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool) -> Iterator[Row]:
-    leading: list[Row] = []  # Blank lines before it is known how many columns there are.
+    leading: list[Row] = []  # Blank lines that come before the number of columns is known.
     is_single = None
     for number, line in lines:
         record = without_end(line).split(delimiter)
@@ -206,17 +206,17 @@ def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool)
 
 
 def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[Row]:
-    # The limit is 128 KiB unless raised; a review may be longer.
+    # The default limit is 128 KiB; a review may be longer.
     csv.field_size_limit(2**31 - 1)
-    taken: list[tuple[int, str]] = []  # The lines of the record at hand.
-    again: collections.deque[tuple[int, str]] = collections.deque()  # Lines to be read once more, before all others.
+    taken: list[tuple[int, str]] = []  # The lines of the current record.
+    again: collections.deque[tuple[int, str]] = collections.deque()  # Lines to be read again, before all others.
 
     def feed() -> Iterator[str]:
         size = 0
         while line := again.popleft() if again else next(lines, None):
             size = size + len(line[1]) if taken else 0
             taken.append(line)
-            if size > _RECORD_CHARACTERS:  # No text but a stray quote; read on, it would fill the memory.
+            if size > _RECORD_CHARACTERS:  # This must be a stray quote; reading the whole field would fill the memory.
                 raise csv.Error(f"a quoted field of more than {_RECORD_CHARACTERS:,} characters")
             yield line[1]
 
@@ -227,11 +227,11 @@ def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) ->
             record: list | UsageError | None = next(reader, None)
         except csv.Error as error:
             record = UsageError(
-                "CSV must follow RFC 4180: a field with delimiters, quotes or line ends stands in double quotes. "
+                "CSV must follow RFC 4180: a field with delimiters, quotes or line ends must be in double quotes. "
                 f"Received: {error} in the row of {name}, line {taken[0][0]}. Repair the row, or save as .tsv."
             )
-            # A stray quote takes along whole rows, up to the next quote or the end: only its own line is bad. No line
-            # is read often: the quote of the next row that has one ends the field.
+            # A stray quote swallows whole rows, up to the next quote or the end of the file, but only its own line is
+            # bad: read the others again. No line is read often: the next row with a quote ends the field.
             again.extendleft(reversed(taken[1:]))
             reader = csv.reader(feed(), delimiter=delimiter, strict=True)
         if record is None:
@@ -260,7 +260,7 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
                 yield (
                     line,
                     UsageError(
-                        f"Every row must have {len(columns)} columns, as the first one. "
+                        f"Every row must have {len(columns)} columns, like the first. "
                         f"Received: {len(record)} in {name}, line {line}. Repair or drop the row."
                     ),
                 )
@@ -271,8 +271,8 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
 
 
 def _hint(record: list[str], format: str) -> str:
-    """What a file may need whose first record this is, where no column is the right one."""
-    # The delimiter in use is not in a record of one column, but where CSV has it in quotes.
+    """What to try if no column is the right one, judging by the file's first record."""
+    # A record of one column does not hold the delimiter in use, except in quotes in CSV.
     option, character = max(_DELIMITERS.items(), key=lambda item: record[0].count(item[1]))
     if len(record) > 1 or character not in record[0]:
         return _NO_HEADER_HINT
@@ -302,7 +302,7 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
             if not isinstance(value, dict):
                 received = f" ({value})" if isinstance(value, Exception) else ""
                 value = UsageError(
-                    f"JSON data files hold one object a line. Received: something else in {name}, line {number}"
+                    f"JSON data files hold one object per line. Received: something else in {name}, line {number}"
                     f"{received}. Convert it to JSON lines."
                 )
             yield number, value
@@ -330,10 +330,10 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
 
     Args:
         path: The file.
-        row_groups: Read these only, from 0, and count rows from the first of them. None: all.
+        row_groups: Read only these, counted from 0, and count rows from the first of them. None: all.
 
     Raises:
-        UsageError: for a file that is not there or not whole.
+        UsageError: for a file that does not exist or is not whole.
     """
     import pyarrow
     from pyarrow import parquet
@@ -356,7 +356,7 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
                         number += 1
                         yield number, list(row)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
-            # The last two: bytes that are not UTF-8, times that Python has no form for.
+            # The last two: bytes that are not UTF-8, and times that Python cannot represent.
             raise broken(error) from None
 
     return OpenFile(name=str(path), columns=columns, read=read, unit="row")

@@ -1,7 +1,7 @@
 """A data set by name or by files -> its rows as written.
 
-Parsing files is in `files`, TensorFlow Datasets in `tfds_source`, the built-in corpus in `demo`; what the labels mean
-is the task's to say.
+`files` parses files, `tfds_source` reads TensorFlow Datasets, `demo` has the built-in corpus. The task decides what the
+labels mean.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tfbert.errors import UsageError
 def read_all(config: DataConfig, *, class_words: Container[str] = ()) -> RawData:
     """Reads everything a run trains and evaluates on.
 
-    Reading a TensorFlow Datasets name starts TensorFlow's devices: set them up first.
+    Reading from TensorFlow Datasets starts TensorFlow's devices: set them up first.
 
     Args:
         config: Names a data set, or files.
-        class_words: Words in files that stand for a missing label and are classes all the same.
+        class_words: Words that usually stand for a missing label in files, but are classes here.
 
     Raises:
         UsageError: for data that is not there, or cannot be read.
@@ -33,11 +33,11 @@ def read_all(config: DataConfig, *, class_words: Container[str] = ()) -> RawData
 
 
 def read_labelled(config: DataConfig, label_names: Sequence[str] = ()) -> RawData:
-    """Reads what a saved model is evaluated on, and no training data: validation and test examples, as written.
+    """Reads the validation and test examples that a saved model is evaluated on, as written; no training data.
 
     Args:
         config: Its `test_file` may be `-`, standard input.
-        label_names: The model's classes, in any case: no label that is one of them counts as missing.
+        label_names: The model's classes, in any case: a label that is one of them never counts as missing.
 
     Raises:
         UsageError: for data that is not there, cannot be read, or has no labels.
@@ -62,7 +62,7 @@ def _from_name(config: DataConfig, *, with_train: bool) -> RawData:
 
 
 def _reader(config: DataConfig, class_words: Container[str]) -> Callable[..., RawTable]:
-    """Reads a file of the configuration: its path, and whether it must have labels."""
+    """Returns a function that reads a file as configured, given its path and whether it must have labels."""
 
     def read(path: str, require_label: bool = True) -> RawTable:
         return read_file(
@@ -100,17 +100,17 @@ def _read_validation(config: DataConfig, read: Callable[[str], RawTable]) -> dic
 
 
 def validation_names(paths: Sequence[str]) -> list[str]:
-    """What validation files are called: `validation`, or where there are several `validation_NAME` for each.
+    """The names of validation files: `validation` for one, `validation_NAME` for each of several.
 
     Raises:
-        UsageError: for files of one name.
+        UsageError: for files with the same name.
     """
     if len(paths) <= 1:
         return ["validation"] * len(paths)
     names = [f"validation_{pathlib.Path(path).name.partition('.')[0]}" for path in paths]
     if len(set(names)) != len(names):
         raise UsageError(
-            "Validation files need different names, for their metrics to be told apart. "
+            "Validation files need different names, so that their metrics can be told apart. "
             f"Received: validation_file={','.join(paths)!r}. Rename one."
         )
     return names
@@ -123,7 +123,7 @@ def _from_demo(config: DataConfig) -> RawData:
 
 
 def check_demo(config: DataConfig) -> None:
-    """Refuses columns of a corpus that has none to choose.
+    """Refuses column options for the built-in corpus, which has no columns to choose.
 
     Raises:
         UsageError: naming them.

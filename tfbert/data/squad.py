@@ -1,8 +1,8 @@
 """Files of questions about contexts: SQuAD's nested JSON, JSON lines and .parquet, told apart by what they hold.
 
 SQuAD 1.1 and 2.0 have an object whose `data` is a list of articles, each with paragraphs, each with questions. Hugging
-Face and TensorFlow Datasets have a row a question: `id`, `question`, `context` and `answers`. A whole nested file is
-parsed at once, since nothing in it ends before its last line; rows are read one after the other.
+Face and TensorFlow Datasets have one row per question: `id`, `question`, `context` and `answers`. A nested file is one
+JSON object and is parsed as a whole; rows are read one by one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def read_questions(
 
     Args:
         source: A path, also of a .gz file; or an open binary stream such as standard input, which holds JSON.
-        format: `jsonl` for JSON of either kind, `parquet`; `auto`: by the ending.
+        format: `jsonl` for JSON of either kind, or `parquet`; `auto`: by the ending.
         text_column: The columns of questions and contexts in a table; empty: `question` and `context`.
         label_column: The column of answers in a table; empty: `answers`.
         require_answers: As for `question_table`.
-        version_2_with_negative: Likewise.
-        skip_bad_rows: Likewise.
+        version_2_with_negative: As for `question_table`.
+        skip_bad_rows: As for `question_table`.
 
     Raises:
         UsageError: for a file that cannot be read, or a bad question.
@@ -75,13 +75,13 @@ def open_questions(
     delimiter: str = "",
     text_column: Sequence[str] = (),
 ) -> OpenFile:
-    """Opens questions to be answered, as rows of a table: read in constant memory, but for SQuAD's nested JSON.
+    """Opens questions to be answered, as rows of a table: read in constant memory, except for SQuAD's nested JSON.
 
-    A question or context of nothing but spaces is a row that cannot be read.
+    A row whose question or context holds only spaces counts as one that cannot be read.
 
     Args:
         source: As for `read_questions`.
-        format: As `rows.file_format` returns it, `jsonl` for JSON of either kind; `auto`: by the ending.
+        format: As `rows.file_format` returns it; `jsonl` for JSON of either kind; `auto`: by the ending.
         header: Whether a .tsv or .csv file starts with its columns' names.
         delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
         text_column: The columns of questions and contexts; empty: `question` and `context`.
@@ -121,14 +121,14 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
 
     Args:
         file: Just opened.
-        text_column: As asked for; empty: `question` and `context`, in whatever case.
+        text_column: As the user named them. Empty: `question` and `context`, in any case.
 
     Raises:
-        UsageError: for columns that are not there, or another number than two.
+        UsageError: for columns that do not exist, or if there are not exactly two.
     """
     if text_column and len(text_column) != 2:
         raise UsageError(
-            "Question answering needs two text columns, of questions and of contexts. "
+            "Question answering needs two text columns: one of questions, one of contexts. "
             f"Received: text_column={','.join(text_column)!r}. Pass --text_column=QUESTION,CONTEXT."
         )
     usual = {column.strip().lower(): column for column in reversed(file.columns)}
@@ -138,7 +138,7 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
         file.columns,
         text_column=wanted,
         find_label=False,
-        hint=f"; one of questions, one of contexts{file.hint}",
+        hint=f"; name one of questions and one of contexts{file.hint}",
     )
     return question, context
 
@@ -176,7 +176,7 @@ def _refuse_columns(file: NestedQuestions, text_column: Sequence[str], label_col
 def _open(
     source: pathlib.Path | BinaryIO, format: str, *, header: bool = True, delimiter: str = ""
 ) -> OpenFile | NestedQuestions:
-    if format == "jsonl" and header and not delimiter:  # The latter two are refused by `open_rows`.
+    if format == "jsonl" and header and not delimiter:  # `open_rows` refuses JSON with --noheader or --delimiter.
         return open_json(source, _name(source))
     return open_rows(source, format, header=header, delimiter=delimiter)
 
@@ -187,7 +187,7 @@ def _table_rows(
     question, context = question_columns(file, text_column)
     keys = {"id": "id", question: "question", context: "context", answers_column: "answers"}
     keys.setdefault("is_impossible", "is_impossible")
-    # A line of JSON may have keys that the first lacks.
+    # A line of JSON may have keys that the first line lacks.
     wanted = [column for column in keys if format == "jsonl" or column in file.columns]
     for line, row in file.read(wanted):
         if isinstance(row, UsageError):

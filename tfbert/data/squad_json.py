@@ -1,4 +1,4 @@
-"""JSON of questions: SQuAD's nested articles, or a question a line; which of the two, the content tells."""
+"""JSON of questions: SQuAD's nested articles, or one question per line; the content decides which of the two it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfbert.data.rows import OpenFile, Row, lines_of, open_json_lines
 from tfbert.errors import UsageError
 
 QUESTION_COLUMNS = ("question", "context")
-"""Of tables, unless others are asked for."""
+"""The columns of tables, unless the user names others."""
 _NESTED_PLACES = ("article", "paragraph", "question")
 
 
@@ -24,7 +24,7 @@ class NestedQuestions:
 
     Attributes:
         name: What messages call it.
-        entries: Articles, or questions as in a table.
+        entries: Articles, or questions as the rows of a table have them.
     """
 
     name: str
@@ -38,11 +38,11 @@ class NestedQuestions:
 
     @property
     def place_names(self) -> tuple[str, ...]:
-        """What places count."""
+        """What the numbers of a place count."""
         return ("question",) if self.is_flat else _NESTED_PLACES
 
     def rows(self) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
-        """Each question as a row. Entries are let go of one after the other: to be called once."""
+        """Each question as a row. Entries are released as they are read, so this can be called only once."""
         is_flat = self.is_flat
         self.entries.reverse()
         for number in itertools.count(1):
@@ -57,7 +57,7 @@ class NestedQuestions:
                 yield (number,), _not_an_object("question", entry, f"{self.name}, question {number}")
 
     def as_table(self) -> OpenFile:
-        """The same as a file of rows, numbered from 1, without the answers."""
+        """The questions as a file of rows, numbered from 1, without the answers."""
 
         def read(wanted: Sequence[str]) -> Iterator[Row]:
             for number, (_, row) in enumerate(self.rows(), start=1):
@@ -67,14 +67,14 @@ class NestedQuestions:
 
 
 def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
-    """Opens JSON of either kind: JSON lines to be read one after the other, or a JSON text that is parsed as a whole.
+    """Opens JSON of either kind: JSON lines, which are read one by one, or one JSON text, which is parsed as a whole.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream.
         name: What messages call it.
 
     Raises:
-        UsageError: for what cannot be read, or is neither.
+        UsageError: for a file that cannot be read, or that is neither of the two.
     """
     lines = lines_of(source, name)
     filled = ((number, line) for number, line in lines if line.strip())
@@ -82,7 +82,7 @@ def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQu
     value = _parsed(head[0][1]) if head else {}
     is_lines = isinstance(value, dict) and not _has_data(value)
     if isinstance(value, ValueError) and head[0][1].strip() not in ("{", "["):
-        # One bad line of many, or the first line of a JSON text.
+        # Either a bad line of JSON lines, or the first line of one JSON text: the next line tells.
         head += itertools.islice(filled, 1)
         is_lines = len(head) == 2 and isinstance(_parsed(head[1][1]), dict)
     if is_lines:
@@ -92,21 +92,21 @@ def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQu
         value = _parsed("".join([line for _, line in head] + rest))
     if isinstance(value, ValueError):
         raise UsageError(
-            f"Questions come as SQuAD's JSON, or JSON lines. Received: {name}, which is no JSON ({value}). "
+            f"A file of questions must be SQuAD's JSON or JSON lines. Received: {name}, which is not JSON ({value}). "
             "Repair it, or copy or download it again."
         )
     entries = value["data"] if _has_data(value) else value
     if not isinstance(entries, list):
-        keys = f", an object of {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else ""
+        keys = f", an object with {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else ""
         raise UsageError(
-            "SQuAD's JSON is an object whose 'data' is a list of articles. "
+            "SQuAD's JSON must be an object whose 'data' is a list of articles. "
             f"Received: {name}{keys}. Repair it, or convert it to JSON lines."
         )
     return NestedQuestions(name, entries)
 
 
 def _parsed(text: str) -> Any:
-    """The value of a JSON text; a ValueError where it is none."""
+    """The value of a JSON text, or the ValueError that says why it is not JSON."""
     try:
         return json.loads(text)
     except ValueError as error:

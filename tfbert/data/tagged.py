@@ -1,6 +1,6 @@
-"""Sentences as lists of words, each with its tag: CoNLL, and JSON lines or Parquet with a list of words a row.
+"""Sentences as lists of words, each with its tag: CoNLL, and JSON lines or Parquet whose rows hold lists of words.
 
-`conll` and `rows` parse. What the tags mean is for the task.
+`conll` and `rows` parse the files. The task decides what the tags mean.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class TaggedTable:
 
     Attributes:
         name: Where they came from, for messages.
-        words: Those of each sentence, at least one.
-        tags: One a word; ids as text, but for those whose names the file has. None where none were read.
+        words: The words of each sentence, at least one.
+        tags: One per word. Ids are text, or names where the file has the names of ids. None where no tags were read.
         lines: Each sentence's position from 1: the line it starts on, or its row's number.
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
@@ -60,8 +60,8 @@ class SentenceFile:
         columns: The columns' names; in CoNLL, indexes from 0.
         has_tags: Whether its sentences have tags.
         unit: What the sentences' positions count: `line` or `row`.
-        read: Given further columns, none in CoNLL, whose values become `others`: each sentence, a `ConllSentence` in
-            CoNLL, or why it cannot be read.
+        read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences
+            (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
     """
 
     name: str
@@ -99,18 +99,18 @@ def open_sentences(
     label_column: str = "",
     tags: Tags = "none",
 ) -> SentenceFile:
-    """Opens a file of sentences, to be read one after the other in constant memory.
+    """Opens a file of sentences, to be read one by one in constant memory.
 
     Args:
         source: A path, or an open binary stream such as standard input.
         format: As `sentence_format` names it; `tsv` and `text` are CoNLL as well. `auto`: by the ending.
         text_column: The column of the words: a name, or an index from 0 in CoNLL. Empty: found by name; in CoNLL, the
             first.
-        label_column: That of the tags, likewise. Empty: found by name; in CoNLL, the last.
-        tags: Whether they are needed, may be absent, or are not read.
+        label_column: The column of the tags, in the same form. Empty: found by name; in CoNLL, the last.
+        tags: Whether tags are required, may be absent, or are ignored.
 
     Raises:
-        UsageError: for a file that cannot be read, or a column that is not there or cannot be found.
+        UsageError: for a file that cannot be read, or a column that does not exist or cannot be found.
     """
     source = pathlib.Path(source) if isinstance(source, str) else source
     if format == "auto":
@@ -163,10 +163,10 @@ def read_sentences(
     """Reads a file of sentences whose words have tags.
 
     Args:
-        source: As for `open_sentences`, and so are the next three.
-        format: Likewise.
-        text_column: Likewise.
-        label_column: Likewise.
+        source: As for `open_sentences`.
+        format: As for `open_sentences`.
+        text_column: As for `open_sentences`.
+        label_column: As for `open_sentences`.
         require_label: Whether a file without tags is an error.
         skip_bad_rows: Leave out sentences that cannot be used, rather than stop at the first; a note counts them.
 
@@ -189,7 +189,7 @@ def read_sentences(
             num_bad += 1
             first_bad = first_bad or str(sentence)
             continue
-        words.append([sys.intern(word) for word in sentence.words])  # A file has few different ones.
+        words.append([sys.intern(word) for word in sentence.words])  # A file has few distinct words.
         tags.append(sentence.tags)
         lines.append(sentence.line)
     if not lines:
@@ -209,17 +209,17 @@ def read_sentences(
 def looks_tagged(
     path: pathlib.Path, *, format: str = "auto", text_column: Sequence[str] = (), label_column: str = ""
 ) -> bool:
-    """Whether a file holds words with tags, beyond doubt: as `looks_like_conll` says, or in JSON lines and Parquet by
-    a list of strings and another list in the columns of words and tags of the first row.
+    """Whether a file certainly holds words with tags: `looks_like_conll` says so, or the first row of JSON lines or
+    Parquet has a list of strings in the column of words and another list in the column of tags.
 
     Args:
         path: The file.
         format: As the user named it; `auto`: by the ending.
         text_column: As for `open_sentences`.
-        label_column: Likewise.
+        label_column: As for `open_sentences`.
 
     Returns:
-        False also for a file that cannot be read: who reads it says why.
+        False also for a file that cannot be read: reading it later says why.
     """
     if format == "conll":
         return True
@@ -242,13 +242,13 @@ def looks_tagged(
 def sentences_of_rows(
     rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
 ) -> Iterator[Sentence | UsageError]:
-    """Sentences of a table that has a list of words in each row, or why one cannot be read.
+    """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
 
     Args:
         rows: Just opened.
         words: The column of the words.
-        label: That of the tags, names or ids; empty for none.
-        names: Those of the ids; None where ids stand for themselves.
+        label: The column of the tags, names or ids; empty: tags are not read.
+        names: The names of the ids; None: ids become text as they are.
         others: Further columns, whose values become `others`.
     """
     for line, row in rows.read([words, *([label] if label else []), *others]):
@@ -269,17 +269,17 @@ def sentences_of_rows(
 
 
 def _check_words(value: Any, column: str, where: str) -> list[str]:
-    """Words may hold blanks, and be nothing else, as those of data sets that keep line ends; but not empty."""
+    """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise UsageError(
             "Words must be a list of strings in each row. "
             f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --text_column."
         )
     if not value:
-        raise UsageError(f"A sentence needs a word. Received: {column}=[] in {where}. Drop the row.")
+        raise UsageError(f"A sentence needs at least one word. Received: {column}=[] in {where}. Drop the row.")
     if "" in value:
         raise UsageError(
-            "Every word needs a character. "
+            "A word must not be empty. "
             f"Received: '' as word {value.index('') + 1} of {column!r} in {where}. Repair or drop the row."
         )
     check_text(" ".join(value), column, where)
@@ -305,7 +305,7 @@ def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str
             tags.append(sys.intern(tag.strip()))
         else:
             raise UsageError(
-                "Every word needs a tag, a name or an id from 0. "
+                "Every word needs a tag: a name, or an id from 0. "
                 f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
             )
     check_text(" ".join(tags), column, where)
@@ -313,9 +313,9 @@ def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str
 
 
 def _class_names(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
-    """The names of a column's ids, where Hugging Face's `datasets` wrote them beside its schema.
+    """The names of a column's ids, where Hugging Face's `datasets` wrote them into the file's schema.
 
-    There the type of a list of classes is `{"feature": {"names": [...]}}`, or `[{"names": [...]}]` before 2022.
+    It writes the type of a list of classes as `{"feature": {"names": [...]}}`; before 2022, `[{"names": [...]}]`.
     """
     from pyarrow import parquet
 

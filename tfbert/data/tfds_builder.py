@@ -26,14 +26,14 @@ _READ_BATCH = 4096
 
 
 def open_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
-    """A data set that is on disk, if need be only now.
+    """Opens a data set; downloads and prepares it first if it is not on disk.
 
     Args:
         dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
-        data_dir: Where prepared data is or goes. Empty: TensorFlow Datasets' default.
+        data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
 
     Raises:
-        UsageError: for an unknown name, or data that cannot be had.
+        UsageError: for an unknown name, or data that is neither on disk nor can be downloaded.
     """
     builder = _found(dataset, data_dir)
     _prepare(builder, dataset, data_dir)
@@ -49,21 +49,21 @@ def read_splits(
 ) -> tuple[Table | None, dict[str, Table], list[str]]:
     """Reads the training split and the split or splits to evaluate on.
 
-    These are all that begin with `validation` (MNLI has two) or, where there is none with labels, `dev`, or else
-    `test`.
+    Splits to evaluate on are all that begin with `validation` (MNLI has two). If none of them has labels, it is `dev`,
+    or else `test`.
 
     Args:
         builder: Just opened.
         dataset: What messages call it.
-        read: Given a split's name: its labelled examples, or None where it has none.
+        read: Takes a split's name; returns its labelled examples, or None if it has none.
         with_train: Whether to read the training split.
 
     Returns:
-        What `read` gave for `train`; for the others by name, `dev` as `validation`; and what the user should know, a
-        line each.
+        What `read` returned for `train`; what it returned for the other splits, by name, `dev` as `validation`; and
+        what the user should know, one line each.
 
     Raises:
-        UsageError: for a data set without what is asked for.
+        UsageError: for a data set without a labelled training split, or without labelled splits if only those are read.
     """
     splits = list(builder.info.splits)
     if with_train and "train" not in splits:
@@ -96,8 +96,8 @@ def read_splits(
 def tables_of(
     builder: tfds.core.DatasetBuilder, dataset: str, read: Callable[[str], Noted | None], *, with_train: bool
 ) -> dict[str, Noted]:
-    """What `read_splits` reads, as tables by the names of their splits, `train` first; the first table's notes begin
-    with what concerns all."""
+    """What `read_splits` reads, as tables by the names of their splits, `train` first. The first table's notes begin
+    with those about the whole data set."""
     train, validation, notes = read_splits(builder, dataset, read, with_train=with_train)
     tables = ({"train": train} if train else {}) | validation
     notes = (f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes)
@@ -108,13 +108,13 @@ def tables_of(
 def rows_of(
     builder: tfds.core.DatasetBuilder, split: str, wanted: Sequence[str], *, are_scalars: bool = True
 ) -> Iterator[tuple]:
-    """The rows of a split in order, of each the values of the features that are wanted.
+    """The rows of a split in order; of each row, the values of the wanted features.
 
     Args:
-        builder: Of the data set.
+        builder: The data set's.
         split: Its name.
         wanted: The features.
-        are_scalars: Whether all of these have a value a row, so that many rows can be read at a time.
+        are_scalars: Whether each of these has one value per row, so that many rows can be read at a time.
     """
     try:
         data = builder.as_dataset(split=split, read_config=tfds.ReadConfig(try_autocache=False))
@@ -132,7 +132,7 @@ def rows_of(
 
 
 def decoded(value: bytes, where: str) -> str:
-    """A text of a row.
+    """Decodes the text of a row.
 
     Raises:
         UsageError: for bytes that are not UTF-8.
@@ -175,14 +175,14 @@ def _prepare(builder: tfds.core.DatasetBuilder, dataset: str, data_dir: str) -> 
         builder.download_and_prepare()
     except Exception as error:  # whatever this data set's own code raises
         raise UsageError(
-            "A data set must be on disk or to be downloaded. "
+            "A data set must be on disk, or it must be possible to download it. "
             f"Received: dataset={dataset!r}, data_dir={data_dir!r} ({_first_line(error)}). "
             "Prepare it on a connected machine and pass its directory with --data_dir, or pass --train_file."
         ) from error
 
 
 def _refuse_offline(builder: tfds.core.DatasetBuilder) -> None:
-    """Asks for the hosts' addresses first: the downloader tries each file for three minutes before it gives up."""
+    """Raises at once if no download host can be resolved: the downloader would try each file for three minutes."""
     hosts = sorted({host for url in builder.url_infos if (host := urllib.parse.urlsplit(url).hostname)})[:3]
     if not hosts or urllib.request.getproxies():
         return
@@ -196,5 +196,5 @@ def _refuse_offline(builder: tfds.core.DatasetBuilder) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    # Without what TensorFlow Datasets puts before it: Failed to construct dataset "glue", builder_kwargs ...
+    # Drops what TensorFlow Datasets puts in front: Failed to construct dataset "glue", builder_kwargs ...
     return first_line(str(error).split('}": ')[-1].strip().rstrip(":") or type(error).__name__).rstrip(":")

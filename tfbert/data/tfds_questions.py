@@ -21,12 +21,12 @@ def read_tfds_questions(
 ) -> dict[str, QuestionTable]:
     """Reads a data set's training split and the split or splits to evaluate on, as `read_splits` chooses them.
 
-    Its features are those of `squad`: `id`, `question`, `context`, and `answers`, a sequence of `text` and
-    `answer_start`; with `is_impossible` as in 2.0, or without.
+    Its features are those of `squad`: `id`, `question`, `context`, `answers` (a sequence of `text` and `answer_start`),
+    and perhaps `is_impossible`, as in 2.0.
 
     Args:
         dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
-        data_dir: Where prepared data is or goes. Empty: TensorFlow Datasets' default.
+        data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
         version_2_with_negative: Whether a question may have no answer.
         with_train: Whether to read the training split.
 
@@ -34,7 +34,7 @@ def read_tfds_questions(
         By the name of the split, `train` first; `validation` for one called `dev`.
 
     Raises:
-        UsageError: for an unknown name, data that cannot be had, or features, splits or questions that do not serve.
+        UsageError: for an unknown name, data that is not available, or unsuitable features, splits or questions.
     """
     builder = open_builder(dataset, data_dir)
     features = dict(builder.info.features.items())

@@ -29,18 +29,18 @@ def read_tfds(
 ) -> RawData:
     """Reads a data set's training split and the split or splits to evaluate on.
 
-    These are all that begin with `validation` (MNLI has two) or, where there is none, `test`. A row labelled -1 is
-    unlabelled, as in GLUE and SNLI, and is left out.
+    `read_splits` chooses the splits to evaluate on. A row labelled -1 is unlabelled, as in GLUE and SNLI, and is left
+    out.
 
     Args:
         dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
-        data_dir: Where prepared data is or goes. Empty: TensorFlow Datasets' default.
+        data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
         text_column: One text feature, or two for pairs. Empty: found by name.
-        label_column: Empty: found by name.
+        label_column: The feature of the label. Empty: found by name.
         with_train: Whether to read the training split.
 
     Raises:
-        UsageError: for an unknown name, data that cannot be had, or features or splits that do not serve.
+        UsageError: for an unknown name, data that is not available, or unsuitable features or splits.
     """
     builder = open_builder(dataset, data_dir)
     texts, label = _columns(builder, dataset, text_column, label_column)
@@ -69,21 +69,21 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
 
     Args:
         dataset: As for `read_tfds`.
-        data_dir: Likewise.
-        text_column: Likewise.
+        data_dir: As for `read_tfds`.
+        text_column: As for `read_tfds`.
 
     Returns:
         By the split's name. The columns are the text or texts, then `idx`, GLUE's own number of an example.
 
     Raises:
-        UsageError: for an unknown name, data that cannot be had, or features or splits that do not serve.
+        UsageError: for an unknown name, data that is not available, or unsuitable features or splits.
     """
     builder = open_builder(dataset, data_dir)
     splits = [split for split in builder.info.splits if split.startswith("test")]
     if not splits or "idx" not in builder.info.features:
         raise UsageError(
             "Prediction for a data set needs a test split and the feature idx. "
-            f"Received: dataset={dataset!r} without. Pass a GLUE task, or --input_file."
+            f"Received: dataset={dataset!r} without one of them. Pass a GLUE task, or --input_file."
         )
     texts, _ = _columns(builder, dataset, text_column, "")
 
@@ -100,7 +100,7 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
 def _columns(
     builder: tfds.core.DatasetBuilder, dataset: str, text_column: Sequence[str], label_column: str
 ) -> tuple[tuple[str, ...], str]:
-    """Chooses text and label features by name, or where there is only one string or one class feature, that one."""
+    """Chooses text and label features by name; if there is only one string or one class feature, chooses that one."""
     scalars = {
         name: feature
         for name, feature in builder.info.features.items()
@@ -126,7 +126,7 @@ def _columns(
 def _read_split(
     builder: tfds.core.DatasetBuilder, dataset: str, split: str, texts: Sequence[str], label: str
 ) -> tuple[RawTable, int]:
-    """The labelled rows of a split, and how many others there were."""
+    """The labelled rows of a split, and the number of unlabelled rows."""
     feature = builder.info.features[label]
     name = f"{dataset} {split!r}"
     columns: list[list[str]] = [[] for _ in texts]
@@ -142,7 +142,7 @@ def _read_split(
             out.append(decoded(value, f"{column!r} of {name}, example {num_rows}"))
         labels.append(raw_label)
         lines.append(num_rows)
-    if set(labels) in ({"-1"}, {"-1.0"}):  # numbers without class names: -1 is a value unless there is no other
+    if set(labels) in ({"-1"}, {"-1.0"}):  # numbers without class names: -1 means unlabelled only if all are -1
         columns, labels, lines = [[] for _ in texts], [], []
     table = RawTable(
         name=name,

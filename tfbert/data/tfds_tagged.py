@@ -24,20 +24,21 @@ def read_tfds_tagged(
 ) -> dict[str, TaggedTable]:
     """Reads a data set's training split and the split or splits to evaluate on, as `read_splits` chooses them.
 
-    A sentence with a tag of -1 is unlabelled, and is left out as one without words is: notes count both.
+    A sentence with a negative tag is unlabelled. Unlabelled sentences and sentences without words are left out; notes
+    count both.
 
     Args:
         dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
-        data_dir: Where prepared data is or goes. Empty: TensorFlow Datasets' default.
+        data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
         text_column: The feature of the words, a list of strings. Empty: found by name.
-        label_column: That of the tags, a list of classes, strings or integers. Empty: found by name.
+        label_column: The feature of the tags, a list of classes, strings or integers. Empty: found by name.
         with_train: Whether to read the training split.
 
     Returns:
         By the name of the split, `train` first; `validation` for one called `dev`.
 
     Raises:
-        UsageError: for an unknown name, data that cannot be had, or features, splits or rows that do not serve.
+        UsageError: for an unknown name, data that is not available, or unsuitable features, splits or rows.
     """
     builder = open_builder(dataset, data_dir)
     words, tags = _columns(builder, dataset, text_column, label_column)
@@ -51,7 +52,7 @@ def read_tfds_tagged(
 def _columns(
     builder: tfds.core.DatasetBuilder, dataset: str, text_column: Sequence[str], label_column: str
 ) -> tuple[str, str]:
-    """Chooses the features of words and tags, by name or because there is no other that could be meant."""
+    """Chooses the features of words and tags by name, or because no other feature is possible."""
     lists = {
         name: feature.feature
         for name, feature in builder.info.features.items()
@@ -77,7 +78,7 @@ def _columns(
 def _read_split(
     builder: tfds.core.DatasetBuilder, dataset: str, split: str, words: str, tags: str
 ) -> TaggedTable | None:
-    """The labelled sentences of a split; None where there are none."""
+    """The labelled sentences of a split; None if there are none."""
     feature = builder.info.features[tags].feature
     names = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) and feature.names else None
     name = f"{dataset} {split!r}"

@@ -1,1 +1,1 @@
-"""What a task makes of rows, outputs and predictions."""
+"""Tasks: how each one treats rows, outputs and predictions."""

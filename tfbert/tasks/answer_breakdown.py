@@ -1,6 +1,6 @@
-"""Where answers are right and where not: by the length of context, question and answer, and with an answer or without.
+"""Scores of answers in groups, for reports: by length of context, question and answer, and with an answer or without.
 
-For reports. Lengths count words between spaces, which need no tokenizer.
+Lengths count words between spaces, which needs no tokenizer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ def breakdown(table: QuestionTable, scores: Scores) -> dict[str, Any]:
 
     Args:
         table: The questions that were answered.
-        scores: Of each.
+        scores: The score of each.
 
     Returns:
-        `context_words`, `question_words` and `answer_words`: as `by_length`, the last of questions with an answer,
-        by the shortest of them; and `answerable`: `yes` and `no` -> `questions`, `exact`, `f1`, where there are any.
+        `context_words`, `question_words` and `answer_words`: as `by_length`. `answer_words` has only questions with an
+        answer, by the length of their shortest answer. `answerable`: `yes` and `no` -> `questions`, `exact`, `f1`, if
+        there are such questions.
     """
     context_words = np.array([len(context.split()) for context in table.contexts], np.int64)[table.context_of]
     question_words = np.array([len(question.split()) for question in table.questions], np.int64)
@@ -46,8 +47,8 @@ def by_length(lengths: Sequence[int] | np.ndarray, scores: Scores, num_bins: int
 
     Args:
         lengths: Integers `[questions]`.
-        scores: Of each.
-        num_bins: At most; equal lengths are never apart, so that there may be fewer.
+        scores: The score of each.
+        num_bins: The most bins. There may be fewer, because equal lengths are in one bin.
 
     Returns:
         For each bin, in order: `least` and `most`, the lengths in it, `questions`, `exact` and `f1`, 0 to 100.

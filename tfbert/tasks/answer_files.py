@@ -1,4 +1,4 @@
-"""Candidates -> the answer to each question, and SQuAD's files of answers: predictions, n-best lists, odds of none."""
+"""Candidates -> the answer to each question, and SQuAD's files of answers: predictions, n-best lists, null odds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Answers:
     """The answer to each question; characters 0 to 0 where there is none.
 
     Attributes:
-        char_start: int32 `[questions]`: its first character in the context.
-        char_end: int32 `[questions]`: the one after its last.
-        probability: float64 `[questions]`: of the given answer, or of none, among all candidates.
-        null_odds: float64 `[questions]`: how much better no answer scores than the best one.
+        char_start: int32 `[questions]`: the answer's first character in the context.
+        char_end: int32 `[questions]`: one past its last character.
+        probability: float64 `[questions]`: the probability of the given answer (or of no answer) among all candidates.
+        null_odds: float64 `[questions]`: the score of no answer minus the score of the best answer.
     """
 
     char_start: np.ndarray
@@ -33,7 +33,7 @@ class Answers:
     null_odds: np.ndarray
 
     def texts(self, contexts: Sequence[str], context_of: np.ndarray) -> list[str]:
-        """The answers' texts, cut from the contexts as those were given.
+        """The answers' texts, cut from the original contexts.
 
         Args:
             contexts: The distinct contexts.
@@ -50,8 +50,8 @@ def choose(
 
     Args:
         candidates: Of all questions.
-        version_2_with_negative: Whether the answer may be none.
-        null_score_diff_threshold: It is none where that scores higher than the best answer by more than this.
+        version_2_with_negative: Whether "no answer" may be chosen.
+        null_score_diff_threshold: No answer is chosen if it scores higher than the best answer by more than this.
     """
     chosen, null_probability = probabilities(candidates, version_2_with_negative)
     null_odds = candidates.null_odds
@@ -67,11 +67,11 @@ def choose(
 
 
 def probabilities(candidates: Candidates, version_2_with_negative: bool) -> tuple[np.ndarray, np.ndarray]:
-    """A softmax over the candidates of each question, and no answer where that is one.
+    """A softmax over the candidates of each question, including "no answer" where that is a candidate.
 
     Returns:
-        float64 `[candidates]`, and that of no answer, float64 `[questions]`: 1 where there is nothing else, and 0 where
-        it is no candidate.
+        The probability of each candidate, float64 `[candidates]`, and of no answer, float64 `[questions]`: 1 where
+        there is no other candidate, and 0 where no answer is not a candidate.
     """
     counts = np.diff(candidates.row_splits)
     has_null = (counts == 0) | version_2_with_negative
@@ -93,7 +93,7 @@ def n_best(
         candidates: Of all questions.
         contexts: The distinct contexts.
         context_of: int `[questions]`: which of them each question is about.
-        version_2_with_negative: Whether no answer is one of them; it is besides where there is no other.
+        version_2_with_negative: Whether "no answer" is always a candidate; else it is one only if there is no other.
     """
     chosen, null_probability = probabilities(candidates, version_2_with_negative)
     columns = (candidates.char_start, candidates.char_end, chosen, candidates.start_logit, candidates.end_logit)
@@ -120,20 +120,20 @@ def write_answers(
     version_2_with_negative: bool = False,
     null_score_diff_threshold: float = 0.0,
 ) -> None:
-    """Writes the files of SQuAD's official form, each whole or not at all; the odds with version 2 only.
+    """Writes files in SQuAD's official form, each whole or not at all; null odds only with version 2.
 
     Args:
-        directory: Where to; must exist.
-        ids: One a question.
-        candidates: Likewise.
+        directory: Directory for the files; must exist.
+        ids: One per question.
+        candidates: Of all questions.
         contexts: The distinct contexts.
         context_of: int `[questions]`: which of them each question is about.
         prefix: Put before each file's name.
         version_2_with_negative: As for `choose`.
-        null_score_diff_threshold: Likewise.
+        null_score_diff_threshold: As for `choose`.
 
     Raises:
-        RunError: where they cannot be written.
+        RunError: if they cannot be written.
     """
     answers = choose(
         candidates,
@@ -152,6 +152,6 @@ def _entry(text: str, probability: float, start_logit: float, end_logit: float) 
 
 
 def _write(path: pathlib.Path, ids: Sequence[str], values: Any) -> None:
-    """An object with a line for each question. json's own indentation would take ten times as long."""
+    """Writes an object with one line per question. The indentation of `json` would take ten times as long."""
     lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in zip(ids, values, strict=True))
     output_dir.write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")

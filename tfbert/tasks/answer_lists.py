@@ -1,4 +1,4 @@
-"""Where predicted answers go, one after the other: JSON lines, a table, or an object as SQuAD's scripts take it."""
+"""Writes predicted answers one by one: as JSON lines, a table, or an object as SQuAD's scripts take it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Asked:
     Attributes:
         name: What names it in the output.
         question: The question.
-        context: What may hold the answer.
+        context: The text that may hold the answer.
     """
 
     name: Any
@@ -35,7 +35,7 @@ class Asked:
 
 def answered(task: QuestionAnswering, questions: Sequence[Asked], predictions: Candidates) -> Iterator[dict[str, Any]]:
     """The answer to each question as `answer`, its first character in the context as `start`, one past its last as
-    `end`, and its probability as `score`; of no answer an empty text, and characters 0 to 0."""
+    `end`, and its probability as `score`. For no answer, the text is empty, and `start` and `end` are 0."""
     found = task.answers(predictions)
     columns = (found.char_start.tolist(), found.char_end.tolist(), found.probability.tolist())
     for asked, start, end, score in zip(questions, *columns, strict=True):
@@ -43,20 +43,20 @@ def answered(task: QuestionAnswering, questions: Sequence[Asked], predictions: C
 
 
 def open_answers(path: pathlib.Path | None, format: str, task: QuestionAnswering, *, is_writer: bool) -> PredictionFile:
-    """A file of answers.
+    """Opens a file of answers.
 
     Args:
-        path: The file to be; None: standard output.
+        path: The file to write; None: standard output.
         format: `jsonl`, `tsv` or `squad`.
-        task: Whose predictions they are.
+        task: The task that makes the predictions.
         is_writer: Whether to write at all.
     """
     return {"jsonl": _JsonFile, "tsv": _TableFile, "squad": _SquadFile}[format](path, task, is_writer=is_writer)
 
 
 class _AnswerFile(PredictionFile):
-    """Writes the answer to each question: its text, its characters in the context and the model's probability of it;
-    of no answer an empty text, and characters 0 to 0."""
+    """Writes the answer to each question: its text, its characters in the context and its probability. For no answer,
+    the text is empty, and the characters are 0 to 0."""
 
     def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
         super().__init__(path, is_writer=is_writer)
@@ -68,14 +68,14 @@ class _AnswerFile(PredictionFile):
 
 
 class _JsonFile(_AnswerFile):
-    """An object a line."""
+    """One object per line."""
 
     def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
         return (json.dumps(row, ensure_ascii=False) for row in self._answers(ids, outputs))
 
 
 class _TableFile(_AnswerFile):
-    """A row a question."""
+    """One row per question."""
 
     def _header(self) -> Iterable[str]:
         return ["\t".join(("id", "answer", "start", "end", "score"))]
@@ -85,11 +85,11 @@ class _TableFile(_AnswerFile):
 
 
 class _SquadFile(_AnswerFile):
-    """One object: id -> answer, as SQuAD's `predictions.json`; a question a line."""
+    """One object, id -> answer, as in SQuAD's `predictions.json`; one question per line."""
 
     def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
         super().__init__(path, task, is_writer=is_writer)
-        self._held: list[str] = []  # The last line, until it is known whether another follows.
+        self._held: list[str] = []  # The last line, held until it is known whether another follows.
         self._seen: set[str] = set()
 
     def _header(self) -> Iterable[str]:
@@ -100,7 +100,7 @@ class _SquadFile(_AnswerFile):
             name = str(row["id"])
             if name in self._seen:
                 raise UsageError(
-                    "In SQuAD's form every question needs an id of its own. "
+                    "In SQuAD's form, every question needs a unique id. "
                     f"Received: {name!r:.60} a second time. Rename one, or pass --output_format=jsonl."
                 )
             self._seen.add(name)

@@ -1,8 +1,8 @@
 """Scores of where an answer starts and ends -> the best answers, over all windows of a question at once.
 
-The rules are those of google-research/bert's run_squad: in each window, the best starts are paired with the best ends;
-a pair counts if it lies in the context, does not end before it starts, is not too long, and starts where its token has
-most context of all windows. What the windows of a question found is then one list.
+The rules are those of google-research/bert's run_squad. In each window, the best starts are paired with the best ends.
+A pair counts if it lies in the context, does not end before it starts, is not too long, and starts at a token that has
+its most context in this window. The pairs from all windows of a question then form one list.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NO_LOGIT = np.float32(-np.inf)
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WindowLogits:
-    """What a model says of windows, and what those are. Tokens are those of all windows, one after the other.
+    """A model's outputs for windows, and where the windows lie. `[tokens]` are the tokens of all windows in order.
 
     Attributes:
-        start_logits: float32 `[tokens]`: of an answer that starts there. The first of a row is that of no answer.
-        end_logits: float32 `[tokens]`: of one whose last token is there.
+        start_logits: float32 `[tokens]`: of an answer that starts there. In each row, the first is that of no answer.
+        end_logits: float32 `[tokens]`: of an answer whose last token is there.
         row_splits: int64 `[windows + 1]`: window i has the tokens from `row_splits[i]` up to `row_splits[i + 1]`.
         example: int32 `[windows]`: the question it belongs to, from 0.
         context_start: int32 `[windows]`: the position in the row at which the context starts.
-        context_end: int32 `[windows]`: the position after its last.
+        context_end: int32 `[windows]`: the position after the context's last token.
         max_context: bool `[tokens]`: whether a token has more context here than in any other window.
         char_start: int32 `[tokens]`: the token's first character in the whole context.
-        char_end: int32 `[tokens]`: the one after its last.
+        char_end: int32 `[tokens]`: one past its last character.
     """
 
     start_logits: np.ndarray
@@ -49,18 +49,18 @@ class WindowLogits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """The best answers of questions, best first; of equal ones the first in the text, and the shorter.
+    """The best answers of questions, best first; of equal scores, the earlier in the text first, then the shorter.
 
     Attributes:
         row_splits: int64 `[questions + 1]`: question i has the candidates from `row_splits[i]` to `row_splits[i + 1]`.
         char_start: int32 `[candidates]`: the first character in the context.
-        char_end: int32 `[candidates]`: the one after the last.
+        char_end: int32 `[candidates]`: one past the last character.
         start_logit: float32 `[candidates]`.
         end_logit: float32 `[candidates]`.
-        score: float64 `[candidates]`: the sum of both.
-        null_start_logit: float32 `[questions]`: of no answer, in the window where that scores least.
+        score: float64 `[candidates]`: the sum of both logits.
+        null_start_logit: float32 `[questions]`: of no answer, in the window where no answer scores lowest.
         null_end_logit: float32 `[questions]`.
-        null_score: float64 `[questions]`: the sum of both.
+        null_score: float64 `[questions]`: the sum of both logits.
     """
 
     row_splits: np.ndarray
@@ -78,7 +78,7 @@ class Candidates:
 
     @property
     def null_odds(self) -> np.ndarray:
-        """float64 `[questions]`: the score of no answer less that of the best one, or less 0 where there is none."""
+        """float64 `[questions]`: the score of no answer minus that of the best candidate (0 if there is none)."""
         has_any = np.diff(self.row_splits) > 0
         best = np.zeros(len(self))
         best[has_any] = self.score[self.row_splits[:-1][has_any]]
@@ -92,15 +92,15 @@ def decode(
     n_best_size: int = N_BEST_SIZE,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> Candidates:
-    """The best answers to each question. Questions are independent: any number of whole ones may be decoded at a time.
+    """The best answers to each question. Questions are independent, and may be decoded in groups of any size.
 
-    Where no pair of a question's counts, each of its windows gives the best of all its starts and ends instead: each
+    If no pair of a question counts, each of its windows gives its best pair of all starts and ends instead. So every
     question whose context has a token has a candidate.
 
     Args:
-        windows: Of all these questions, at least one each, in any order.
-        num_questions: How many there are.
-        n_best_size: Starts and ends taken from each window, and candidates kept of each question, at most.
+        windows: All windows of these questions, at least one per question, in any order.
+        num_questions: The number of questions.
+        n_best_size: The most starts and ends taken from each window, and the most candidates kept per question.
         max_answer_length: Longest answer, in tokens.
     """
     found: list[np.ndarray] = [np.empty((0, 3), np.int64)]
@@ -117,7 +117,7 @@ def decode(
 
 
 def join(parts: Sequence[Candidates]) -> Candidates:
-    """Those of consecutive questions, decoded apart, as if they had been decoded together."""
+    """Joins the candidates of consecutive groups of questions, as if all had been decoded together."""
     counts = np.concatenate([np.diff(part.row_splits) for part in parts])
     names = [field.name for field in dataclasses.fields(Candidates) if field.name != "row_splits"]
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -141,7 +141,7 @@ def _pairs(windows: WindowLogits, rows: np.ndarray, n_best_size: int, max_answer
     length = ends[:, None, :] - starts[:, :, None] + 1
     valid = (length >= 1) & (length <= max_answer_length) & can_start[:, :, None] & can_end[:, None, :]
 
-    # Of those, as many as may be among the best of the question: the rest would only be sorted.
+    # Keep only as many as can be among the best of the question: sorting the rest would be a waste.
     scores = windows.start_logits[first].astype(np.float64)[:, :, None] + windows.end_logits[last][:, None, :]
     scores = np.where(valid, scores, -np.inf)
     ranked = np.sort(scores.reshape(len(rows), -1), axis=1)[:, ::-1]
@@ -154,13 +154,13 @@ def _pairs(windows: WindowLogits, rows: np.ndarray, n_best_size: int, max_answer
 
 
 def _copies(characters: np.ndarray, in_context: np.ndarray) -> np.ndarray:
-    """No fewer than how many tokens of a row begin, or end, at the same character: int64 `[rows]`."""
+    """An upper bound on how many tokens of a row begin (or end) at the same character: int64 `[rows]`."""
     same = (characters[:, 1:] == characters[:, :-1]) & in_context[:, 1:] & in_context[:, :-1]
     return 1 + same.sum(axis=1)
 
 
 def _best(logits: np.ndarray, most: int) -> np.ndarray:
-    """The positions of the largest values of each row, best first and of equal ones the first: int64 `[rows, most]`."""
+    """The positions of each row's largest values, best first, of equals the leftmost first: int64 `[rows, most]`."""
     return np.argsort(-logits, axis=1, kind="stable")[:, :most]
 
 
@@ -191,13 +191,13 @@ def _candidates(windows: WindowLogits, num_questions: int, pairs: np.ndarray, n_
     score = start_logit.astype(np.float64) + end_logit
     char_start, char_end = windows.char_start[first], windows.char_end[last]
 
-    # Of pairs with the same characters the best, whichever window it is from.
+    # Of pairs with the same characters, the best, whichever window it is from.
     order = np.lexsort((-score, char_end, char_start, example))
     is_new = np.ones(len(order), bool)
     same = [values[order][1:] == values[order][:-1] for values in (example, char_start, char_end)]
     is_new[1:] = ~(same[0] & same[1] & same[2])
     order = order[is_new]
-    # They are in the order of the text: a stable sort leaves equal scores so.
+    # They are in the order of the text: a stable sort keeps this order for equal scores.
     order = order[np.lexsort((-score[order], example[order]))]
     counts = np.bincount(example[order], minlength=num_questions)
     rank = np.arange(len(order)) - np.repeat(splits_of(counts)[:-1], counts)

@@ -1,7 +1,7 @@
-"""What a task is to the rest of the house: no other room knows labels, classes, metrics or what predictions look like.
+"""The interface of a task. No other package knows labels, classes, metrics or what predictions look like.
 
-Examples -> token ids -> head -> loss -> predictions -> metrics and words: a task says each of them, in the order in
-which a run asks.
+Examples -> token ids -> head -> loss -> predictions -> metrics and words: a task defines each of them. They are listed
+here in the order in which a run needs them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
 """What to do about a saved model whose predictions are not finite."""
 TRAINING_WAY_OUT = "Lower --learning_rate or raise --warmup_ratio"
-"""What to do about those of a model in training."""
+"""What to do if the predictions of a model in training are not finite."""
 
 
 class Examples(Protocol):
-    """What a task trains and is evaluated on; each task has a class of its own.
+    """The examples that a task trains and is evaluated on; each task has its own class of them.
 
     Attributes:
         name: Where they came from, for messages.
-        labels: As the task has them; None where there are none.
+        labels: In the form that the task defines; None where there are none.
         num_texts: 1 for single texts, 2 for pairs.
     """
 
@@ -55,21 +55,21 @@ class Examples(Protocol):
         """The examples at `indices`, in that order."""
 
     def texts(self) -> list[str]:
-        """All that is written in them but labels, for a vocabulary to be learned from."""
+        """All their texts, without labels, for learning a vocabulary."""
 
     def contents(self) -> Iterator[tuple[str, ...]]:
-        """What makes each example the same as another one: its text, or two, without the blanks around."""
+        """The text or texts of each example, without blanks around them; duplicates have equal contents."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judged:
-    """How predictions for one set compare with its labels, for who reads a report.
+    """How the predictions for one set compare with its labels, for the readers of a report.
 
     Attributes:
-        wrongness: float64 `[n]`, how far off each prediction is; 0 for a right one.
-        measure: What that is, in a word or two.
-        shown: What JSON can hold of an example, its label and its prediction, by its number.
-        facts: What JSON can hold of the set as a whole.
+        wrongness: float64 `[n]`, how wrong each prediction is; 0 for a right one.
+        measure: What wrongness measures, in a word or two.
+        shown: Takes an example's number; returns the example, its label and its prediction, as JSON can hold them.
+        facts: Facts about the set as a whole, as JSON can hold them.
     """
 
     wrongness: np.ndarray
@@ -79,18 +79,18 @@ class Judged:
 
 
 class Task(abc.ABC):
-    """One task with its classes and options; equal ones are interchangeable.
+    """One task with its classes and options; equal tasks are interchangeable.
 
-    `predictions` below are what `predictions` makes of the model's outputs for `examples`.
+    An argument `predictions` is what the method `predictions` returned for `examples`.
 
     Attributes:
         name: What `--task` calls it.
         pipeline_tag: What the Hugging Face hub calls it.
-        default_metric: Decides which weights are kept where the user names none.
-        default_max_seq_length: Longest input in tokens where the user names none.
-        reads_tokens: Whether the model's outputs are of tokens, an entry each, rather than of rows.
-        masked_share: Share of tokens whose word is looked for in the vocabulary.
-        input_names: What a model is given of examples without labels.
+        default_metric: The metric that decides which weights are kept, unless the user names one.
+        default_max_seq_length: Longest input in tokens, unless the user names one.
+        reads_tokens: Whether the model has one output per token rather than one per row.
+        masked_share: Share of tokens for which the model scores the whole vocabulary.
+        input_names: The model's inputs for examples without labels.
         made: What training does to a model, in a word.
         label_names: Name of each class; empty where there are none.
     """
@@ -111,7 +111,7 @@ class Task(abc.ABC):
         """The task in a few words, such as `classification into 3 classes`."""
 
     def notes(self) -> dict[str, Any]:
-        """What a saved model must say of the task besides its labels, as JSON can hold it."""
+        """What a saved model must record about the task besides its labels, as JSON can hold it."""
         return {}
 
     # The model and its training.
@@ -134,7 +134,7 @@ class Task(abc.ABC):
             examples: Of this task.
             tokenizer: The model's.
             max_seq_length: Longest row in tokens.
-            training: To train on them: says what each weighs. None: to predict them, where each weighs 1.
+            training: For training: decides the weight of each example. None: for prediction, where each weighs 1.
 
         Raises:
             UsageError: for weights that do not fit the labels.
@@ -142,29 +142,29 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss(self, training: TrainingConfig) -> keras.losses.Loss | dict[str, keras.losses.Loss]:
-        """Values per example, float32 `[rows]`, or per token `[rows, width]`; of several outputs one each by name."""
+        """The loss per example, float32 `[rows]`, or per token, `[rows, width]`; for several outputs, one by name."""
 
     @abc.abstractmethod
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, Examples]:
-        """Reads what a saved model of this task is evaluated on, its labels those of the model.
+        """Reads the sets that a saved model of this task is evaluated on, with the model's own labels.
 
         Args:
             config: Names a data set, or files.
-            notes: Receives what the user should know, a line each.
-            check_texts: Called with the names of a set's columns of text and that of the set; raises where the model
-                takes another number of texts.
+            notes: Receives what the user should know, one line each.
+            check_texts: Called with the names of a set's text columns and the set's name; raises if the model takes
+                another number of texts.
 
         Returns:
-            Examples by what their metrics are called: `eval`, `eval_matched`, `test`, ...
+            Examples by the prefix of their metrics: `eval`, `eval_matched`, `test`, ...
 
         Raises:
             UsageError: for data that cannot be read, or is not of the kind the model was trained on.
         """
 
     def doubts(self, examples: Examples) -> list[str]:
-        """What looks like an accident in the training examples, a line each."""
+        """What looks like a mistake in the training examples, one line each."""
         return []
 
     def check_options(self, config: Config) -> None:
@@ -185,10 +185,10 @@ class Task(abc.ABC):
     # Predictions.
 
     def kept(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
-        """What of the model's outputs leaves its device, in the graph.
+        """The part of the model's outputs that leaves the device, computed in the graph.
 
         Args:
-            outputs: Float32, of a batch.
+            outputs: The model's, float32, for a batch.
             inputs: The batch's.
         """
         return outputs
@@ -197,24 +197,24 @@ class Task(abc.ABC):
         """Predictions for examples.
 
         Args:
-            predictor: Of what `kept` leaves of the model's outputs.
+            predictor: Returns what `kept` keeps of the model's outputs.
             encoded: As `encode` made them.
         """
         return self.predictions(predictor.outputs(encoded), encoded)
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> Any:
-        """What the model's outputs say of each example.
+        """The prediction for each example, from the model's outputs.
 
         Args:
-            outputs: float32 `[rows, ...]`, or `[tokens, ...]` where it reads tokens.
-            encoded: What they are for, as `encode` made it.
+            outputs: float32 `[rows, ...]`, or `[tokens, ...]` if the task reads tokens.
+            encoded: The examples they are for, as `encode` made them.
         """
         return outputs
 
     @property
     @abc.abstractmethod
     def metric_names(self) -> tuple[str, ...]:
-        """What `metrics` returns, in its order, without what only some sets have."""
+        """The names of what `metrics` returns, in its order, without those that only some sets have."""
 
     def metrics(
         self, predictions: Any, examples: Examples, *, prefix: str = "", way_out: str = SAVED_MODEL_WAY_OUT
@@ -225,7 +225,7 @@ class Task(abc.ABC):
             predictions: For all the examples.
             examples: Labelled.
             prefix: Put before each name, with an underscore; empty for none.
-            way_out: What to do about predictions that are not finite, for the message.
+            way_out: What to do about predictions that are not finite, for the error.
 
         Returns:
             Plain floats by metric name.
@@ -235,12 +235,12 @@ class Task(abc.ABC):
             UsageError: for no examples.
         """
         if not len(examples):
-            raise UsageError("Metrics need an example. Received: no labelled examples. Check the evaluation data.")
+            raise UsageError("Metrics need at least one labelled example. Received: none. Check the evaluation data.")
         scores = self.scores(predictions)
         bad = len(scores) - int(np.isfinite(scores.reshape(len(scores), -1)).all(axis=1).sum())
         if bad:
             raise RunError(
-                f"Predictions must be finite. Received: {bad} of {len(scores)} that are not: training has diverged. "
+                f"Predictions must be finite. Received: {bad} of {len(scores)} are not: training has diverged. "
                 f"{way_out}."
             )
         found = self._metrics(predictions, examples)
@@ -252,13 +252,13 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def _metrics(self, predictions: Any, examples: Examples) -> dict[str, float]:
-        """The same, of predictions that are finite, and at least one."""
+        """The metrics of at least one prediction, all of them finite."""
 
     def check_metric(self, name: str) -> None:
         """Checks that a metric exists for this task.
 
         Raises:
-            UsageError: where it does not, such as `matthews_correlation` with three classes.
+            UsageError: for a metric that does not exist, such as `matthews_correlation` with three classes.
         """
         if name not in self.metric_names:
             raise UsageError(
@@ -267,14 +267,14 @@ class Task(abc.ABC):
             )
 
     def details(self, predictions: Any, examples: Examples) -> tuple[dict[str, Any], list[str]]:
-        """What an evaluation says beyond its metrics: what JSON can hold, by name, and lines for the screen."""
+        """Results of an evaluation beyond its metrics: by name, as JSON can hold them, and as lines for the screen."""
         return {}, []
 
     def write_evaluation(self, directory: pathlib.Path, predictions: Any, examples: Examples, prefix: str) -> None:
-        """Writes what is usual beside the results of an evaluation, in files whose names begin with the prefix.
+        """Writes the task's usual files beside the results of an evaluation; their names begin with the prefix.
 
         Raises:
-            RunError: where it cannot be written.
+            RunError: if they cannot be written.
         """
         return
 
@@ -283,14 +283,14 @@ class Task(abc.ABC):
         """Each prediction beside its label, for a report."""
 
     def changes(self, predictions: Any, others: Any) -> dict[str, int]:
-        """How many predictions two models make otherwise, by name; nothing where every small difference is one."""
+        """How many predictions of two models differ, by name; empty if every tiny difference would count."""
         return {}
 
     # Words.
 
     @abc.abstractmethod
     def card(self, num_texts: int) -> list[str]:
-        """What a model of this task does, lines of Markdown for its card.
+        """What a model of this task does, as lines of Markdown for its model card.
 
         Args:
             num_texts: 1 for single texts, 2 for pairs.
@@ -306,10 +306,10 @@ class TaskData:
     """What a run trains and evaluates on.
 
     Attributes:
-        task: What the labels are, and what is made of them.
-        train: To train on.
-        validation: Name -> to evaluate on during training; usually one, `validation`; may be empty.
-        test: Labelled, to evaluate on once, at the end; None without one.
+        task: The task, with its labels.
+        train: Examples to train on.
+        validation: Name -> examples to evaluate on during training; usually one set, `validation`; may be empty.
+        test: Labelled examples to evaluate on once, at the end; None if there are none.
         notes: What the user should know, one line each.
     """
 
@@ -321,19 +321,19 @@ class TaskData:
 
     @property
     def sets(self) -> dict[str, Examples]:
-        """Those that are evaluated, by name."""
+        """The sets to evaluate on, by name."""
         return self.validation | ({"test": self.test} if self.test is not None else {})
 
 
 def eval_prefix(name: str) -> str:
-    """What the metrics of a set to evaluate on during training are called: `validation` -> `eval`,
+    """The prefix of the metrics of a set that is evaluated during training: `validation` -> `eval`,
     `validation_matched` -> `eval_matched`, `test` -> `eval`.
 
-    A data set without a validation split is evaluated on `test` in its place.
+    For a data set without a validation split, `test` takes its place.
     """
     return "eval" + ("" if name == "test" else name.removeprefix("validation"))
 
 
 def rounded(value: float) -> float:
-    """A float32 as the shortest number that gives it back."""
+    """A float32 as the shortest decimal number that gives the same float32."""
     return float(f"{value:.9g}")

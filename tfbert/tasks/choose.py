@@ -1,4 +1,4 @@
-"""Which task it is: as asked for, as the labels say, or as a saved model says."""
+"""Decides the task: the one the user names, the one that fits the labels, or the one of a saved model."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def class_words(asked: str) -> Container[str]:
-    """The words that stand for a missing label in files and are classes all the same where `--task` says so."""
+    """The words that usually stand for a missing label in files, but are classes with the given `--task`."""
     return NAMES_OR_MISSING if asked == Classification.name else ()
 
 
 def settle_task(config: Config) -> Config:
-    """The same run with the task named where its training file shows beyond doubt that it is not one of texts."""
+    """The same configuration, with the task set if the training file certainly holds questions or tagged words."""
     data = config.data
     if data.task != "auto" or not data.train_file:
         return config
@@ -50,21 +50,21 @@ def settle_task(config: Config) -> Config:
 
 
 def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
-    """Refuses files that show beyond doubt that they are not for a saved model's task.
+    """Refuses files that are certainly not for a saved model's task.
 
     Raises:
-        UsageError: naming the first.
+        UsageError: naming the first such file.
     """
     known = {QuestionAnswering.name: _holds_questions, TokenClassification.name: _holds_tags}
     others = {name: holds for name, holds in known.items() if name != task.name}
-    # Columns that are chosen may make something else of a file.
+    # If the user chooses columns, the file may well fit another task.
     for path in paths if not data.text_column else ():
         for name, holds in others.items():
             if path != STANDARD_STREAM and holds(pathlib.Path(path), data):
                 raise UsageError(
-                    f"A file must be one for the model's task. Received: {path!r}, which is for "
+                    f"A file must fit the model's task. Received: {path!r}, which is for "
                     f"{name.replace('_', ' ')}, and a model for {task.kind}. "
-                    "Pass a model for it, or another file, or say with --text_column what to read."
+                    "Pass a model for that task, or another file, or the columns to read with --text_column."
                 )
 
 
@@ -83,14 +83,14 @@ def choose_task(raw: RawData, asked: str, notes: list[str]) -> Task:
     Args:
         raw: As it was written.
         asked: `--task`.
-        notes: Receives a line where the labels decide against what most would expect.
+        notes: Receives a line if the labels lead to a task that the user may not expect.
 
     Raises:
-        UsageError: for labels that are none of the task's.
+        UsageError: for labels that do not fit the task.
     """
     is_scores = raw.is_regression or (raw.label_names is None and have_fractions(raw.train.labels))
     if asked == "auto" and is_scores:
-        notes.append("the labels are numbers with fractions: regression; --task=classification takes them as classes")
+        notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
         return Regression()
     if asked == Regression.name:
         return Regression()
@@ -98,13 +98,13 @@ def choose_task(raw: RawData, asked: str, notes: list[str]) -> Task:
 
 
 def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Task:
-    """The task of a saved model: as its architecture says, else what transformers makes of `problem_type` and the
-    number of labels.
+    """The task of a saved model: the one of its architecture, or else what transformers concludes from `problem_type`
+    and the number of labels.
 
     Args:
         saved: Its configuration.
         directory: Where it is, for messages.
-        options: Say how its predictions are counted.
+        options: They decide how its predictions are scored.
 
     Raises:
         UsageError: for a model of another task, or labels that cannot be told apart.
@@ -126,7 +126,7 @@ def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptio
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(
-            "Every label of a model must have a name of its own. "
+            "Every label of a model must have a different name. "
             f"Received: {twice!r} more than once in id2label of {directory / 'config.json'}. Repair it."
         )
     if is_tagger:

@@ -1,4 +1,4 @@
-"""Labels as text: which are numbers, how a number is written, and how they are shown in messages."""
+"""Labels as text: which are numbers, how a number is written, and how messages show labels."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def is_number(label: str) -> bool:
 
 
 def have_fractions(labels: Sequence[str]) -> bool:
-    """Whether all are numbers, and one has a fraction."""
+    """Whether all labels are numbers and at least one has a fraction."""
     return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
 
 
 def canonical(label: str) -> str:
-    """`2.0` as `2`; others as they are."""
+    """A label with a whole number in its short form (`2.0` as `2`); other labels as they are."""
     match = _INTEGRAL.fullmatch(label)
     return match[1] if match else label
 

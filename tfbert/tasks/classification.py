@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""
 FEW_EXAMPLES = 5
-"""A class with fewer is hardly learned, and often a typing error."""
+"""A class with fewer examples is hardly learned, and is often a typing error."""
 _MOST_SHOWN = 10
 _ANY_CLASSES = ("accuracy", "macro_f1", "loss")
 _TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
@@ -55,16 +55,16 @@ class Classification(TextTask):
 
     @classmethod
     def of_rows(cls, train: RawTable, defined: Sequence[str] | None, *, is_asked_for: bool) -> Classification:
-        """The classes of a training set: the data set's own, else its distinct labels, numbers in order of value and
-        words of the alphabet.
+        """The classes of a training set: those the data set defines, or else its distinct labels, numbers ordered by
+        value and words by alphabet.
 
         Args:
             train: The training rows.
             defined: The classes as the data set itself defines them; None where it does not.
-            is_asked_for: Whether the user says that this is classification, however many classes there are.
+            is_asked_for: Whether the user asked for classification; then any number of classes is accepted.
 
         Raises:
-            UsageError: for labels that look like none, or fewer than two classes.
+            UsageError: for labels that do not look like classes, or fewer than two classes.
         """
         names = tuple(defined or _class_names(train, is_asked_for=is_asked_for))
         present = set(train.labels)
@@ -83,9 +83,9 @@ class Classification(TextTask):
         return class_ids(table.labels, self.label_names, table.where)
 
     def in_own_words(self, table: RawTable, defined: Sequence[str] | None, notes: list[str]) -> RawTable:
-        """Labels match by name, in any case. Where one side has names and the other only numbers (or LABEL_0, LABEL_1,
-        ...), they match by position: a model trained from files knows `0` and `1`, the same data set elsewhere has
-        words."""
+        """Labels match by name, in any case. If one side has names and the other only numbers (or LABEL_0, LABEL_1,
+        ...), they match by position: a model trained from files may know only `0` and `1` where the same data set from
+        elsewhere has words."""
         distinct = sorted(set(table.labels))
         names = list(self.label_names)
         folded = {name.casefold(): name for name in names}
@@ -110,11 +110,11 @@ class Classification(TextTask):
                 f"Received: {table.labels[row]!r} in {table.where(row)}. Pass data for this model, or --label_column."
             )
         if how:
-            notes.append(f"{table.name}: its labels ({how}) are taken for the model's by position: {', '.join(names)}")
+            notes.append(f"{table.name}: its labels ({how}) match the model's by position: {', '.join(names)}")
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
 
     def doubts(self, examples: TextExamples) -> list[str]:
-        """Classes that are written almost alike, or hardly occur."""
+        """Classes whose names are almost the same, or that hardly occur."""
         counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
         groups: dict[str, list[str]] = {}
         for name, count in zip(self.label_names, counts, strict=True):
@@ -157,7 +157,7 @@ class Classification(TextTask):
         return {"per_class": table, "confusion_matrix": matrix}, class_table(table, confusion)
 
     def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
-        """Wrongness is the cross-entropy of wrong predictions."""
+        """Wrongness is the cross-entropy of a wrong prediction."""
         logits, labels, names = np.asarray(predictions, np.float64), examples.labels, self.label_names
         predicted = logits.argmax(axis=1)
         entropy = cross_entropy(logits, labels)
@@ -209,7 +209,7 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
     Args:
         labels: As in `RawTable.labels`.
         label_names: Name of each class id.
-        where: What to call a row in messages, as `RawTable.where`.
+        where: What messages call a row, as `RawTable.where`.
 
     Returns:
         int32 `[n]`.
@@ -238,7 +238,7 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
         endless = next((row for row, label in enumerate(train.labels) if not np.isfinite(float(label))), None)
         if endless is not None:
             raise UsageError(
-                "A label among numbers must be a finite number. "
+                "Where labels are numbers, each must be finite. "
                 f"Received: {train.labels[endless]!r} in {train.where(endless)}. Repair or drop the row."
             )
         names = sorted(set(map(canonical, distinct)), key=lambda name: (float(name), name))

@@ -1,7 +1,7 @@
-"""Entities in tagged words, and how well predicted ones match: precision, recall and F1 as conlleval and seqeval have
-them.
+"""Entities in tagged words, and how well predicted ones match: precision, recall and F1 as conlleval and seqeval
+compute them.
 
-All of it on flat arrays over the words of all sentences: a million words take a fraction of a second.
+Everything works on flat arrays over the words of all sentences: a million words take a fraction of a second.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Entities:
     """The entities of one tagging, in the order of the words.
 
     Attributes:
-        start: int64 `[n]`, each one's first word, counted over all sentences.
-        end: int64 `[n]`, the word after its last.
+        start: int64 `[n]`, each entity's first word, counted over all sentences.
+        end: int64 `[n]`, the word after its last word.
         type: int32 `[n]`, an index of `TagMeanings.type_names`.
     """
 
@@ -32,7 +32,7 @@ class Entities:
         return len(self.start)
 
     def by_word(self, num_words: int) -> np.ndarray:
-        """The entity that each word is in: int64 `[num_words]`, -1 for none."""
+        """The entity of each word: int64 `[num_words]`, -1 for none."""
         lengths = self.end - self.start
         firsts = np.cumsum(lengths) - lengths
         words = np.arange(lengths.sum()) + np.repeat(self.start - firsts, lengths)
@@ -46,11 +46,12 @@ class Confusion:
     """What became of the entities of each type.
 
     Attributes:
-        counts: int64 `[num_types + 1, num_types + 1]`. Rows are the types of right entities, columns those of the
-            predicted ones in their place: those that share most words with them, of equal ones that of the same type,
-            then the first. The last column counts right entities that nothing predicted touches, the last row
-            predicted ones that touch no right one. So each row but the last sums to the type's entities.
-        shifted: int64 `[num_types]`. How many of the type's own, on the diagonal, have other boundaries: wrong ones.
+        counts: int64 `[num_types + 1, num_types + 1]`. Rows are the types of right entities. Columns are the types of
+            the predicted entities in their place: for each right entity, the predicted one that shares most words with
+            it; of equals, the one of the same type, then the first. The last column counts right entities that no
+            predicted one touches, the last row predicted entities that touch no right one. So each row but the last
+            sums to the number of entities of its type.
+        shifted: int64 `[num_types]`. How many of those on the diagonal have other boundaries, and so are wrong.
     """
 
     counts: np.ndarray
@@ -60,15 +61,15 @@ class Confusion:
 def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings, *, strict: bool = False) -> Entities:
     """The entities of tagged words.
 
-    As conlleval has it, each word with a prefix is in an entity, and an `I-` that cannot go on with the word before
-    starts one. Strict ones are what their scheme allows: they start with a `B-`, and where tags have `E-` or `S-`, they
-    end with an `E-` or are an `S-` alone. Words of others are in none.
+    As in conlleval, each word with a prefix is in an entity, and an `I-` that cannot continue the previous entity
+    starts a new one. Strict entities are those that the scheme allows: they start with a `B-`, and where tags have `E-` or
+    `S-`, they end with an `E-` or are a single `S-`. With `strict`, the others are left out.
 
     Args:
-        ids: Integers `[num_words]`, those of the tags.
-        sentences: Integers `[num_words]`, the same for words of one sentence, which stand together.
-        meanings: Of the tags.
-        strict: Leave out entities that are not written as they should be.
+        ids: Integers `[num_words]`, the ids of the tags.
+        sentences: Integers `[num_words]`, equal for the words of one sentence, which are consecutive.
+        meanings: The meanings of the tags.
+        strict: Leave out entities that the scheme does not allow.
     """
     prefixes = meanings.prefixes[ids]
     is_start = entity_starts(ids, sentences, meanings)
@@ -85,7 +86,7 @@ def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings,
 
 
 def are_correct(gold: Entities, predicted: Entities) -> np.ndarray:
-    """Which predicted entities are right, in boundaries and type: bool `[len(predicted)]`."""
+    """Whether each predicted entity is right, in boundaries and type: bool `[len(predicted)]`."""
     if not len(gold):
         return np.zeros(len(predicted), bool)
     # An entity is the only one of its tagging with its start.
@@ -106,12 +107,12 @@ def per_type(gold: Entities, predicted: Entities, type_names: Sequence[str]) -> 
     """Precision, recall, F1 and the number of entities of each type.
 
     Args:
-        gold: The right ones.
-        predicted: Those of the same words.
+        gold: The right entities.
+        predicted: The predicted entities of the same words.
         type_names: In the order of `Entities.type`.
 
     Returns:
-        By type: `precision`, `recall` and `f1`, 0 where they are undefined, and `entities`, the right ones.
+        By type: `precision`, `recall` and `f1`, 0 where they are undefined, and `entities`, how many are right ones.
     """
     size = len(type_names)
     hits = np.bincount(predicted.type[are_correct(gold, predicted)], minlength=size)
@@ -123,7 +124,7 @@ def per_type(gold: Entities, predicted: Entities, type_names: Sequence[str]) -> 
 
 
 def word_accuracy(gold_ids: np.ndarray, predicted_ids: np.ndarray) -> float:
-    """The share of words with the right tag, prefix included, as conlleval prints it; 0 of no words."""
+    """The share of words with the right tag, prefix included, as conlleval prints it; 0 if there are no words."""
     return float(np.mean(gold_ids == predicted_ids)) if len(gold_ids) else 0.0
 
 
@@ -131,9 +132,9 @@ def type_confusion(gold: Entities, predicted: Entities, num_types: int) -> Confu
     """Which types are taken for which, which entities are missed, and which are made up.
 
     Args:
-        gold: The right ones.
-        predicted: Those of the same words.
-        num_types: All types, also those that do not occur.
+        gold: The right entities.
+        predicted: The predicted entities of the same words.
+        num_types: The number of all types, also those that do not occur.
     """
     num_words = int(max([0, *gold.end[-1:], *predicted.end[-1:]]))
     of_gold, of_predicted = gold.by_word(num_words), predicted.by_word(num_words)
@@ -158,7 +159,7 @@ def type_confusion(gold: Entities, predicted: Entities, num_types: int) -> Confu
 
 
 def type_table(table: dict[str, dict[str, float]], confusion: Confusion) -> list[str]:
-    """What `per_type` and `type_confusion` found, as lines for the screen."""
+    """The results of `per_type` and `type_confusion` as lines for the screen."""
     width = max(len("nothing"), *map(len, table))
     cells = max(8, len(f"{confusion.counts.max():,}") + 1)
     lines = [f"{'type':{width}}  precision  recall      f1  entities   shifted | predicted as"]

@@ -32,23 +32,23 @@ from tfbert.tasks.tags import class_names
 from tfbert.tasks.token_classification import TokenClassification
 
 _SAMPLED_RECORDS = 2048
-"""Of the training data, to be evaluated on, at most; and no more than there are others."""
+"""The most training records that are evaluated, beside the validation records; never more than of those."""
 
 
 def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskData:
     """Reads everything a run trains and evaluates on.
 
-    Reading a TensorFlow Datasets name starts TensorFlow's devices: set them up first.
+    Reading from TensorFlow Datasets starts TensorFlow's devices: set them up first.
 
     `max_train_examples` and `max_eval_examples` keep a random subset, always the same one, so that files sorted by
     class (as IMDB's) still give all classes.
 
     Args:
         config: Names a data set, or files.
-        options: Those of single tasks; None for their defaults.
+        options: Options of single tasks; None for their defaults.
 
     Raises:
-        UsageError: for data that is not there, cannot be read, or does not fit together.
+        UsageError: for data that does not exist, cannot be read, or does not fit together.
     """
     data, notes = _LOADERS.get(config.task, _texts)(config, options or TaskOptions()), []
 
@@ -66,7 +66,7 @@ def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskDat
 
 
 def _texts(config: DataConfig, options: TaskOptions) -> TaskData:
-    """Texts with a label each."""
+    """Reads texts with one label each."""
     raw = read_all(config, class_words=class_words(config.task))
     tables = [raw.train, *raw.validation.values(), *([raw.test] if raw.test else [])]
     _check_same_columns(tables)
@@ -87,7 +87,7 @@ def _texts(config: DataConfig, options: TaskOptions) -> TaskData:
 
 
 def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
-    """Sentences with a tag for each word."""
+    """Reads sentences with a tag for each word."""
     tables, notes = read_training_tables(config, sentence_source(config))
     notes = list(notes)
     for table in tables.values():
@@ -102,7 +102,7 @@ def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
 
 
 def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
-    """Questions about contexts, with their answers."""
+    """Reads questions about contexts, with their answers."""
     task = QuestionAnswering.of_options(options.answering)
     source = question_source(config, version_2_with_negative=task.version_2_with_negative)
     tables, notes = read_training_tables(config, source)
@@ -114,7 +114,7 @@ def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
 
 
 def _records(config: DataConfig, options: TaskOptions) -> TaskData:
-    """Records of a corpus; evaluated, beside others, is a sample of those that are trained on."""
+    """Opens records of a corpus. With validation records, a sample of the training records is evaluated as well."""
     own, notes, sets = options.pretraining, [], {}
     skips = {"skip_bad_records": own.skip_bad_records, "notes": notes}
     train = subset(open_records(own.train_records, "train_records", **skips), config.max_train_examples, notes)
@@ -123,27 +123,28 @@ def _records(config: DataConfig, options: TaskOptions) -> TaskData:
         sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
         sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
     if own.next_sentence and not train.has_pairs:
-        notes.append(f"{train.name}: no pairs, so no next sentence: words alone are predicted")
+        notes.append(f"{train.name}: no pairs, so no next-sentence prediction: only masked words are predicted")
     task = Pretraining(next_sentence=own.next_sentence and train.has_pairs, options=own, seed=options.seed)
     return TaskData(task=task, train=train, validation=sets, test=None, notes=tuple(notes))
 
 
 def _data_of(task: Task, sets: dict[str, Examples], notes: Sequence[str], config: DataConfig) -> TaskData:
-    """The sets by their names. A data set's split `test` is read where it has no other to evaluate on."""
+    """The sets by their names. Without a test file, a split `test` counts as validation: the data set has no other."""
     train, test = sets.pop("train"), sets.pop("test") if config.test_file else None
     return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes))
 
 
 _LOADERS = {TokenClassification.name: _sentences, QuestionAnswering.name: _questions, Pretraining.name: _records}
-"""What reads a run's data, by its task; texts where it is none of these."""
+"""Reads a run's data, by its task; other tasks read texts."""
 
 
 def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
-    """At most `limit` examples (0: all), drawn at random but always the same ones; adds a line to `notes` if fewer."""
+    """At most `limit` examples (0: all), drawn at random but always the same; adds a line to `notes` if some are left
+    out."""
     if not 0 < limit < len(examples):
         return examples
     notes.append(f"{examples.name}: {limit:,} of {len(examples):,} examples, a random subset that is always the same")
-    if isinstance(examples, Records):  # Of which there may be too many to shuffle.
+    if isinstance(examples, Records):  # There may be too many of them to shuffle.
         return examples.take(np.sort(permuted(np.arange(limit), len(examples), seed=0, epoch=0)))
     order = np.random.Generator(np.random.PCG64(0)).permutation(len(examples))
     return examples.take(np.sort(order[:limit]))
@@ -161,10 +162,10 @@ def _check_same_columns(tables: list[RawTable]) -> None:
 
 
 def _rows_in_common(train: Examples, other: Examples) -> list[str]:
-    """A line where examples are trained on and evaluated on."""
+    """A line if some examples are both trained on and evaluated on."""
     if os.path.realpath(train.name) == os.path.realpath(other.name):
-        return [f"{other.name} is trained on and evaluated on: its scores say nothing about other texts"]
-    # What is evaluated on is the smaller part, to be kept in memory; an empty text is no sign of anything.
+        return [f"{other.name} is used for training and for evaluation: its scores say nothing about other texts"]
+    # Keeps only the contents of the evaluation set in memory, as it is smaller. Empty texts do not count as equal.
     evaluated = {key for key in other.contents() if any(key)}
     seen = {key for key in train.contents() if key in evaluated}
     count = sum(key in seen for key in other.contents())

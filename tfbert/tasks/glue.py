@@ -1,6 +1,7 @@
 """The tasks of GLUE (Wang et al. 2018): the metric each is judged by, and the files its server takes.
 
-A submission file is tab-separated, `index` and `prediction`, under a name of its own: 0 or 1, a word, or a score.
+A submission file is tab-separated, with the columns `index` and `prediction` (0 or 1, a word, or a score). Each task's
+file has its own name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class GlueTask:
 
     Attributes:
         file: Name of its submission file.
-        labels: What the file holds for each class, in the order of TensorFlow Datasets' classes; empty: a score.
+        labels: What the file holds for each class, in the order of TensorFlow Datasets' classes; empty for a score.
         names: TensorFlow Datasets' name of each class.
     """
 
@@ -29,10 +30,10 @@ class GlueTask:
         """What to write for each of a model's classes.
 
         Args:
-            label_names: The model's: as in TensorFlow Datasets, as in GLUE's files, or LABEL_0, LABEL_1, ...
+            label_names: The model's labels: as in TensorFlow Datasets, as in GLUE's files, or LABEL_0, LABEL_1, ...
 
         Raises:
-            UsageError: for other labels.
+            UsageError: for any other labels.
         """
         unnamed = tuple(f"LABEL_{i}" for i in range(len(self.labels)))
         for known in filter(None, (self.names, self.labels, unnamed)):
@@ -72,7 +73,7 @@ def task_of_split(dataset: str, split: str) -> str:
     """The task of a data set's test split: `glue/mnli`, `test_matched` -> `mnli-m`.
 
     Raises:
-        UsageError: for a data set that is none of GLUE's.
+        UsageError: for a data set that is not in GLUE.
     """
     name = f"{dataset.partition(':')[0].removeprefix('glue/')}{_SPLITS.get(split, '')}"
     if name not in TASKS:
@@ -83,7 +84,7 @@ def task_of_split(dataset: str, split: str) -> str:
 
 
 def decisive_metric(dataset: str) -> str | None:
-    """The metric that decides which weights of a GLUE task are kept; None where the task's kind decides."""
+    """The metric that decides which weights of a GLUE task are kept; None: the default metric of the task's kind."""
     return _DECISIVE.get(dataset.partition(":")[0].removeprefix("glue/")) if dataset.startswith("glue/") else None
 
 

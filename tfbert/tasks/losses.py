@@ -1,4 +1,4 @@
-"""The losses of the command: values per example or per token, float32; and what each class weighs in them."""
+"""The losses of the command: values per example or per token, float32; and the weight of each class in them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def class_weights(training: TrainingConfig | None, labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """What each class weighs: float32 `[num_classes]`.
+    """The weight of each class: float32 `[num_classes]`.
 
     Args:
-        training: Its `class_weights`; None: 1 each.
-        labels: int `[n]`, all those of the training data.
-        num_classes: How many there are.
+        training: Its `class_weights` is read; None: 1 each.
+        labels: int `[n]`, all labels of the training data.
+        num_classes: The number of classes.
 
     Raises:
-        UsageError: for another number of weights.
+        UsageError: if the number of weights is not the number of classes.
     """
     weights = training.class_weights if training is not None else ""
     if not weights:
@@ -40,12 +40,12 @@ def class_weights(training: TrainingConfig | None, labels: np.ndarray, num_class
 
 
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """Cross-entropy of logits with integer labels, a share of each label spread over all classes.
+    """Cross-entropy of logits with integer labels, with label smoothing.
 
     The target of class c is `(1 - label_smoothing) [c = label] + label_smoothing / num_classes` (Szegedy et al. 2016).
 
     Args:
-        label_smoothing: The share, 0 or more and below 1.
+        label_smoothing: The share of each label that is spread over all classes, 0 or more and below 1.
     """
 
     def __init__(self, label_smoothing: float = 0.0, **kwargs):
@@ -54,9 +54,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """float32 `[rows]` from integers `[rows]` or `[rows, 1]` and logits `[rows, num_classes]`; or `[rows, width]`
-        from labels likewise and logits `[rows, width, num_classes]`."""
+        from integers `[rows, width]` (or with a last dimension of 1) and logits `[rows, width, num_classes]`."""
         labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
-        if labels.shape.rank == logits.shape.rank:  # Keras gives rows of labels a dimension of their own.
+        if labels.shape.rank == logits.shape.rank:  # Keras may add a last dimension of 1 to labels.
             labels = tf.squeeze(labels, -1)
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         if self.label_smoothing:
@@ -70,7 +70,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 class SpanCrossEntropy(keras.losses.Loss):
-    """The mean of two cross-entropies: of where a span starts, and of where it ends (Devlin et al. 2018)."""
+    """The mean of two cross-entropies: for the start of a span, and for its end (Devlin et al. 2018)."""
 
     def __init__(self, **kwargs):
         super().__init__(name="span_cross_entropy", **kwargs)

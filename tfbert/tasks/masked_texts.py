@@ -1,4 +1,4 @@
-"""Texts with words to be filled in: `Paris is the [MASK] of France.` -> rows -> the best words for each place."""
+"""Texts with words to fill in: `Paris is the [MASK] of France.` -> rows -> the best words for each place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encode_masked_texts(
 
     Args:
         tokenizer: The model's.
-        texts: Each with a `[MASK]` or more.
+        texts: Each with at least one `[MASK]`.
         names: What messages call each.
         max_seq_length: Longest row in tokens; longer texts are cut.
 
@@ -48,7 +48,7 @@ def encode_masked_texts(
         if (cut == tokenizer.mask_id).sum() < len(own) - 1:
             raise UsageError(
                 f"Every {MASK} must be within the first {max_seq_length} tokens of its text. "
-                f"Received: one after them in {name}. Shorten the text, or load the model with a larger max_seq_length."
+                f"Received: a later one in {name}. Shorten the text, or load the model with a larger max_seq_length."
             )
         rows.append(cut)
     lengths = np.array([len(row) for row in rows], np.int32)
@@ -73,9 +73,9 @@ def filled(
         top_k: Words of each masked place.
 
     Yields:
-        For each text the best words, best first, each with `score` (its probability), `token` (its id), `token_str`,
-        and `sequence`, the text with it filled in; of a text of several masked places a list of such lists, in whose
-        sequences the others stay masked.
+        For each text, the best words, best first, each with `score` (its probability), `token` (its id), `token_str`,
+        and `sequence`, the text with the word filled in. For a text with several masked places, one such list per
+        place; in its sequences, the other places stay masked.
     """
     vocab, splits = tokenizer.vocab, texts.tokens.row_splits.tolist()
     for row, positions in enumerate(texts.positions):
@@ -94,7 +94,7 @@ def filled(
 
 
 def decode(tokens: Sequence[str]) -> str:
-    """Tokens as text, as Hugging Face's tokenizer of a model that `save_pretrained` wrote gives it."""
+    """Tokens as text, exactly as Hugging Face's tokenizer of a model that `save_pretrained` wrote decodes them."""
     from transformers import PreTrainedTokenizerBase
 
     return PreTrainedTokenizerBase.clean_up_tokenization(_decoder().decode(list(tokens)))

@@ -1,7 +1,7 @@
-"""Predictions of masked words: what of the logits leaves the device, and what all of them together come to.
+"""Predictions of masked words: which results leave the device, and the metrics over all of them.
 
-The logits of one evaluation would fill any memory. Of each masked position only two numbers leave the device, and of
-those sums, counts of words, and the first records are kept.
+The logits of one evaluation would fill any memory. Only two numbers per masked position leave the device, and only
+sums of them, counts of words and the first records are kept.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tfbert.batches.plan import FILL
 from tfbert.tokens.tokenizer import TokenIds
 
 LABELS = "masked_lm_ids"
-"""What was at the masked places: given to a model only to be evaluated."""
+"""The input with the words at the masked places; a model gets it only for evaluation."""
 MOST_CANDIDATES = 100
-"""Words that can be asked for at a masked place."""
+"""The most words that a user can request for a masked place."""
 KEPT_RECORDS = 512
-"""The first records of an evaluation, which a report can show."""
+"""How many records of an evaluation are kept, the first ones, so that a report can show them."""
 _KEPT_MISTAKES = 1 << 19
-"""Kinds of mistakes, a word taken for another one, that are counted; beyond that the rare ones are forgotten."""
+"""How many kinds of mistakes (one word taken for another) are counted; beyond that, the rare ones are dropped."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,9 +33,9 @@ class MaskedRows:
     """Rows with masked words to be predicted, see `predictor.Rows`.
 
     Attributes:
-        tokens: What the model is given.
+        tokens: The model's input.
         positions: int32 `[n, most]`: the masked places of each row; 0 after the last one.
-        labels: int32 likewise: what was there; None where that is not known.
+        labels: int32 `[n, most]`: the words at these places; None if they are not known.
     """
 
     tokens: TokenIds
@@ -44,12 +44,12 @@ class MaskedRows:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What `inputs` gives."""
+        """The names of what `inputs` returns."""
         return (*INPUTS, POSITIONS) if self.labels is None else (*INPUTS, POSITIONS, LABELS)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int32 `[n]`: tokens of each."""
+        """int32 `[n]`: tokens of each row."""
         return self.tokens.lengths
 
     def __len__(self) -> int:
@@ -58,13 +58,13 @@ class MaskedRows:
     def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """A batch's inputs."""
         others = {POSITIONS: self.positions} | ({} if self.labels is None else {LABELS: self.labels})
-        is_real = (rows != FILL)[:, None]  # Another row's places may be beyond the width.
+        is_real = (rows != FILL)[:, None]  # Places of other rows may lie beyond the width.
         given = {name: np.where(is_real, array[rows], 0) for name, array in others.items()}
         return padded_inputs(self.tokens, rows, width) | given
 
 
 def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What is kept of predictions whose labels are known, in the graph.
+    """The part of the outputs that is kept if labels are known, computed in the graph.
 
     Args:
         outputs: Of `forward_pretraining`, float32.
@@ -72,7 +72,7 @@ def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Ten
 
     Returns:
         `log_probability` of each label, float32, and the `best` word, int32, both `[rows, predictions]`; and the log
-        probabilities of `next_sentence`, float32 `[rows, 2]`, where there are outputs of it.
+        probabilities of `next_sentence`, float32 `[rows, 2]`, if the model has that output.
     """
     logits = outputs[MASKED_LM]
     kept = {
@@ -97,10 +97,10 @@ class KeptRecord:
     """A record that was predicted.
 
     Attributes:
-        ids: int32 `[length]`, none masked.
-        positions: int32 `[masked]`: which were.
-        best: int32 `[masked]`: what the model takes them for.
-        log_probability: float32 `[masked]`: of what is there.
+        ids: int32 `[length]`, before masking.
+        positions: int32 `[masked]`: the places that were masked.
+        best: int32 `[masked]`: the words that the model predicts there.
+        log_probability: float32 `[masked]`: of the right words.
     """
 
     ids: np.ndarray
@@ -110,12 +110,12 @@ class KeptRecord:
 
     @property
     def wrongness(self) -> float:
-        """Sum of the losses of its wrong words."""
+        """The sum of the losses of its wrongly predicted words."""
         return float(-self.log_probability[self.best != self.ids[self.positions]].sum(dtype=np.float64))
 
 
 class MaskedPredictions:
-    """Predictions of any number of records, in memory of a fixed size but for a number for each chunk of them.
+    """Predictions of any number of records, in memory of a fixed size, plus one number per chunk of records.
 
     Args:
         vocab: The tokens in the order of their ids.
@@ -123,10 +123,10 @@ class MaskedPredictions:
     Attributes:
         num_words: Masked words so far, of weight above 0.
         right_words: How many of them are predicted right.
-        word_losses: float64, a sum of cross-entropies for each chunk.
-        num_pairs: Records that say whether their second text follows.
-        right_pairs: Likewise.
-        pair_losses: Likewise.
+        word_losses: float64, for each chunk, the sum of their cross-entropies.
+        num_pairs: Records so far that say whether their second text follows.
+        right_pairs: How many of them are predicted right.
+        pair_losses: float64, for each chunk, the sum of their cross-entropies.
         masked: int64 [vocab]: how often each word was masked.
         wrong: int64 [vocab]: how often it was predicted wrong.
         kept: The first records.
@@ -166,8 +166,8 @@ class MaskedPredictions:
             self.kept.append(_kept(chunk, outputs, row))
 
     def metrics(self) -> dict[str, float]:
-        """`masked_accuracy`, `loss`, `perplexity`; and of pairs, where there are any, `next_sentence_accuracy` and the
-        two parts of the loss. Losses are means in nats; `loss` is their sum, as in training."""
+        """`masked_accuracy`, `loss`, `perplexity`; if there are pairs, also `next_sentence_accuracy` and the two parts
+        of the loss. Losses are means in nats; `loss` is the sum of its parts, as in training."""
         masked_loss = sum(self.word_losses) / max(self.num_words, 1)
         found = {
             "masked_accuracy": self.right_words / max(self.num_words, 1),
@@ -202,8 +202,8 @@ class MaskedPredictions:
         return found
 
     def shown(self, record: KeptRecord) -> list[dict[str, str]]:
-        """A record as a reader knows it: its text in parts, those marked that were masked, `answer` where the model is
-        right, and `wrong`, with what it says `instead`."""
+        """A record in readable form: its text in parts. Masked parts are marked: `answer` where the model is right,
+        `wrong` where it is not, with what it predicts as `instead`."""
         guesses = dict(zip(record.positions.tolist(), record.best.tolist(), strict=True))
         parts: list[dict[str, str]] = []
         for place, token in enumerate(record.ids.tolist()):
@@ -230,7 +230,7 @@ class MaskedPredictions:
             self._mistakes, self._times = self._mistakes[common], self._times[common]
 
     def _taken_for(self) -> dict[int, tuple[int, int]]:
-        """For each word, what it was most often taken for, and how often."""
+        """For each word, the word it was most often taken for, and how often."""
         words, others = np.divmod(self._mistakes, len(self.vocab))
         order = np.lexsort((-self._times, words))
         first = order[np.unique(words[order], return_index=True)[1]]

@@ -12,8 +12,8 @@ _LOWER_IS_BETTER = ("loss", "mse", "perplexity")
 
 
 def is_better(name: str, new: float, best: float | None) -> bool:
-    """Whether a value beats the best so far: a lower one of losses, `mse` and `perplexity`, a higher one of the rest; a
-    NaN never does."""
+    """Whether a value beats the best so far: lower is better for losses, `mse` and `perplexity`, higher for the rest. A
+    NaN never beats anything."""
     if math.isnan(new):
         return False
     if best is None or math.isnan(best):
@@ -25,13 +25,13 @@ def lower_is_better(name: str) -> bool:
     """Whether the better of two values is the lower one.
 
     Args:
-        name: Of a metric, with or without the prefix of its set, as `eval_matched_loss`.
+        name: A metric's name, with or without the prefix of its set, such as `eval_matched_loss`.
     """
     return name.endswith(_LOWER_IS_BETTER)
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """That of each label, in nats: float64 `[n]`.
+    """The cross-entropy of each label, in nats: float64 `[n]`.
 
     Args:
         logits: `[n, num_labels]`.
@@ -95,7 +95,7 @@ def class_table(table: dict[str, dict[str, float]], confusion: np.ndarray) -> li
 
 
 def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Those of `Classification`, of float64 logits `[n, num_labels]` and int64 labels `[n]`."""
+    """The metrics of `Classification`, from float64 logits `[n, num_labels]` and int64 labels `[n]`."""
     from sklearn import metrics
 
     predictions = np.argmax(logits, axis=1)
@@ -106,14 +106,14 @@ def classification_metrics(logits: np.ndarray, labels: np.ndarray) -> dict[str, 
     if logits.shape[1] == 2:
         values["f1"] = metrics.f1_score(labels, predictions, pos_label=1, average="binary", zero_division=0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # One class only: scikit-learn says so, and returns 0.
+            warnings.simplefilter("ignore")  # With only one class, scikit-learn warns and returns 0.
             values["matthews_correlation"] = metrics.matthews_corrcoef(labels, predictions)
     values["loss"] = np.mean(cross_entropy(logits, labels))
     return {name: float(value) for name, value in values.items()}
 
 
 def regression_metrics(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Those of `Regression`, of float64 `[n]` each."""
+    """The metrics of `Regression`, from float64 `[n]` each."""
     from scipy import stats
 
     mse = float(np.mean((predictions - targets) ** 2))
@@ -129,6 +129,6 @@ def _correlation(function, predictions: np.ndarray, targets: np.ndarray) -> floa
     if np.ptp(predictions) == 0 or np.ptp(targets) == 0:  # Also a single example.
         return 0.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # SciPy's notice of nearly constant input.
+        warnings.simplefilter("ignore")  # SciPy's warning about nearly constant input.
         value = float(function(predictions, targets)[0])
     return 0.0 if math.isnan(value) else value

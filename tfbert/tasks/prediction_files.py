@@ -1,4 +1,4 @@
-"""Where predictions go: .tsv, JSON lines or a GLUE submission; a file appears under its name when it is whole."""
+"""Writes predictions: .tsv, JSON lines or a GLUE submission. A file appears under its name only when it is whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfbert.tasks.base import Task
 
 
 def output_format(asked: PredictConfig) -> str:
-    """`tsv` or `jsonl`, as asked for or by the file's ending.
+    """`tsv` or `jsonl`: the user's choice, or by the file's ending.
 
     Raises:
         UsageError: for another ending.
@@ -30,15 +30,15 @@ def output_format(asked: PredictConfig) -> str:
 
 
 def chosen_format(asked: PredictConfig, endings: dict[str, tuple[str, ...]], *, default: str) -> str:
-    """The format of predictions, as asked for or by the file's ending.
+    """The format of predictions: the user's choice, or by the file's ending.
 
     Args:
         asked: Names the file, and perhaps the format.
-        endings: Those of each format that there is.
+        endings: The possible formats, with the endings of each.
         default: The format on standard output.
 
     Raises:
-        UsageError: for another ending, or a format that there is not.
+        UsageError: for another ending or another format.
     """
     if asked.output_format in endings:
         return asked.output_format
@@ -62,21 +62,21 @@ def standard_output() -> TextIO:
     """Standard output, to write predictions to.
 
     Raises:
-        UsageError: where it is closed: Python would drop what is written, without a word.
+        UsageError: if it is closed: Python would silently drop what is written.
     """
     if sys.stdout is None:
         raise UsageError(
-            "Standard output must be open for predictions to go there. Received: output_file='-' with it closed. "
+            "Standard output must be open to write predictions to it. Received: output_file='-' with it closed. "
             "Pass --output_file=FILE, or run the command without >&-."
         )
     return sys.stdout
 
 
 class PredictionFile:
-    """Writes a line for each example; to be used in `with`, whose end without an error makes the file appear.
+    """Writes one line per example. Use it in a `with` block: the file appears when the block ends without an error.
 
     Args:
-        path: The file to be; None: standard output, or nothing.
+        path: The file to write; None: standard output, or nothing.
         is_writer: Whether to write at all.
     """
 
@@ -108,11 +108,11 @@ class PredictionFile:
         """Writes one line for each example.
 
         Args:
-            ids: What names each.
+            ids: The name of each.
             outputs: The model's, `[n, num_labels]`.
 
         Raises:
-            RunError: where it cannot be written.
+            RunError: if it cannot be written.
         """
         self._write_lines(self._lines(ids, outputs))
 
@@ -140,25 +140,25 @@ class PredictionFile:
             return
         output_dir.make(self._path.parent)
         opener = gzip.open if self._path.suffix.lower() == ".gz" else open
-        self._partial.unlink(missing_ok=True)  # Of a run that was killed, or a link: neither is written through.
-        # A lone surrogate, as JSON can bring into an id, is shown as \udc80 rather than ending the run.
+        self._partial.unlink(missing_ok=True)  # Left by a killed run, or a link: nothing must be written through it.
+        # JSON can bring a lone surrogate into an id: it is written as \udc80 rather than ending the run.
         self._file = opener(self._partial, "xt", encoding="utf-8", errors="backslashreplace", newline="\n")
 
     def _complete(self) -> None:
-        """Lets the file appear under its name, on the disk."""
+        """Flushes the file to the disk and gives it its name."""
         if self._file is None:
             return
         if self._path is None:
             self._file.flush()
         else:
-            self._file.close()  # Writes what is left: a disk may be full only now.
+            self._file.close()  # Writes the rest: the disk may turn out to be full only now.
             with self._partial.open("rb") as file:
                 os.fsync(file.fileno())
             self._partial.replace(self._path)
         self._file = None
 
     def _give_up(self) -> None:
-        """Leaves no part of a file, and so no disk full of it; does nothing after `_complete`."""
+        """Removes an unfinished file, so that it takes no space; does nothing after `_complete`."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -187,7 +187,7 @@ class PredictionFile:
 
 
 class _TaskFile(PredictionFile):
-    """A file in a format of our own."""
+    """A file in one of our own formats."""
 
     def __init__(self, path: pathlib.Path | None, task: Task, *, is_writer: bool):
         super().__init__(path, is_writer=is_writer)
@@ -195,7 +195,7 @@ class _TaskFile(PredictionFile):
 
 
 class _TsvFile(_TaskFile):
-    """`id`, and the task's columns."""
+    """`id` and the task's columns."""
 
     def _header(self) -> Iterable[str]:
         return ["\t".join(["id", *map(cell, self._task.columns())])]
@@ -206,7 +206,7 @@ class _TsvFile(_TaskFile):
 
 
 class _JsonFile(_TaskFile):
-    """An object a line: `id`, and what the task says of a prediction."""
+    """One object per line: `id` and the task's fields of a prediction."""
 
     def _lines(self, ids: Sequence[Any], outputs: np.ndarray) -> Iterable[str]:
         objects = zip(ids, self._task.objects(outputs), strict=True)
@@ -217,8 +217,8 @@ class GlueFile(PredictionFile):
     """A submission to GLUE's server: `index` and `prediction`, in the order of the indexes.
 
     Args:
-        path: The file to be.
-        glue_task: Whose test set it is.
+        path: The file to write.
+        glue_task: The task of the test set.
         task: The model's.
         is_writer: Whether to write at all.
 
@@ -243,7 +243,7 @@ class GlueFile(PredictionFile):
                 index = int(name)
             except ValueError:
                 raise UsageError(
-                    f"GLUE numbers its examples. Received: id {name!r}. Pass the column with --id_column."
+                    f"GLUE's ids must be numbers. Received: id {name!r}. Pass their column with --id_column."
                 ) from None
             text = glue.score_text(float(row[0])) if self._written is None else self._written[int(row.argmax())]
             self._rows.append((index, text))
@@ -256,20 +256,20 @@ class GlueFile(PredictionFile):
 
 
 def open_predictions(path: pathlib.Path | None, format: str, task: Task, *, is_writer: bool) -> PredictionFile:
-    """A file of predictions.
+    """Opens a file of predictions.
 
     Args:
-        path: The file to be; None: standard output.
+        path: The file to write; None: standard output.
         format: `tsv` or `jsonl`.
-        task: Whose predictions they are.
+        task: The task that makes the predictions.
         is_writer: Whether to write at all.
     """
     return (_TsvFile if format == "tsv" else _JsonFile)(path, task, is_writer=is_writer)
 
 
 def _drop_standard_output() -> None:
-    """What is left in its buffer goes nowhere: else the interpreter fails once more when it flushes at its end."""
-    if sys.stdout is not sys.__stdout__:  # A notebook's or a test's.
+    """Discards what is left in its buffer; else the interpreter would fail again when it flushes the buffer at exit."""
+    if sys.stdout is not sys.__stdout__:  # It belongs to a notebook or a test.
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
@@ -277,8 +277,8 @@ def _drop_standard_output() -> None:
 
 
 def cell(value: Any) -> str:
-    """A value as a .tsv can hold it: its tabs and line ends, which only CSV and JSON can bring, are written `\\t`,
-    `\\n` and `\\r`, so that what differs goes on to differ."""
+    """A value as a .tsv can hold it: tabs and line ends, which only CSV and JSON input can contain, are written as
+    `\\t`, `\\n` and `\\r`, so that different values stay different."""
     return str(value).replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 

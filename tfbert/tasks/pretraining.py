@@ -1,4 +1,4 @@
-"""Pre-training: words that were masked, and whether the second stretch of text follows the first."""
+"""Pre-training: predicts masked words, and whether the second stretch of text follows the first."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _SHOWN_RECORDS = 5
 @dataclasses.dataclass(frozen=True)
 class Pretraining(Task):
     """See `Task`. Examples are `Records`. Outputs are logits of masked words `[rows, predictions, vocabulary]` and of
-    the next sentence `[rows, 2]`; of them leaves the device what `masked_words` keeps, and predictions are the
+    the next sentence `[rows, 2]`. Only what `masked_words` keeps of them leaves the device. Predictions are the
     `MaskedPredictions` of all records.
 
-    Metrics over all masked words: `masked_accuracy`, `loss` in nats, and `perplexity`. With next sentence,
-    `next_sentence_accuracy` over all pairs, and `loss` is the sum of `masked_lm_loss` and `next_sentence_loss`, as in
+    Metrics over all masked words: `masked_accuracy`, `loss` in nats, and `perplexity`. With next sentence, also
+    `next_sentence_accuracy` over all pairs; `loss` is then the sum of `masked_lm_loss` and `next_sentence_loss`, as in
     training.
 
     Args:
-        next_sentence: Whether the model is to tell second stretches of text that follow from others.
-        options: What is masked.
-        seed: Of the masks in training.
+        next_sentence: Whether the model learns to tell whether the second stretch of text follows the first.
+        options: Decide what is masked.
+        seed: The seed of the masks in training.
     """
 
     next_sentence: bool = True
@@ -77,7 +77,7 @@ class Pretraining(Task):
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedRecords:
-        """Says how records are masked; they stay in their files.
+        """Adds how records are masked; the records stay in their files.
 
         Raises:
             UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
@@ -86,7 +86,7 @@ class Pretraining(Task):
         length = examples.schema.max_seq_length
         if length > max_seq_length:
             raise UsageError(
-                "max_seq_length must be that of the records, or more. "
+                "max_seq_length must be at least that of the records. "
                 f"Received: max_seq_length={max_seq_length} with {examples.name}, of {length} tokens. "
                 f"Pass --max_seq_length={length}, or prepare shorter records."
             )
@@ -110,7 +110,7 @@ class Pretraining(Task):
         return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
 
     def loss(self, training: TrainingConfig) -> dict[str, SmoothedCrossEntropy]:
-        """Of each masked word, float32 `[rows, predictions]`, and of each pair `[rows]`."""
+        """The loss of each masked word, float32 `[rows, predictions]`, and of each pair, `[rows]`."""
         names = (MASKED_LM, NEXT_SENTENCE) if self.next_sentence else (MASKED_LM,)
         return {name: SmoothedCrossEntropy() for name in names}
 
@@ -120,7 +120,7 @@ class Pretraining(Task):
         options = self.options
         if not options.validation_records:
             raise UsageError(
-                "A model that was pre-trained is evaluated on records. "
+                "A model for pre-training is evaluated on records. "
                 f"Received: {config.source}. Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
             )
         records = open_records(
@@ -132,7 +132,7 @@ class Pretraining(Task):
         return {"eval": records}
 
     def kept(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The scores of labels where they are given, else the best words."""
+        """The scores of the labels if they are given, else the best words."""
         return scored(outputs, inputs[LABELS]) if LABELS in inputs else candidates(outputs)
 
     def predict(self, predictor: Predictor, encoded: EncodedRecords) -> MaskedPredictions:
@@ -149,7 +149,7 @@ class Pretraining(Task):
         return found
 
     def scores(self, predictions: MaskedPredictions) -> np.ndarray:
-        """The losses of each chunk."""
+        """The summed losses of each chunk."""
         return np.array([*predictions.word_losses, *predictions.pair_losses])
 
     @property
@@ -167,7 +167,7 @@ class Pretraining(Task):
         return {"worst_words": words}, [f"words most often wrong: {'; '.join(lines[:5])}"] if lines else []
 
     def judged(self, predictions: MaskedPredictions, examples: Records) -> Judged:
-        """Of the first records alone."""
+        """Only of the first records."""
         kept = predictions.kept
         shown = [predictions.shown(record) for record in kept[:_SHOWN_RECORDS]]
         return Judged(

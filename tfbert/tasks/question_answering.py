@@ -1,4 +1,4 @@
-"""Extractive question answering: the part of a context that answers a question, or that none does."""
+"""Extractive question answering: finds the part of a context that answers a question, or says that there is none."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import BertTokenizer
 
 _SHOWN_CONTEXT = 400
-"""Characters of a context on each side of what a report marks in it."""
+"""Characters of context that a report shows on each side of what it marks."""
 _TIE = 1e-6
-"""Puts answers that miss as much in order, and is no part of what a report shows of it."""
+"""Orders answers that miss equally much; too small to show in a report."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +46,7 @@ class QuestionExamples:
     """Questions about contexts, see `Examples`.
 
     Attributes:
-        table: As they were written.
+        table: The questions as they were written.
     """
 
     table: QuestionTable
@@ -78,11 +78,11 @@ class QuestionExamples:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EncodedQuestions(EncodedExamples):
-    """Questions and windows over their contexts, a row each.
+    """Windows over the contexts of questions, one row per window.
 
     Attributes:
-        windows: What the rows are.
-        num_questions: How many there are.
+        windows: The windows.
+        num_questions: The number of questions.
     """
 
     windows: Windows
@@ -92,17 +92,17 @@ class EncodedQuestions(EncodedExamples):
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering(Task):
     """See `Task`. Outputs are logits of tokens, float32 `[tokens, 2]`: of an answer that starts there, and of one that
-    ends there; predictions the best `Candidates` of each question.
+    ends there. Predictions are the best `Candidates` of each question.
 
     Metrics, as SQuAD's scripts compute and name them, 0 to 100: `f1` and `exact_match`; with questions that have no
-    answer `f1`, `exact`, `HasAns_*`, `NoAns_*`, `best_*` and their thresholds.
+    answer, `f1`, `exact`, `HasAns_*`, `NoAns_*`, `best_*` and their thresholds.
 
     Args:
         doc_stride: Tokens from one window to the next.
         max_query_length: Longest question in tokens.
         version_2_with_negative: Whether some questions have no answer.
-        null_score_diff_threshold: None is given where no answer scores higher than the best one by more than this.
-        n_best_size: Starts and ends that are combined, and answers kept.
+        null_score_diff_threshold: No answer is given if "no answer" scores higher than the best one by more than this.
+        n_best_size: The most starts and ends that are combined, and the most answers that are kept.
         max_answer_length: Longest answer in tokens.
     """
 
@@ -121,14 +121,14 @@ class QuestionAnswering(Task):
 
     @classmethod
     def of_options(cls, options: AnsweringConfig, noted: dict[str, Any] | None = None) -> QuestionAnswering:
-        """As the options say, what they leave open as a saved model notes it.
+        """The task with these options; what they leave open is taken from a saved model's notes.
 
         Args:
-            options: Those of the command.
-            noted: What `notes` gave when the model was saved.
+            options: The command's options.
+            noted: What `notes` returned when the model was saved.
 
         Raises:
-            UsageError: for a threshold of no answer without questions that have none.
+            UsageError: for `null_score_diff_threshold` if every question has an answer.
         """
         noted = noted or {}
         version_2 = options.version_2_with_negative or noted.get("version_2_with_negative") is True
@@ -277,7 +277,7 @@ class QuestionAnswering(Task):
         )
 
     def judged(self, predictions: Candidates, examples: QuestionExamples) -> Judged:
-        """Wrongness is what is missing from an F1 of 1; of equals, the surer answer is the worse one."""
+        """Wrongness is 1 minus F1; of two equally wrong answers, the more probable one is the worse."""
         table, answers = examples.table, self.answers(predictions)
         scores = self._scores_of(predictions, examples)
         missing = 1 - scores.f1
@@ -285,7 +285,7 @@ class QuestionAnswering(Task):
         def shown(row: int) -> dict[str, Any]:
             context, gold = table.context(row), table.answers[row]
             given = int(answers.char_start[row]), int(answers.char_end[row])
-            # Some answers of published data sets are elsewhere than they say: those would mark other words.
+            # Some answers of published data sets are not at their answer_start: they would mark the wrong words.
             placed = [(start, start + len(t)) for t, start in gold if start >= 0 and context.startswith(t, start)]
             right = placed[0] if placed else (0, 0)
             return {
@@ -326,7 +326,7 @@ def _golds(table: QuestionTable) -> list[list[str]]:
 
 
 def _as_groups(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """What `breakdown` found, as tables for a report: a title -> rows of a name and scores."""
+    """The results of `breakdown` as tables for a report: title -> rows of a name and scores."""
     titles = {
         "context_words": "By words of the context",
         "question_words": "By words of the question",
@@ -353,7 +353,7 @@ def _row(name: str, scores: dict[str, Any]) -> dict[str, Any]:
 
 
 def _marked(context: str, right: tuple[int, int], given: tuple[int, int]) -> list[dict[str, str]]:
-    """A context in parts, those marked that are the right answer (`answer`), the given one (`wrong`) or both."""
+    """A context in parts; those in the right answer are marked `answer`, those in the given one `wrong`, or both."""
     spans = [span for span in (right, given) if span[0] < span[1]]
     first = max(min((start for start, _ in spans), default=0) - _SHOWN_CONTEXT, 0)
     last = min(max((end for _, end in spans), default=0) + _SHOWN_CONTEXT, len(context))

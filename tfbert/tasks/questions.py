@@ -1,4 +1,4 @@
-"""Where questions with their answers come from."""
+"""The source of questions with their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfbert.tasks.tables import Source
 
 
 def question_source(config: DataConfig, *, version_2_with_negative: bool) -> Source[QuestionTable]:
-    """Reads questions as the configuration says; with `version_2_with_negative`, some have no answer."""
+    """The source of questions that the configuration names; with `version_2_with_negative`, some have no answer."""
 
     def read_file(path: str) -> QuestionTable:
         if not config.header or config.delimiter:

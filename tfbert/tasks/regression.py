@@ -29,8 +29,8 @@ _LABEL = "LABEL_0"
 class Regression(TextTask):
     """See `Task`. Labels are float32 scores, outputs `[n, 1]`.
 
-    Metrics: `pearson` and `spearmanr`, which are undefined and here 0 where predictions or labels are constant; `mse`;
-    `loss`, the same number.
+    Metrics: `pearson` and `spearmanr`, which are 0 if predictions or labels are constant and they are undefined; `mse`;
+    and `loss`, which equals `mse`.
     """
 
     name = "regression"
@@ -93,7 +93,7 @@ class Regression(TextTask):
         return ({"score": rounded(score)} for score in outputs[:, 0])
 
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
-        """The score under the name of the only output, as transformers has it."""
+        """The score under the name of the only output, as in transformers."""
         return ([{"label": _LABEL, "score": rounded(score)}] for score in outputs[:, 0])
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""Where tagged sentences come from, and their tags in one scheme."""
+"""The source of tagged sentences, and their tags in one scheme."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfbert.tasks.tags import invalid_transitions, scheme_of, to_iob2
 
 
 def sentence_source(config: DataConfig) -> Source[TaggedTable]:
-    """Reads tagged sentences as the configuration says."""
+    """The source of tagged sentences that the configuration names."""
 
     def read_file(path: str) -> TaggedTable:
         if not config.header or config.delimiter:
@@ -40,10 +40,10 @@ def sentence_source(config: DataConfig) -> Source[TaggedTable]:
 
 
 def in_iob2(table: TaggedTable, notes: list[str], *, strict: bool = False) -> list[list[str]]:
-    """A table's tags in IOB2, where they have prefixes; a line in `notes` says what they were.
+    """A table's tags, in IOB2 if they have prefixes; adds to `notes` a scheme that is doubtful or converted.
 
     Raises:
-        UsageError: where `strict`, for a tag that cannot stand where it does in its scheme.
+        UsageError: if `strict`, for a tag that cannot stand where it does in its scheme.
     """
     scheme = scheme_of(table.tags)
     if scheme.name not in ("IOB2", "none") or scheme.doubt:

@@ -1,7 +1,7 @@
 """Exact match and F1 as SQuAD's own scripts compute them, to every digit: evaluate-v1.1.py and evaluate-v2.0.py.
 
-They differ in more than their names. Where an answer holds nothing but articles and punctuation, version 1.1 gives it
-no F1, while version 2.0 drops a gold one, and takes a predicted one for no answer.
+They differ in more than their names. If an answer holds nothing but articles and punctuation, version 1.1 gives it an
+F1 of 0; version 2.0 drops such a gold answer, and treats such a prediction as no answer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Scores:
     """How each prediction compares with the best of its gold answers.
 
     Attributes:
-        exact: float64 `[questions]`, 0 or 1: whether it is the same but for case, punctuation, articles and spaces.
-        f1: float64 `[questions]`, 0 to 1: of the words of both.
+        exact: float64 `[questions]`, 0 or 1: whether both are equal except for case, punctuation, articles and spaces.
+        f1: float64 `[questions]`, 0 to 1: the F1 of the words of both.
     """
 
     exact: np.ndarray
@@ -43,8 +43,8 @@ def score_predictions(
     """Compares each prediction with its gold answers.
 
     Args:
-        golds: The texts of all gold answers of each question; none for one without an answer.
-        predictions: One a question; empty for no answer, None for a question that was left out, which scores 0.
+        golds: The texts of all gold answers of each question; an empty list for a question without an answer.
+        predictions: One per question; empty for no answer; None for a question that was left out, which scores 0.
         version_2_with_negative: Whether version 2.0's rules hold.
     """
     normalized = functools.cache(_words)
@@ -73,17 +73,18 @@ def squad_metrics(
 
     Args:
         golds: As for `score_predictions`.
-        predictions: Likewise.
-        version_2_with_negative: Which of the two scripts.
-        null_odds: With version 2.0, `[questions]`: how much more likely no answer is than any, by whatever measure;
-            for `best_*`, which are left out without it.
+        predictions: As for `score_predictions`.
+        version_2_with_negative: Whether to follow version 2.0's script rather than 1.1's.
+        null_odds: With version 2.0, `[questions]`: how much more likely no answer is than any answer, by any measure;
+            needed for `best_*`, which are left out without it.
         no_answer_threshold: With `null_odds`, count predictions above it as no answer, as evaluate-v2.0.py does with
-            `--na-prob-thresh` (there 1.0 unless given). None: take the predictions as they are.
+            `--na-prob-thresh` (1.0 by default there). None: take the predictions as they are.
 
     Returns:
-        `exact_match` and `f1`; or version 2.0's `exact`, `f1` and `total`, the same as `HasAns_*` and `NoAns_*` of
-        the questions with and without an answer, if there are any, and `best_exact`, `best_exact_thresh`, `best_f1`
-        and `best_f1_thresh`: what these predictions give where answers above the best odds are taken back.
+        `exact_match` and `f1`. Or version 2.0's `exact`, `f1` and `total`; the same three as `HasAns_*` and `NoAns_*`
+        for the questions with and without an answer, if there are any; and `best_exact`, `best_exact_thresh`, `best_f1`
+        and `best_f1_thresh`: the best scores if answers whose odds are above a threshold are withdrawn, and the
+        thresholds.
     """
     scores = score_predictions(golds, predictions, version_2_with_negative=version_2_with_negative)
     exact, f1 = scores.exact.tolist(), scores.f1.tolist()
@@ -137,7 +138,7 @@ def _f1(gold: tuple[str, ...], predicted: tuple[str, ...], *, empty_agrees: bool
 
 
 def _percent_in_order(values: Sequence[float]) -> float:
-    """evaluate-v1.1.py adds one value after the other, where `sum` may keep what rounding loses (Python 3.12)."""
+    """Adds the values one by one, as evaluate-v1.1.py does: since Python 3.12, `sum` compensates for rounding."""
     total = 0.0
     for value in values:
         total += value
@@ -147,7 +148,8 @@ def _percent_in_order(values: Sequence[float]) -> float:
 def _best_threshold(
     values: Sequence[float], odds: Sequence[float], has_answer: Sequence[bool], gives_answer: Sequence[bool]
 ) -> tuple[float, float]:
-    """The best score, in percent, of answering only up to some odds of no answer, and these odds; 0.0 for never."""
+    """The best score, in percent, if only questions up to some odds of no answer are answered, and these odds; 0.0 if
+    it is best to answer none."""
     score = best = float(len(values) - sum(has_answer))
     threshold = 0.0
     for row in sorted(range(len(values)), key=odds.__getitem__):

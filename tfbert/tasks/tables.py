@@ -1,5 +1,5 @@
-"""Which tables a run, or the evaluation of a saved model, reads: files by their options, a data set by its name, or the
-built-in corpus; for tasks whose rows are more than texts and a label."""
+"""Reads the tables of a run or of an evaluation: from files, from a named data set, or the built-in corpus. For tasks
+whose rows are more than texts and a label."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Source(Generic[Table]):
     """Where a task's tables come from.
 
     Attributes:
-        read_file: Reads the file of a path.
-        read_name: Reads the data set that is named, with its training split or without, by the splits' names.
+        read_file: Reads the file at a path.
+        read_name: Reads the named data set, with or without its training split: tables by the splits' names.
         demo: Makes the built-in corpus: training and validation.
     """
 
@@ -33,10 +33,10 @@ def read_training_tables(config: DataConfig, source: Source[Table]) -> tuple[dic
     """Reads what a run trains and is evaluated on.
 
     Returns:
-        By name, `train` first, then `validation...`, then `test`; and what the user should know, a line each.
+        Tables by name, `train` first, then `validation...`, then `test`; and what the user should know, one line each.
 
     Raises:
-        UsageError: for data that is not there, or cannot be read.
+        UsageError: for data that does not exist or cannot be read.
     """
     if not config.uses_files:
         return _by_name(config, source, with_train=True), ()
@@ -51,10 +51,10 @@ def read_labelled_tables(config: DataConfig, source: Source[Table]) -> dict[str,
     """Reads what a saved model is evaluated on.
 
     Returns:
-        Tables by what their metrics are called: `eval`, `test`, ...
+        Tables by the prefix of their metrics: `eval`, `test`, ...
 
     Raises:
-        UsageError: as above.
+        UsageError: for data that does not exist or cannot be read.
     """
     tables = _validation(config, source) if config.uses_files else _by_name(config, source, with_train=False)
     found = {eval_prefix(name): table for name, table in tables.items()}

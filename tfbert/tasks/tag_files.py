@@ -1,4 +1,4 @@
-"""Where predicted tags go: CoNLL with a column more, JSON lines, or a table of entities."""
+"""Writes predicted tags: CoNLL with one more column, JSON lines, or a table of entities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TaggedItem:
         words: Its words.
         text: The text as it was given; None for a sentence.
         spans: Each word's first character in the text, and one past its last.
-        written: The lines of a CoNLL file that it came from.
+        written: The lines of the CoNLL file that it came from.
     """
 
     name: Any
@@ -39,8 +39,8 @@ class TaggedItem:
         return repr(self.name)
 
     def entity(self, kind: str, first: int, last: int, score: float) -> dict[str, Any]:
-        """An entity of the words from `first` to before `last`, as JSON has it: `start` and `end` count the characters
-        of a text, the words of a sentence."""
+        """The entity of the words `first:last`, as JSON can hold it: `start` and `end` count characters in a text and
+        words in a sentence."""
         if self.text is None:
             text, start, end = " ".join(self.words[first:last]), first, last
         else:
@@ -52,12 +52,12 @@ class TaggedItem:
 def tagged(
     task: TokenClassification, items: Sequence[TaggedItem], predictions: np.ndarray
 ) -> Iterator[tuple[TaggedItem, list[str], list[dict[str, Any]]]]:
-    """Each item with the tags of its words, and its entities as `TaggedItem.entity` has them.
+    """Each item with the tags of its words, and its entities as `TaggedItem.entity` returns them.
 
     Args:
-        task: Whose predictions they are.
+        task: The task that made the predictions.
         items: With their words.
-        predictions: Of all their words.
+        predictions: For all their words.
     """
     found, scores = task.found_entities(predictions, [len(item.words) for item in items])
     names = [task.meanings.type_names[kind] for kind in found.type]
@@ -71,19 +71,19 @@ def tagged(
 
 
 def open_tags(path: pathlib.Path | None, format: str, task: TokenClassification, *, is_writer: bool) -> TagFile:
-    """A file of predicted tags.
+    """Opens a file of predicted tags.
 
     Args:
-        path: The file to be; None: standard output.
+        path: The file to write; None: standard output.
         format: `conll`, for items that have lines of CoNLL; `jsonl` or `tsv`.
-        task: Whose predictions they are.
+        task: The task that makes the predictions.
         is_writer: Whether to write at all.
     """
     return {"conll": _ConllFile, "jsonl": _JsonFile, "tsv": _TableFile}[format](path, task, is_writer=is_writer)
 
 
 class TagFile(PredictionFile):
-    """Writes what is predicted for items, in their order."""
+    """Writes the predictions for items, in their order."""
 
     def __init__(self, path: pathlib.Path | None, task: TokenClassification, *, is_writer: bool):
         super().__init__(path, is_writer=is_writer)
@@ -105,8 +105,8 @@ class _ConllFile(TagFile):
 
 
 class _JsonFile(TagFile):
-    """An object a line: `id`; `tags` of a sentence's words, or of a text whose tags are no entities `words` with their
-    characters; `entities`."""
+    """One object per line: `id`, `entities`, and `tags` for a sentence. For a text whose tags are not entities, `words`
+    with their characters."""
 
     def _of_item(self, item: TaggedItem, tags: list[str], entities: list[dict[str, Any]]) -> Iterator[str]:
         found: dict[str, Any] = {"id": item.name}
@@ -121,7 +121,7 @@ class _JsonFile(TagFile):
 
 
 class _TableFile(TagFile):
-    """A row an entity, or a word where tags are no entities."""
+    """One row per entity, or one per word if tags are not entities."""
 
     def _header(self) -> Iterable[str]:
         columns = ("id", "type", "text", "start", "end", "score") if self._task.has_entities else ("id", "word", "tag")

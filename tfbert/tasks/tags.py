@@ -1,7 +1,7 @@
-"""What tags say: their scheme (IOB1, IOB2, BIOES, ...), found from the tags themselves, and the same as IOB2.
+"""Finds the scheme of tags (IOB1, IOB2, BIOES, ...) from the tags themselves, and converts them to IOB2.
 
-A tag is `O` or a prefix, a dash and a type, which may hold dashes: `B-PER`. Of the prefixes, `B` begins an entity, `I`
-is inside of one (in BMES `M`), `E` ends it (in BILOU `L`), and `S` is all of it (in BILOU `U`).
+A tag is `O`, or a prefix, a dash and a type, which may hold dashes: `B-PER`. Of the prefixes, `B` begins an entity, `I`
+(in BMES `M`) is inside one, `E` (in BILOU `L`) ends it, and `S` (in BILOU `U`) is an entity of one word.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Scheme:
 
     Attributes:
         name: `IOB1`, `IOB2`, `BIOES`, `BILOU`, `BMES`, `IO`, or `none` for tags without prefixes, as parts of speech.
-        doubt: What speaks against it, or what else it could be, to follow `tags are ...`; empty where nothing does.
+        doubt: What speaks against this scheme, or which other it could be, to follow `tags are ...`; may be empty.
     """
 
     name: str
@@ -42,10 +42,10 @@ class InvalidTags:
     """Tags that cannot follow one another in their scheme.
 
     Attributes:
-        count: How many words, or ends of sentences, come where they cannot.
+        count: How many words, or ends of sentences, cannot stand where they do.
         sentence: The sentence of the first one, from 0.
-        word: The first one in it, from 0; the sentence's length where it ends too early.
-        tag: That word's; empty where the sentence ends.
+        word: Its place in that sentence, from 0; the sentence's length if the sentence ends too early.
+        tag: That word's tag; empty if the sentence ends.
         previous: The tag before; empty at the sentence's start.
     """
 
@@ -63,7 +63,7 @@ class TagMeanings:
     Attributes:
         names: The tags.
         prefixes: int8 `[num_tags]`, indexes of `PREFIXES`.
-        types: int32 `[num_tags]`, indexes of `type_names`; -1 for `O`. That of a tag without a prefix is itself.
+        types: int32 `[num_tags]`, indexes of `type_names`; -1 for `O`. The type of a tag without a prefix is the tag.
         type_names: In alphabetical order.
     """
 
@@ -74,7 +74,7 @@ class TagMeanings:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> TagMeanings:
-        """The meanings of tags, each of which stands there once."""
+        """The meanings of tags, which must all be different."""
         split = [split_tag(name) for name in names]
         type_names = sorted({kind for code, kind in split if code != OUT})
         index = {name: i for i, name in enumerate(type_names)}
@@ -97,12 +97,12 @@ def split_tag(tag: str) -> tuple[int, str]:
 def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
     """Finds the scheme of all tags of a data set.
 
-    With the prefixes `B` and `I` alone, it is IOB2 where no `I-` starts an entity, and IOB1 where every `B-` follows an
-    entity of its own type at once, as it does there. Where both rules are broken, it is the one that is broken less.
-    The entities are the same in any case: only what is invalid is not.
+    With only the prefixes `B` and `I`, it is IOB2 if no `I-` starts an entity, and IOB1 if every `B-` directly follows
+    an entity of its own type, as it must there. If both rules are broken, it is the one that is broken less often. The
+    entities are the same either way; only which tags are invalid differs.
 
     Args:
-        sequences: One a sentence.
+        sequences: One per sentence.
     """
     ids, sentences, meanings = _flat(sequences)
     letters = {name[0] for name, code in zip(meanings.names, meanings.prefixes, strict=True) if code > OUT}
@@ -117,7 +117,7 @@ def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
         odd = letters - set(name) | ({"B"} - letters if letters & {"I", "M"} else set())
         return Scheme(name=name, doubt=f", although the prefixes are {_listed(letters)}" if odd else "")
     if letters == {"B"}:
-        return Scheme(name="IOB2", doubt=", of entities of one word: no I- occurs")
+        return Scheme(name="IOB2", doubt=", all entities have one word: no I- occurs")
     if letters == {"I"}:
         return Scheme(name="IO", doubt=", or IOB1 where no entities touch: the entities are the same")
     before, kind_before = _before(ids, sentences, meanings)
@@ -135,17 +135,17 @@ def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
 
 
 def to_iob2(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str]]:
-    """The same entities in IOB2. They are those that conlleval finds: each word of one is in one afterwards.
+    """The same entities in IOB2. They are those that conlleval finds: each word that is in an entity stays in one.
 
     Args:
-        sequences: One a sentence.
-        scheme: Their own. Tags of `none` stay as they are.
+        sequences: One per sentence.
+        scheme: The scheme of these tags. Tags of `none` stay as they are.
     """
     if not scheme.has_entities:
         return [list(tags) for tags in sequences]
     ids, sentences, meanings = _flat(sequences)
     starts, prefixes = entity_starts(ids, sentences, meanings), meanings.prefixes.tolist()
-    # The names of words that go on with an entity, and of those that start one.
+    # The tags of words that continue an entity, and of those that start one.
     inside, first = (
         [f"{prefix}-{name[2:]}" if code > OUT else name for name, code in zip(meanings.names, prefixes, strict=True)]
         for prefix in "IB"
@@ -157,18 +157,18 @@ def to_iob2(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str
 
 
 def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> InvalidTags | None:
-    """Finds tags that cannot follow the one before in their scheme; None where there are none.
+    """Finds tags that cannot follow the previous tag in their scheme; None if there are none.
 
-    In IOB2, an `I-` follows a `B-` or `I-` of its type. In IOB1, a `B-` does. In BIOES, BILOU and BMES what has begun
-    is also ended. In IO, and without prefixes, all tags may follow one another.
+    In IOB2, an `I-` must follow a `B-` or `I-` of its type; in IOB1, a `B-` must. In BIOES, BILOU and BMES, an entity
+    that has begun must also end. In IO, and without prefixes, all tags may follow one another.
 
     Args:
-        sequences: One a sentence.
-        scheme: Theirs.
+        sequences: One per sentence.
+        scheme: The scheme of these tags.
     """
     if scheme.name in ("none", "IO") or not any(map(len, sequences)):
         return None
-    # A word O after each sentence, so that its end is a place like others.
+    # An O after each sentence, so that its end is checked like any other place.
     ids, sentences, meanings = _flat([[*tags, OUTSIDE] for tags in sequences])
     before, kind_before = _before(ids, sentences, meanings)
     prefixes = meanings.prefixes[ids]
@@ -196,8 +196,8 @@ def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> I
 
 
 def class_names(sequences: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """All tags that occur, in the order of classes: `O` first, where a tag has a prefix even if it does not occur; then
-    by type, `B` before `I`."""
+    """All tags that occur, in the order of classes: `O` first (always, if some tag has a prefix), then by type, `B`
+    before `I`."""
     found = set(itertools.chain.from_iterable(sequences))
     split = {tag: split_tag(tag) for tag in found}
     if any(code > OUT for code, _ in split.values()):
@@ -206,15 +206,15 @@ def class_names(sequences: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def entity_starts(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> np.ndarray:
-    """Which words start an entity, as conlleval has it.
+    """Which words start an entity, by conlleval's rules.
 
-    These are all words of an entity that begin one by their own tag (`B`, `S`) or cannot go on with the one before: it
-    has ended (`E`, `S`), is of another type, or there is none in the sentence.
+    A word in an entity starts it if its own tag says so (`B`, `S`), or if it cannot continue the previous entity: that
+    one has ended (`E`, `S`), is of another type, or does not exist in the sentence.
 
     Args:
-        ids: Integers `[num_words]`, those of the tags.
-        sentences: Integers `[num_words]`, the same for words of one sentence, which stand together.
-        meanings: Of the tags.
+        ids: Integers `[num_words]`, the ids of the tags.
+        sentences: Integers `[num_words]`, equal for the words of one sentence, which are consecutive.
+        meanings: The meanings of the tags.
 
     Returns:
         bool `[num_words]`.
@@ -226,7 +226,7 @@ def entity_starts(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings)
 
 
 def _before(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> tuple[np.ndarray, np.ndarray]:
-    """The prefix and the type of the word before each; those of `O` at a sentence's start."""
+    """For each word, the prefix and the type of the previous word; at a sentence's start, those of `O`."""
     prefixes = np.full(len(ids), OUT, np.int8)
     kinds = np.full(len(ids), -1, np.int32)
     follows = sentences[1:] == sentences[:-1]
@@ -236,7 +236,7 @@ def _before(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> tu
 
 
 def _flat(sequences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, TagMeanings]:
-    """Each word's tag id, the sentence that it is in, and what the tags mean."""
+    """Each word's tag id, its sentence, and what the tags mean."""
     names = dict.fromkeys(itertools.chain.from_iterable(sequences))
     index = {name: i for i, name in enumerate(names)}
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))

@@ -62,26 +62,26 @@ class TextExamples:
 
 
 class TextTask(Task):
-    """A task whose outputs are float32 `[n, num_labels]`, and its predictions the same."""
+    """A task whose outputs are float32 `[n, num_labels]`; its predictions are its outputs."""
 
     # Rows as written.
 
     @abc.abstractmethod
     def labels(self, table: RawTable) -> np.ndarray:
-        """The labels of a table that has them, `[n]`.
+        """The labels of a labelled table, `[n]`.
 
         Raises:
-            UsageError: for one that is none of this task's.
+            UsageError: for a label that is not one of this task's.
         """
 
     @abc.abstractmethod
     def in_own_words(self, table: RawTable, defined: Sequence[str] | None, notes: list[str]) -> RawTable:
-        """A table that a saved model of this task is evaluated on, its labels written as the model writes them.
+        """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
 
         Args:
             table: As it was written.
             defined: The classes as the data set itself defines them; None where it does not.
-            notes: Receives a line where labels were matched otherwise than by name.
+            notes: Receives a line if labels were not matched by name.
 
         Raises:
             UsageError: for labels that are not the model's.
@@ -91,7 +91,7 @@ class TextTask(Task):
         """Turns a table, unlabelled or labelled, into examples.
 
         Raises:
-            UsageError: for a label that is none of the task's.
+            UsageError: for a label that is not one of the task's.
         """
         labels = None if table.labels is None else self.labels(table)
         return TextExamples(name=table.name, text=table.text, text_pair=table.text_pair, labels=labels)
@@ -135,7 +135,7 @@ class TextTask(Task):
 
     @abc.abstractmethod
     def columns(self) -> list[str]:
-        """The names of a table's columns of predictions, without that of the ids."""
+        """The names of the columns of a table of predictions, without the ids' column."""
 
     @abc.abstractmethod
     def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
@@ -143,20 +143,20 @@ class TextTask(Task):
 
     @abc.abstractmethod
     def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """Each prediction as an object of JSON, without its id."""
+        """Each prediction as a JSON object, without its id."""
 
     @abc.abstractmethod
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
-        """Each prediction as transformers' pipelines give it: `label` and `score` of its classes, best first.
+        """Each prediction as transformers' pipelines return it: `label` and `score` of its classes, best first.
 
         Args:
             outputs: The model's.
-            most: How many classes at most; None: all.
+            most: The most classes; None: all.
         """
 
     @abc.abstractmethod
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What an exported model answers, by name, in the graph."""
+        """The outputs of an exported model by name, computed in the graph."""
 
     def usage(self, num_texts: int) -> list[str]:
         example = '{"text": "...", "text_pair": "..."}' if num_texts == 2 else '"..."'
@@ -176,7 +176,7 @@ def judged_texts(
     predictions: Sequence[str],
     facts: dict[str, Any],
 ) -> Judged:
-    """Texts with their labels and predictions as a reader knows them."""
+    """Texts with their labels and predictions in readable form."""
 
     def shown(row: int) -> dict[str, Any]:
         pair = None if examples.text_pair is None else examples.text_pair[row]

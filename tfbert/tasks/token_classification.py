@@ -46,8 +46,8 @@ class SentenceExamples:
 
     Attributes:
         name: Where they came from, for messages.
-        words: Those of each sentence, at least one.
-        labels: int32 `[words]`, each word's class, sentence after sentence; None when unlabelled.
+        words: The words of each sentence, at least one.
+        labels: int32 `[words]`, the class of each word of all sentences in order; None when unlabelled.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SentenceExamples:
 
     @property
     def sentences(self) -> np.ndarray:
-        """int64 `[words]`: which sentence each is of."""
+        """int64 `[words]`: the sentence of each word."""
         return np.repeat(np.arange(len(self)), list(map(len, self.words)))
 
     def take(self, indices: Iterable[int]) -> SentenceExamples:
@@ -87,7 +87,7 @@ class SentenceExamples:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedSentences(EncodedExamples):
-    """Sentences in rows, the long ones in several.
+    """Sentences as rows; long sentences take several rows.
 
     Attributes:
         first_pieces: int64 `[words]`: where each word's first piece is in `tokens.flat`.
@@ -98,17 +98,17 @@ class EncodedSentences(EncodedExamples):
 
 @dataclasses.dataclass(frozen=True)
 class TokenClassification(Task):
-    """See `Task`. Outputs are logits of tokens, float32 `[tokens, num_labels]`; predictions those of each word's first
-    piece, `[words, num_labels]`.
+    """See `Task`. Outputs are logits of tokens, float32 `[tokens, num_labels]`; predictions are those of each word's
+    first piece, `[words, num_labels]`.
 
-    Metrics, of tags with prefixes (`B-PER`): `f1`, `precision` and `recall` of entities, as conlleval counts them; of
-    all tags `accuracy`, the share of words, and `loss`, the mean cross-entropy of words in nats, without label
-    smoothing or class weights. They are fractions.
+    Metrics: for tags with prefixes (`B-PER`), `f1`, `precision` and `recall` of entities, as conlleval counts them; for
+    all tags, `accuracy`, the share of right words, and `loss`, the mean cross-entropy of words in nats, without label
+    smoothing or class weights. Scores are between 0 and 1.
 
     Args:
         label_names: The tags, IOB2 where they have prefixes.
         label_all_tokens: Train on all pieces of a word.
-        strict_entities: Count as IOB2 defines entities.
+        strict_entities: Count only entities that IOB2 allows.
     """
 
     label_names: tuple[str, ...]
@@ -127,7 +127,7 @@ class TokenClassification(Task):
 
     @property
     def has_entities(self) -> bool:
-        """Whether the tags are those of entities, or each word's own, as parts of speech are."""
+        """Whether the tags mark entities, rather than single words as parts of speech do."""
         return not (self.meanings.prefixes == PLAIN).any()
 
     @functools.cached_property
@@ -136,7 +136,7 @@ class TokenClassification(Task):
         return TagMeanings.of(self.label_names)
 
     def entities(self, tags: np.ndarray, examples: SentenceExamples) -> Entities:
-        """The entities of some tagging of the examples' words, int `[words]`."""
+        """The entities that `tags`, int `[words]`, give to the examples' words."""
         return find_entities(tags, examples.sentences, self.meanings, strict=self.strict_entities)
 
     @property
@@ -192,14 +192,14 @@ class TokenClassification(Task):
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
 
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
-        """Turns a table, unlabelled or labelled, into examples; its tags are those of this task, in any scheme.
+        """Turns a table, unlabelled or labelled, into examples; its tags must be this task's, in any scheme.
 
         Args:
             table: As it was written.
-            notes: Receives a line where another scheme was converted.
+            notes: Receives what the user should know about the tags' scheme.
 
         Raises:
-            UsageError: for a tag that is none of this task's.
+            UsageError: for a tag that is not one of this task's.
         """
         if table.tags is None:
             return SentenceExamples(name=table.name, words=table.words, labels=None)
@@ -250,7 +250,7 @@ class TokenClassification(Task):
         return {"per_type": table, "type_confusion": facts}, type_table(table, confusion)
 
     def judged(self, predictions: np.ndarray, examples: SentenceExamples) -> Judged:
-        """Wrongness is a sentence's sum of the cross-entropies of its wrong words."""
+        """Wrongness is the sum of the cross-entropies of a sentence's wrong words."""
         tags, labels, splits = predictions.argmax(axis=1), examples.labels, examples.splits
         entropy = np.where(tags != labels, cross_entropy(predictions, labels), 0.0)
 
@@ -263,11 +263,11 @@ class TokenClassification(Task):
         return Judged(wrongness=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
 
     def found_entities(self, predictions: np.ndarray, counts: Sequence[int]) -> tuple[Entities, np.ndarray]:
-        """Predicted entities, none where tags have no prefixes; and each one's mean probability, float64 `[entities]`.
+        """Predicted entities (none if tags have no prefixes), and the mean probability of each, float64 `[entities]`.
 
         Args:
             predictions: Of all words.
-            counts: How many words each sentence has.
+            counts: The number of words of each sentence.
         """
         sentences = np.repeat(np.arange(len(counts)), counts)
         found = find_entities(predictions.argmax(axis=1), sentences, self.meanings, strict=self.strict_entities)
@@ -306,14 +306,14 @@ class TokenClassification(Task):
 def encode_texts(
     tokenizer: BertTokenizer, texts: Sequence[str], max_seq_length: int
 ) -> tuple[EncodedSentences, list[list[tuple[int, int]]]]:
-    """Texts whose words are yet to be found, as rows to be predicted.
+    """Finds the words of texts, and makes rows to predict.
 
     Returns:
         The rows, and for each text the first character of each word and one past its last.
     """
     found = encode_text_words(tokenizer, texts, max_seq_length=max_seq_length)
     tokens = found.rows.tokens
-    if not len(tokens):  # No text has a word; a model must be given a row all the same.
+    if not len(tokens):  # No text has a word, but a model must be given at least one row.
         tokens = tokenizer.encode([""], max_seq_length=2)
     spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
     count = len(tokens.flat)
