@@ -113,7 +113,7 @@ def test_diverged_model_is_a_run_error(task, value):
 
 
 def test_no_examples_is_a_usage_error():
-    with pytest.raises(UsageError, match="need an example"):
+    with pytest.raises(UsageError, match="need at least one labelled example"):
         TWO.metrics(np.zeros([0, 2], np.float32), labelled(np.zeros([0], int)))
 
 

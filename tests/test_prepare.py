@@ -206,7 +206,7 @@ def test_other_options_and_another_corpus_are_refused(made, words):
         prepare_records(
             made_up_corpus(), words, dataclasses.replace(config(), runtime=RuntimeConfig(**{"seed": 7})), made
         )
-    with pytest.raises(UsageError, match="1 parts of the corpus, as part-9"):
+    with pytest.raises(UsageError, match="1 other parts of the corpus, such as part-9"):
         other = dataclasses.replace(made_up_corpus())
         other.documents["part-9"] = [["fan bel.", "kir."]]
         prepare_records(other, words, config(), made)
@@ -241,8 +241,8 @@ def test_a_directory_that_another_run_writes_is_refused(words, tmp_path):
     [
         ([], {}, "must have documents. Received: the list without a sentence"),
         ([["fan."]] * 40, {}, "40 documents of one sentence each"),
-        ([["fan.", "bel."]] * 3, {}, "needs 2 documents at least, .* Received: [01] in shard"),
-        ([["fan.", "bel."]], {"random_next_sentence": False}, "needs 1 documents at least, .* Received: 0 in shard"),
+        ([["fan.", "bel."]] * 3, {}, "needs at least 2 documents; .* Received: [01] in shard"),
+        ([["fan.", "bel."]], {"random_next_sentence": False}, "needs at least 1 documents; .* Received: 0 in shard"),
     ],
 )
 def test_a_corpus_that_makes_no_records_is_refused(documents, options, message, words, tmp_path):
@@ -295,7 +295,7 @@ def test_a_task_of_an_array_job_empties_nothing(words, tmp_path):
 
 def test_a_full_disk_ends_the_run_and_leaves_no_half(made, words, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for most, message in ((2_000, "text of shards is kept beside"), (12_000, "Records must be writable")):
+    for most, message in ((2_000, "text of their shards must be writable"), (12_000, "Records must be writable")):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))  # Python ignores the signal.
         try:
             with pytest.raises(RunError, match=message):
@@ -358,7 +358,7 @@ def test_beam_makes_the_same_bytes(made, words, tmp_path):
 
 @pytest.mark.parametrize(
     "documents, message",
-    [([["fan.", "bel."]] * 3, "needs 2 documents at least"), ([["fan."]] * 40, "40 documents of one sentence each")],
+    [([["fan.", "bel."]] * 3, "needs at least 2 documents"), ([["fan."]] * 40, "40 documents of one sentence each")],
 )
 def test_beam_refuses_what_the_other_engine_does(documents, message, words, tmp_path):
     pytest.importorskip("apache_beam")

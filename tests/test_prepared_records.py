@@ -44,7 +44,7 @@ def test_another_vocabulary_is_refused(made):
     records.check_vocabulary(CORPUS_VOCAB)
     other = [*CORPUS_VOCAB[:-2], *CORPUS_VOCAB[:-3:-1]]
     for given in (records, open_records([str(made / "*-00000-*"), str(made / "*-00003-*")])):
-        with pytest.raises(UsageError, match=r"_records in '.*', made with another one, vocab.txt there"):
+        with pytest.raises(UsageError, match=r"_records in '.*', made with another one, its vocab.txt"):
             given.check_vocabulary(other)
 
 

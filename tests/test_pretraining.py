@@ -229,7 +229,7 @@ def test_words_that_are_wrong_are_counted_by_hand():
     assert found.shown(found.kept[0]) == [
         {"text": "w6", "mark": "wrong", "instead": "w9"},
         {"text": " w7", "mark": "", "instead": ""},
-        {"text": "w8", "mark": "answer", "instead": ""},  # ##w8 goes on with the word.
+        {"text": "w8", "mark": "answer", "instead": ""},  # ##w8 continues the word.
         {"text": " w6 [SEP]", "mark": "", "instead": ""},
     ]
 
@@ -296,7 +296,7 @@ def test_data_of_a_run(tmp_path, records):
 def test_records_and_lengths_must_fit(records):
     with pytest.raises(UsageError, match="Pass --max_seq_length=16"):
         Pretraining().encode(records, TOKENIZER, 8)
-    with pytest.raises(UsageError, match="Records must be of the model's vocabulary"):
+    with pytest.raises(UsageError, match="Records must use the model's vocabulary"):
         Pretraining().encode(records, BertTokenizer(TOKENIZER.vocab[:20]), 16)
     few = Pretraining(options=PretrainingConfig(max_predictions_per_seq=1))
     with pytest.raises(UsageError, match="max_predictions_per_seq must be at least"):

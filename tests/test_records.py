@@ -86,7 +86,7 @@ def test_files_are_found_by_pattern_and_none_twice(tmp_path):
     names = [str(directory / "b.tfrecord"), str(directory / "?.tfrecord"), str(directory)]
     check_read(open_records(names), written, [0, 19])
     assert len(open_records(names)) == 20
-    with pytest.raises(UsageError, match=r"no file fits"):
+    with pytest.raises(UsageError, match=r"matches no file"):
         open_records([str(directory / "*.gz")])
     with pytest.raises(UsageError, match="must hold records"):
         open_records([str(directory / "c.tfrecord")])

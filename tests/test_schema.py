@@ -103,7 +103,7 @@ def test_other_records_are_refused(changes, message):
 
 
 def test_what_is_no_example_is_refused():
-    with pytest.raises(UsageError, match="x.tfrecord: a record that is no tf.train.Example"):
+    with pytest.raises(UsageError, match="x.tfrecord: a record that is not a tf.train.Example"):
         detect_schema(b"\x0f no protobuf", "x.tfrecord")
 
 

@@ -1,1 +1,1 @@
-"""A corpus -> records to pre-train on."""
+"""A corpus -> records for pre-training."""

@@ -1,9 +1,9 @@
-"""The shards by an Apache Beam pipeline: on its local runner, or on Flink, Spark or Dataflow for large corpora.
+"""Makes the shards with an Apache Beam pipeline: on its local runner, or on Flink, Spark or Dataflow for large corpora.
 
     parts -> documents by shard -> GroupByKey -> build_shard
 
-It is the function that processes of one machine call, so the bytes are theirs. All workers must see the corpus and the
-directory of records under the same paths.
+`build_shard` is the function that the processes of one machine call too, so the bytes are the same. All workers must
+see the corpus and the directory of records under the same paths.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _OURS = re.compile(r"\b(UsageError|RunError): (.+?)(?= \[while running |\\n|$)",
 
 
 def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_args: Sequence[str]) -> None:
-    """Makes shards. What `build_shard` refuses it refuses in a worker; shards without documents are not made.
+    """Makes shards. Errors of `build_shard` come from a worker; shards without documents are not made.
 
     Args:
         source: The corpus.
-        job: What they are made by.
+        job: How they are made.
         shards: Their numbers.
-        beam_args: Options of the pipeline, as Beam's command lines have them.
+        beam_args: Options of the pipeline, as on Beam's command lines.
 
     Raises:
-        UsageError: where Beam is not installed, and what `build_shard` raises.
+        UsageError: if Beam is not installed, and what `build_shard` raises.
         RunError: for a pipeline that failed.
     """
     try:
@@ -55,7 +55,7 @@ def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_
         pipeline.run().wait_until_finish()
     except EXPECTED:
         raise
-    except Exception as error:  # Of whatever kind the runner has; ours is somewhere in its text.
+    except Exception as error:  # Its class depends on the runner; our own error is somewhere in its text.
         if ours := _OURS.search(str(error)):
             raise {"UsageError": UsageError, "RunError": RunError}[ours[1]](ours[2]) from error
         raise RunError(f"The Beam pipeline failed: {first_line(error)}") from error

@@ -1,8 +1,8 @@
-"""Blocks of large text files, so that many processes can read one file: which lines are whose, and reading them.
+"""Blocks of large text files, so that many processes can read one file: the lines of each block, and how to read them.
 
 Hadoop's rule: a block starts at the first border that begins within it and ends at the first one that begins within a
-later block. A border is the start of a line, or a blank line between documents. So each line belongs to one block, and
-no process needs to know what another one found.
+later block. A border is the start of a line, or a blank line between documents. So each line belongs to exactly one
+block, and no process needs to know what another one found.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tfbert.data.rows import check_gzip
 from tfbert.errors import UsageError
 
 Block = tuple[int, int]
-"""Where it starts and where the next one does, in bytes. An end of -1: all that follows."""
+"""Where a block starts and where the next one starts, in bytes. An end of -1: the rest of the file."""
 BLOCK_BYTES = 64 << 20
 MAX_LINE_BYTES = 256 << 20
-"""A longer line is no document of a corpus but a file in another format; it would have to fit into memory."""
+"""A longer line is not a document but a sign of another file format; a line has to fit into memory."""
 WHOLE: Block = (0, -1)
 
 
@@ -33,7 +33,7 @@ class BlockLines:
 
     Args:
         path: The file, decompressed where it ends in .gz: then the block must be `WHOLE`.
-        block: Which one.
+        block: The block to read.
         between_blank_lines: Whether borders are blank lines rather than the starts of lines.
     """
 
@@ -56,7 +56,7 @@ class BlockLines:
     def __iter__(self) -> Iterator[bytes]:
         file, position, end = self._file, self._start, self._end
         if position:
-            file.seek(position - 1)  # A line that ends just before the block: the next one begins within it.
+            file.seek(position - 1)  # If a line ends just before the block, the next one begins within it.
             position += len(self._line()) - 1
         own = not (self._start and self._blank)
         while line := self._line():
@@ -66,7 +66,7 @@ class BlockLines:
             own = own or border
             if own:
                 yield line
-            elif 0 <= end <= position:  # No border in all of the block.
+            elif 0 <= end <= position:  # There is no border in the whole block.
                 return
             position += len(line)
 

@@ -1,7 +1,7 @@
-"""Between the corpus and its shards: each document's text in the file of its shard, in the order in which it came.
+"""The step between the corpus and its shards: each document's text is appended to the file of its shard, in any order.
 
-All processes append to the same files, a shard's each. What a run was killed over is not used: a mark says when all is
-there, and how large each file is then.
+All processes append to the same files, one per shard. Files that a killed run left incomplete are not used: a mark says
+that they are complete, and how large each file is then.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from tfbert.output.output_dir import write_text
 from tfbert.output.sealed import seal, unseal
 
 MAX_SHARD_BYTES = 1 << 30
-"""Of a shard's text: about a third of what it takes in memory."""
+"""The most text of a shard: building the shard takes about three times as much memory."""
 _MARK = "scanned.json"
-_HEADER = struct.Struct("<QQQ")  # Part, number, bytes of text.
+_HEADER = struct.Struct("<QQQ")  # The part, the document's number in it, the bytes of its text.
 _BUFFER_BYTES = 32 << 20
-_NUMBERS = 1 << 12  # Documents whose shards are found at once.
+_NUMBERS = 1 << 12  # Documents whose shards are computed at once.
 
 
 @dataclasses.dataclass(kw_only=True)
 class Scanned:
-    """What was seen of a corpus. The counts are of all documents, whichever shards were asked for.
+    """What a scan of a corpus found. The counts are of all documents, also those of shards that are not wanted.
 
     Attributes:
-        documents: int64 [num_shards]: of each shard.
-        sentences: Of all documents.
-        longer_documents: Documents of two sentences and more.
-        empty_parts: Parts of no document.
+        documents: int64 [num_shards]: documents of each shard.
+        sentences: Sentences of all documents.
+        longer_documents: Documents of two sentences or more.
+        empty_parts: Parts without a document.
     """
 
     documents: np.ndarray
@@ -48,7 +48,7 @@ class Scanned:
     empty_parts: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, other: Scanned) -> None:
-        """Adds what was seen elsewhere."""
+        """Adds what the scan of other parts found."""
         self.documents += other.documents
         self.sentences += other.sentences
         self.longer_documents += other.longer_documents
@@ -56,23 +56,23 @@ class Scanned:
 
 
 def stored(source: Source, part: int, name: str, recipe: Recipe) -> Iterator[tuple[int, int, StoredDocument]]:
-    """A part's documents: the shard of each, how many sentences it has, and what is kept of it.
+    """A part's documents: the shard of each, its number of sentences, and the document as it is stored.
 
     Args:
         source: The corpus.
         part: The part's number among all.
         name: Its name.
-        recipe: Says how many shards there are.
+        recipe: Decides the shard of each document.
 
     Raises:
-        UsageError: for what cannot be read.
+        UsageError: for documents that cannot be read.
     """
     shards: list[int] = []
     for number, document in enumerate(source.read(name)):
         place = number % _NUMBERS
         if place == 0:
             shards = recipe.shards_of(part, np.arange(number, number + _NUMBERS)).tolist()
-        # A lone surrogate has no form in UTF-8; the tokenizer drops what is none.
+        # A lone surrogate has no form in UTF-8; the tokenizer drops bytes that are not UTF-8.
         text = "\n".join(document).encode("utf-8", "ignore")
         yield shards[place], len(document), (part, number, text)
 
@@ -84,14 +84,14 @@ def scan(
 
     Args:
         source: The corpus.
-        parts: Numbers and names.
-        recipe: Says how many shards there are.
+        parts: Their numbers and names.
+        recipe: Decides the shard of each document.
         wanted: Numbers of shards.
-        directory: Where the files are.
+        directory: The directory of the files.
 
     Raises:
-        UsageError: for what cannot be read.
-        RunError: where the files cannot be written.
+        UsageError: for documents that cannot be read.
+        RunError: if the files cannot be written.
     """
     seen = Scanned(documents=np.zeros(recipe.num_shards, np.int64))
     waiting: dict[int, list[bytes]] = {}
@@ -116,17 +116,17 @@ def scan(
 
 
 def mark(directory: pathlib.Path, digest: str, shards: Collection[int], seen: Scanned) -> None:
-    """Notes that the files of these shards are whole.
+    """Writes the mark that the files of these shards are complete.
 
     Raises:
         UsageError: for a shard that would need too much memory.
-        RunError: where it cannot be written.
+        RunError: if the mark cannot be written.
     """
     sizes = {str(shard): _size(directory, shard) for shard in shards}
     largest = max(sizes, key=sizes.get)
     if sizes[largest] > MAX_SHARD_BYTES:
         raise UsageError(
-            f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB, as it is made in memory. "
+            f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory. "
             f"Received: {sizes[largest] >> 20:,} MiB in shard {largest} of {len(seen.documents)}. "
             "Pass a higher --num_shards; a single document that is larger must be cut."
         )
@@ -135,7 +135,7 @@ def mark(directory: pathlib.Path, digest: str, shards: Collection[int], seen: Sc
 
 
 def marked(directory: pathlib.Path, digest: str, shards: Collection[int]) -> Scanned | None:
-    """What an earlier start scanned, if its files of these shards are whole; else None."""
+    """The results of an earlier scan, if its files of these shards are complete; else None."""
     try:
         values, is_sealed = unseal((directory / _MARK).read_text(encoding="utf-8"))
         if not is_sealed or values["of"] != digest:
@@ -170,7 +170,7 @@ def _size(directory: pathlib.Path, shard: int) -> int:
 
 
 def _append(waiting: dict[int, list[bytes]], directory: str) -> None:
-    """Writes and forgets what waits."""
+    """Writes and clears the waiting documents."""
     try:
         for shard, pieces in waiting.items():
             with bucket(pathlib.Path(directory), shard).open("ab") as file:
@@ -178,7 +178,7 @@ def _append(waiting: dict[int, list[bytes]], directory: str) -> None:
                 file.write(b"".join(pieces))
     except OSError as error:
         raise RunError(
-            f"The text of shards is kept beside the records until they are made. Received: {directory} "
+            f"While records are made, the text of their shards must be writable beside them. Received: {directory} "
             f"({os.strerror(error.errno) if error.errno else error}). Free space there."
         ) from None
     waiting.clear()

@@ -15,17 +15,17 @@ _PARTS = 4
 
 @dataclasses.dataclass(frozen=True)
 class BuiltInCorpus:
-    """`demo_corpus`, in parts of as many documents.
+    """`demo_corpus`, in parts of equal size.
 
     Attributes:
-        split: Which of its documents.
+        split: Which split of it.
     """
 
     split: Literal["train", "validation"] = "train"
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """What messages call it."""
         return f"the built-in corpus ({self.split})"
 
     def parts(self) -> list[str]:
@@ -37,9 +37,9 @@ class BuiltInCorpus:
         return iter(demo_corpus(self.split)[self.parts().index(part) :: _PARTS])
 
     def sizes(self) -> dict[str, int]:
-        """Characters of each part, with an end a sentence."""
+        """Characters of each part, with one line end per sentence."""
         return {part: sum(len(text) + 1 for document in self.read(part) for text in document) for part in self.parts()}
 
     def fingerprints(self) -> dict[str, str]:
-        """Of the text itself: another version of this project may write other tales."""
+        """Digests of the text itself: another version of this project may write other tales."""
         return {part: digest(*self.read(part)) for part in self.parts()}

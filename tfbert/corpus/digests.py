@@ -1,4 +1,4 @@
-"""What tells whether a corpus is still the same: digests of all its bytes, at the speed of the disk."""
+"""Tells whether a corpus is still the same: digests of all its bytes, at the speed of the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READ = 1 << 20
 
 
 def digest(*values: object) -> str:
-    """A digest of values that `repr` tells apart."""
+    """A digest of the `repr` of values."""
     return hashlib.blake2b(repr(values).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
 
 
@@ -26,7 +26,7 @@ def file_digests(paths: Sequence[str]) -> dict[str, str]:
     ones. A sample of the bytes would be quicker and would miss a file that was changed in its middle.
 
     Raises:
-        UsageError: for a file that has gone, or cannot be read.
+        UsageError: for a file that no longer exists or cannot be read.
     """
     try:
         sizes = [pathlib.Path(path).stat().st_size for path in paths]
@@ -46,7 +46,7 @@ def file_digests(paths: Sequence[str]) -> dict[str, str]:
 
 def _piece_digest(piece: tuple[str, int]) -> str:
     path, start = piece
-    # OpenSSL's, and fast on processors with instructions for it; the others of hashlib have none.
+    # OpenSSL's implementation, fast on processors with instructions for it; hashlib's other algorithms have none.
     state = hashlib.sha256()
     left = _PIECE
     with pathlib.Path(path).open("rb") as file:

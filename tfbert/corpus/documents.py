@@ -1,4 +1,4 @@
-"""What a corpus is to all that read one: parts of documents, and a document is its sentences.
+"""The interface of a corpus: it has parts, a part has documents, and a document is a list of sentences.
 
 `text_files` reads files, `tfds_corpus` a data set of TensorFlow Datasets, `demo_corpus` in `tfbert/data/` makes one.
 """
@@ -13,10 +13,10 @@ Document = list[str]
 
 
 class Source(Protocol):
-    """A corpus that can be read part by part, in any process: it is small and can be pickled.
+    """A corpus that can be read part by part, in any process: the object is small and can be pickled.
 
-    A part is a file, a block of a large one, or a shard of a data set. What it holds and what it is called depend
-    on the corpus alone: not on the machine, the working directory or the number of processes.
+    A part is a file, a block of a large file, or a shard of a data set. Its content and its name depend only on the
+    corpus: not on the machine, the working directory or the number of processes.
     """
 
     @property
@@ -24,21 +24,21 @@ class Source(Protocol):
         """What messages call the corpus."""
 
     def parts(self) -> list[str]:
-        """The parts' names: sorted, each once."""
+        """The parts' names, sorted and all different."""
 
     def read(self, part: str) -> Iterator[Document]:
         """The documents of a part in order, each with at least one sentence, in bounded memory.
 
         Raises:
-            UsageError: while it is read, for what cannot be read as text.
+            UsageError: during iteration, for data that cannot be read as text.
         """
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each part as they are on the disk: for progress and the number of shards. They may be estimates."""
+        """Bytes of each part on the disk, for progress and the number of shards. They may be estimates."""
 
     def fingerprints(self) -> dict[str, str]:
-        """A digest for each part of all that its documents depend on: content, format, column, who finds sentences.
+        """For each part, a digest of all that its documents depend on: content, format, column, sentence splitter.
 
         Raises:
-            UsageError: for a file that has gone, or cannot be read.
+            UsageError: for a file that no longer exists or cannot be read.
         """

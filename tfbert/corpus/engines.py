@@ -1,4 +1,4 @@
-"""All shards asked for, by processes of this machine: the corpus is scanned once, then each shard is built."""
+"""Makes the wanted shards with processes of this machine: the corpus is scanned once, then each shard is built."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tfbert.output.lock import LOCK
 log = logging.getLogger("tfbert")
 
 _TASK_BYTES = 16 << 20
-"""Of the corpus as it is on the disk, in a task of the scan."""
-_LEAST_TASKS, _MOST_TASKS = 4, 64  # A process: to share the work, and because each is given the names of all files.
+"""Bytes of the corpus, as it is on the disk, per task of the scan."""
+_LEAST_TASKS, _MOST_TASKS = 4, 64  # Per process: enough to share the work, but each receives the names of all files.
 
 
 def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: int) -> None:
@@ -32,13 +32,13 @@ def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: 
 
     Args:
         source: The corpus.
-        job: What they are made by. What its directory `work`, which must be locked, holds after a kill is used again.
+        job: How they are made. Its directory `work` must be locked; what it holds after a kill is used again.
         shards: Their numbers.
-        num_processes: Processes that do it.
+        num_processes: The number of processes.
 
     Raises:
         UsageError: for a corpus that cannot be used; no shard has been made then.
-        RunError: where something cannot be written, or a process ends.
+        RunError: if something cannot be written, or a process ends early.
     """
     directory = pathlib.Path(job.work)
     with WorkerPool(num_processes) as pool:
@@ -62,10 +62,10 @@ def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: 
 
 
 def check_corpus(name: str, recipe: Recipe, seen: Scanned) -> None:
-    """Refuses a corpus of which no records can be made.
+    """Refuses a corpus from which no records can be made.
 
     Raises:
-        UsageError: says why.
+        UsageError: that says why.
     """
     count = int(seen.documents.sum())
     if not count:
@@ -78,14 +78,14 @@ def check_corpus(name: str, recipe: Recipe, seen: Scanned) -> None:
 
 
 def check_lengths(name: str, recipe: Recipe, *, documents: int, longer_documents: int) -> None:
-    """Refuses documents of which none has two sentences, where pairs are made of them.
+    """Refuses documents of one sentence each if pairs are to be made of them.
 
     Raises:
-        UsageError: where that is so.
+        UsageError: if no document has two sentences.
     """
     if recipe.random_next_sentence and not longer_documents:
         raise UsageError(
-            "Next sentences are found in documents of two sentences and more. "
+            "A next sentence needs documents of two sentences or more. "
             f"Received: {name}, {documents:,} documents of one sentence each. Separate documents, not sentences, by "
             "blank lines, or pass --norandom_next_sentence."
         )
@@ -125,7 +125,7 @@ def _scan(
 
 
 def _group(parts: list[tuple[int, str]], sizes: dict[str, int], least: int) -> list[list[tuple[int, str]]]:
-    """Successive parts together that have so many bytes."""
+    """Groups successive parts, so that each group but the last has at least `least` bytes."""
     groups: list[list[tuple[int, str]]] = [[]]
     size = 0
     for part in parts:
@@ -153,7 +153,7 @@ def _build(job: Job, shard: int) -> dict[str, Any]:
 
 
 def _clear(directory: pathlib.Path) -> None:
-    """Empties it; its lock stays."""
+    """Empties the directory, except for its lock."""
     for path in directory.iterdir():
         if path.name != LOCK:
             with contextlib.suppress(OSError):

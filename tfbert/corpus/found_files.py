@@ -1,4 +1,4 @@
-"""Paths, directories and patterns -> the files of a corpus, each with its format, of which only heads are read."""
+"""Paths, directories and patterns -> the files of a corpus, each with its format. Only the heads of files are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("tfbert")
 
 _BY_ENDING = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _IN_DIRECTORIES = (*_BY_ENDING, ".txt", ".text", "")
-"""Endings of the files that are taken of a directory, all but Parquet's also with .gz. `wiki_00` has none."""
+"""Endings of the files that are read from a directory, all but Parquet's also with .gz. `wiki_00` has no ending."""
 _OTHERS = {
     b"\x1f\x8b": "gzip data. Rename it to end in .gz",
     b"PK\x03\x04": "a zip file. Unpack it",
@@ -30,7 +30,7 @@ _OTHERS = {
     b"%PDF": "a PDF document. Convert it to text",
 }
 _HEAD = 4096
-_SEARCHED_BYTES = 16 << 20  # For a blank line; War and Peace has 3 MB.
+_SEARCHED_BYTES = 16 << 20  # Searched for a blank line; War and Peace has 3 MB.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +39,11 @@ class InputFile:
 
     Attributes:
         path: Where it is.
-        name: What it is called wherever the corpus lies: its path below the directory that all files have in common.
+        name: Its name wherever the corpus lies: its path below the directory that all files have in common.
         format: `sentences`, `document`, `jsonl` or `parquet`.
-        size: Bytes, as it is on the disk.
-        columns: Of jsonl and Parquet: those whose texts make a document, one after the other.
-        blocks: What is read by itself: ranges of bytes, or of Parquet of row groups.
+        size: Bytes on the disk.
+        columns: For jsonl and Parquet: the columns whose texts make a document, one after the other.
+        blocks: The parts that can be read independently: ranges of bytes, or of row groups in Parquet.
     """
 
     path: str
@@ -57,19 +57,19 @@ class InputFile:
 def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[InputFile]:
     """Finds the files of a corpus.
 
-    Of a directory and those in it, all files with a known ending or none are taken, but for hidden ones and those whose
-    name begins with `_`; with a `corpus_format`, the others too. A link is followed, and no file is taken twice. Empty
-    files are left out.
+    From a directory and its subdirectories, all files with a known ending or without one are read, except hidden ones
+    and those whose name begins with `_`. With a `corpus_format`, files with other endings are read too. Links are
+    followed, and no file is read twice. Empty files are left out.
 
     Args:
         corpus: Its `input_files` and `corpus_format`.
-        text_column: Of jsonl and Parquet. Empty: found by name in each file.
+        text_column: For jsonl and Parquet. Empty: found by name in each file.
 
     Returns:
-        The files by name.
+        The files, sorted by name.
 
     Raises:
-        UsageError: where nothing is found, for a file that is no text, lacks the column, or may be of two formats.
+        UsageError: if nothing is found, or for a file that is not text, lacks the column, or could have two formats.
     """
     paths = _paths(corpus)
     sizes = [path.stat().st_size for path in paths]
@@ -77,7 +77,7 @@ def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[I
     if len(empty) == len(paths):
         raise UsageError(
             "A corpus needs text. "
-            f"Received: input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty. Check the files."
+            f"Received: input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty files. Check them."
         )
     if empty:
         log.info("empty files left out of the corpus: %d; the first: %s", len(empty), empty[0])
@@ -94,15 +94,15 @@ def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[I
         found.append(_input_file(path, name, format, size, tuple(text_column)))
     if uncut:
         raise UsageError(
-            "Text that is a sentence a line has blank lines between documents. "
-            f"Received: {len(uncut):,} of {len(paths):,} files without, the first {str(uncut[0])!r}. "
-            "Pass --corpus_format=sentences, or document where a file is a document."
+            "Text with one sentence per line needs blank lines between documents. "
+            f"Received: {len(uncut):,} of {len(paths):,} files without blank lines, the first {str(uncut[0])!r}. "
+            "Pass --corpus_format=sentences, or --corpus_format=document if each file is a document."
         )
     return sorted(found, key=lambda file: file.name)
 
 
 def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
-    """All files that are meant, none twice."""
+    """All files that `input_files` names, none twice."""
     paths: list[pathlib.Path] = []
     for entry in corpus.input_files:
         given = pathlib.Path(entry).expanduser()
@@ -125,21 +125,21 @@ def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
     for path in paths:
         if not path.is_file():
             raise UsageError(
-                "A corpus is read from files, more than once. "
-                f"Received: {str(path)!r}, which is none, as a pipe or a broken link. Leave it out."
+                "A corpus must consist of regular files, because they are read more than once. "
+                f"Received: {str(path)!r}, which is something else, such as a pipe or a broken link. Leave it out."
             )
     by_place = {}
-    # Path.resolve would follow links: a file would be called by another name, and be of another format.
+    # Path.resolve would follow links: a file would get another name, and perhaps another format.
     absolute = {pathlib.Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100
     for path in sorted(
         absolute, key=lambda path: (len(path.parts), path)
-    ):  # Where links lead to it twice: the short way.
+    ):  # If links lead to a file twice, the shorter path is kept.
         by_place.setdefault(os.path.realpath(path), path)
     return list(by_place.values())
 
 
 def _in_directory(directory: pathlib.Path, *, everything: bool) -> Iterator[pathlib.Path]:
-    seen: set[str] = set()  # Links may lead round.
+    seen: set[str] = set()  # Links may form a cycle.
     left_out = []
     for parent, directories, files in os.walk(directory, followlinks=True):
         seen.add(os.path.realpath(parent))
@@ -157,7 +157,7 @@ def _in_directory(directory: pathlib.Path, *, everything: bool) -> Iterator[path
                 left_out.append(name)
     if left_out:
         log.info(
-            "files of %s left out of the corpus, as their endings are no text's: %d; the first: %s",
+            "files of %s left out of the corpus, because their endings are not those of text: %d; the first: %s",
             directory,
             len(left_out),
             min(left_out),
@@ -169,7 +169,7 @@ def _ending(name: str) -> str:
 
 
 def _format(path: pathlib.Path, asked_for: str) -> str:
-    """A file's format; empty where it cannot be told."""
+    """A file's format; empty if it is not clear."""
     ending = _ending(path.name)
     format = asked_for if asked_for != "auto" else _BY_ENDING.get(ending, "")
     if format == "parquet":
@@ -193,7 +193,7 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
         is_blank = not line.strip()
         if not is_blank and "\0" in line:
             raise UsageError(
-                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or no "
+                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or not "
                 "text. Convert it, for example with iconv -f UTF-16, or leave it out."
             )
         first = first or line.strip()
@@ -229,7 +229,7 @@ def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _row_groups(path: pathlib.Path) -> tuple[Block, ...]:
-    """Row groups of about `BLOCK_BYTES` in all, uncompressed, as `blocks_of` has bytes."""
+    """Ranges of row groups of about `BLOCK_BYTES` each, uncompressed; `blocks_of` returns ranges of bytes."""
     from pyarrow import parquet
 
     metadata = parquet.read_metadata(path)

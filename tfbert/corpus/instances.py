@@ -1,10 +1,10 @@
 """Documents of tokens -> the stretches of text that become records. NumPy, and Python's random numbers.
 
 With next sentence, the algorithm is that of google-research/bert, `create_instances_from_document`: sentences add up to
-a target length, the first part of them is A; B is what follows, or a stretch of another document. Without, it is
-RoBERTa's "full sentences": a record is filled up with sentences, over the ends of documents, a `[SEP]` between them.
+a target length, and the first part of them is A; B is the rest, or a stretch of another document. Without, it is
+RoBERTa's "full sentences": a record is filled with sentences, across the ends of documents, with a `[SEP]` there.
 
-All is found as places in one array of tokens; `assemble` makes rows of them, many at once.
+Stretches are places in one array of tokens; `assemble` makes rows of them, many at once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class TokenizedDocuments:
 
     @classmethod
     def of_lengths(cls, tokens: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> TokenizedDocuments:
-        """From the tokens of each sentence and the sentences of each document; empty ones of either are left out.
+        """From the lengths of sentences and documents; empty sentences and empty documents are left out.
 
         Args:
             tokens: int32 [tokens].
-            sentences: int [sentences]: tokens of each.
-            documents: int [documents]: sentences of each.
+            sentences: int [sentences]: the number of tokens of each.
+            documents: int [documents]: the number of sentences of each.
         """
         kept = np.concatenate([[0], np.cumsum(sentences > 0)])
         ends = np.cumsum(documents)
@@ -61,8 +61,8 @@ class Instances:
     Attributes:
         tokens: int32 [tokens].
         first: int64 [rows, 2]: start and end of the first stretch.
-        second: int64 [rows, 2]: of the second; an empty one where there is none.
-        is_random: bool [rows]: the second stretch does not follow the first.
+        second: int64 [rows, 2]: start and end of the second; an empty range where there is none.
+        is_random: bool [rows]: whether the second stretch does not follow the first.
     """
 
     tokens: np.ndarray
@@ -83,9 +83,9 @@ class Instances:
 def pairs(
     documents: TokenizedDocuments, *, max_seq_length: int, short_seq_prob: float, rng: random.Random
 ) -> Instances:
-    """Pairs of stretches of text, in half of which the second is from another document.
+    """Pairs of stretches of text; in half of them, the second is from another document.
 
-    A document of one sentence gives a random pair, as in Google's script.
+    A document of one sentence always gives a random pair, as in Google's script.
 
     Args:
         documents: At least two.
@@ -103,7 +103,7 @@ def pairs(
         sentence, last = bounds[document], bounds[document + 1]
         target = room if draw() >= short_seq_prob else 2 + int(draw() * (room - 1))
         while sentence < last:
-            # The fewest sentences of so many tokens, or the rest of the document.
+            # The fewest sentences that reach the target, or the rest of the document.
             stop = min(last, bisect.bisect_left(ends, ends[sentence] + target, sentence + 1, last))
             split = sentence + 1
             if stop - sentence > 1:
@@ -116,7 +116,7 @@ def pairs(
                 first_b += int(draw() * (last_b - first_b))
                 wanted = target - (ends[split] - ends[sentence])
                 end_b = min(last_b, bisect.bisect_left(ends, ends[first_b] + wanted, first_b + 1, last_b))
-                next_sentence = split  # What A does not use comes again.
+                next_sentence = split  # What A does not use is used again.
             else:
                 first_b, end_b, next_sentence = split, stop, stop
             a, b = _cut_pair(ends[sentence], ends[split], ends[first_b], ends[end_b], room, rng)
@@ -131,9 +131,9 @@ def pairs(
 def full_sentences(
     documents: TokenizedDocuments, *, max_seq_length: int, short_seq_prob: float, sep_id: int, rng: random.Random
 ) -> Instances:
-    """Stretches of as many whole sentences as there is room for, of documents in random order, `[SEP]` between two.
+    """Stretches of as many whole sentences as fit, from documents in random order, with `[SEP]` between two documents.
 
-    A sentence that is too long for a record is cut into several.
+    A sentence that is too long for a record is cut into several pieces.
 
     Args:
         documents: At least one.
@@ -161,16 +161,16 @@ def assemble(
     """Rows of ids: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, padded.
 
     Args:
-        instances: From which they are.
-        rows: int [n]: which of them.
+        instances: The instances.
+        rows: int [n]: which of them to assemble.
         max_seq_length: Width of a row.
         cls_id: The id of `[CLS]`.
         sep_id: The id of `[SEP]`.
         pad_id: The id of `[PAD]`.
 
     Returns:
-        int32 [n, max_seq_length] ids, int32 [n] lengths, and int32 [n] places where segment B starts, the length where
-        there is none.
+        int32 [n, max_seq_length] ids, int32 [n] lengths, and int32 [n] positions where segment B starts (the length if
+        there is none).
     """
     (start_a, end_a), (start_b, end_b) = instances.first[rows].T[..., None], instances.second[rows].T[..., None]
     places = np.arange(max_seq_length)
@@ -187,12 +187,12 @@ def assemble(
 def _cut_pair(
     start_a: int, end_a: int, start_b: int, end_b: int, room: int, rng: random.Random
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Takes tokens off the longer stretch, at either end by the toss of a coin for each, until both fit."""
+    """Removes tokens from the longer stretch, each from a random end, until both fit."""
     length_a, length_b = end_a - start_a, end_b - start_b
     excess = length_a + length_b - room
     if excess <= 0:
         return (start_a, end_a), (start_b, end_b)
-    # Of two alike, B loses a token first.
+    # If both are equally long, B loses a token first.
     kept_a = min(length_a, max(room - length_b, -(-room // 2)))
     kept_b = room - kept_a
     return (
@@ -202,7 +202,7 @@ def _cut_pair(
 
 
 def _cut(start: int, end: int, excess: int, rng: random.Random) -> tuple[int, int]:
-    """Takes so many tokens off a stretch, each from its front or its back."""
+    """Removes `excess` tokens from a stretch, each from its front or its back."""
     at_front = rng.getrandbits(excess).bit_count() if excess else 0
     return start + at_front, end - (excess - at_front)
 
@@ -210,7 +210,7 @@ def _cut(start: int, end: int, excess: int, rng: random.Random) -> tuple[int, in
 def _in_random_order(
     documents: TokenizedDocuments, room: int, sep_id: int, rng: random.Random
 ) -> tuple[np.ndarray, array.array, array.array]:
-    """Tokens with a `[SEP]` after each document, and where in them sentences, or pieces of long ones, start and end."""
+    """Tokens with a `[SEP]` after each document, and where sentences (or pieces of long ones) start and end in them."""
     lengths = np.diff(documents.sentence_ends, prepend=0)
     num_pieces = -(-lengths // room)
     last_pieces = np.cumsum(num_pieces)
@@ -233,5 +233,5 @@ def _from_zero(ends: np.ndarray) -> array.array:
 
 
 def _as_array(values: np.ndarray) -> array.array:
-    """Integers one at a time, which an array gives faster than NumPy's and in less memory than a list."""
+    """Integers as an `array`: reading single ones is faster than from NumPy, in less memory than a list."""
     return array.array("q", values.astype(np.int64).tobytes())

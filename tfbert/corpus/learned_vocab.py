@@ -1,8 +1,8 @@
-"""A WordPiece vocabulary from a corpus of any size: from a sample of it that is always the same.
+"""Learns a WordPiece vocabulary from a corpus of any size: from a sample of it that is always the same.
 
 Hugging Face's trainer merges the most frequent pairs, as in "Japanese and Korean Voice Search" (Schuster and Nakajima
-2012) and byte pair encoding. It numbers the characters as it meets them in a hash table, and lets these numbers decide
-between pairs of one count; so all are given to it in order beforehand, and its answer is always the same.
+2012) and byte pair encoding. It numbers the characters in the order of a hash table, and breaks ties between pairs of
+equal count by these numbers. So it is given all characters in a fixed order first; then its result is always the same.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS
 log = logging.getLogger("tfbert")
 
 SAMPLE_CHARACTERS = 64 << 20
-"""Of text that a vocabulary is learned from. Of twice as much it takes twice the time and hardly another one."""
+"""Characters of text that a vocabulary is learned from. Twice as many take twice the time and change it hardly."""
 _MAX_PARTS = 4096
 _MIN_CHARACTERS = 1000
-_COVERAGE = 0.9995  # Of a text in Chinese by its characters; SentencePiece has the same number.
+_COVERAGE = 0.9995  # Share of a text's characters that are tokens; matters for Chinese. SentencePiece's default too.
 _LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1},}}")
 _CODES = 0x110000
 _TEXTS_AT_A_TIME = 1000
@@ -41,13 +41,13 @@ def learn_vocab(
     Args:
         source: The corpus.
         size: The most tokens. A small corpus gives fewer.
-        seed: Of the sample.
+        seed: The seed of the sample.
         lower_case: Learn from lower-cased text without accents.
-        sample_characters: Of text to learn from, at most.
+        sample_characters: The most characters of text to learn from.
 
     Returns:
-        The special tokens, the characters, those that go on a word (`##e`), and what they were merged to, the most
-        frequent first.
+        The special tokens, the characters, those that continue a word (`##e`), and the merged tokens, the most frequent
+        first.
 
     Raises:
         UsageError: for a corpus without a word, or a size without room for its characters.
@@ -58,23 +58,23 @@ def learn_vocab(
 def sample(source: Source, seed: int, most_characters: int = SAMPLE_CHARACTERS) -> list[str]:
     """A sample of a corpus's documents, each as one text.
 
-    All parts (of very many, 4,096 by their hashes) are read from their beginnings, as far as eight times the sample in
-    all; what parts that are short leave over goes to longer ones. Of the documents read those with the least hashes
-    are kept. So time and memory have a bound, and a corpus below it is taken whole.
+    All parts (of very many, the 4,096 with the smallest hashes) are read from their beginnings, eight times the sample
+    in total. What short parts leave of their share goes to longer ones. Of the documents that were read, those with the
+    smallest hashes are kept. So time and memory are bounded, and a corpus smaller than the sample is taken whole.
 
     Args:
         source: The corpus.
-        seed: Changes which documents are taken.
-        most_characters: Of text; a document more may be taken.
+        seed: Decides which documents are taken.
+        most_characters: The characters to sample; the last document may exceed them.
 
     Returns:
-        In the order of their hashes.
+        The documents in the order of their hashes.
     """
     sizes = source.sizes()
     parts = sorted(sizes, key=lambda part: _hash(seed, part))[:_MAX_PARTS]
-    parts.sort(key=lambda part: (sizes[part], part))  # The shortest first: those after them share what they leave.
+    parts.sort(key=lambda part: (sizes[part], part))  # The shortest first: the later ones share what they leave over.
     left = 8 * most_characters
-    kept: list[tuple[int, str, int, str]] = []  # A heap, the greatest hash on top.
+    kept: list[tuple[int, str, int, str]] = []  # A heap with the largest hash on top.
     num_kept = 0
     with tqdm(total=len(parts), desc="reading a sample", unit="part", disable=None) as progress:
         for i, part in enumerate(parts):
@@ -94,13 +94,13 @@ def sample(source: Source, seed: int, most_characters: int = SAMPLE_CHARACTERS) 
 
 
 def learn_from(texts: Iterable[str], size: int, *, lower_case: bool = True) -> list[str]:
-    """Learns a vocabulary of texts, as `learn_vocab` does."""
+    """Learns a vocabulary from texts, as `learn_vocab` does."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     normalizer = normalizers.BertNormalizer(lowercase=lower_case)
 
     def normalize(text: str) -> str:
-        if text.isascii() and text.isprintable():  # The same, far sooner.
+        if text.isascii() and text.isprintable():  # The same result, far faster.
             return text.lower() if lower_case else text
         return normalizer.normalize_str(text)
 
@@ -114,7 +114,7 @@ def learn_from(texts: Iterable[str], size: int, *, lower_case: bool = True) -> l
     if size < len(first):
         raise UsageError(
             f"A vocabulary needs room for the corpus's {len(first):,} characters. "
-            f"Received: learn_vocab={size}. Pass a greater one, or --vocab_file."
+            f"Received: learn_vocab={size}. Pass a larger one, or --vocab_file."
         )
     log.info("learning a vocabulary of %d tokens from %d documents", size, len(texts))
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS))
@@ -134,7 +134,7 @@ def learn_from(texts: Iterable[str], size: int, *, lower_case: bool = True) -> l
 
 
 def _characters(texts: list[str]) -> tuple[list[str], list[str]]:
-    """The characters to have as tokens, and of them those that also go on a word, as `##e`; both sorted."""
+    """The characters that become tokens, and those of them that also continue a word, as `##e`; both sorted."""
     counts = np.zeros(_CODES, np.int64)
     follows = np.zeros(_CODES, bool)
     for start in range(0, len(texts), _TEXTS_AT_A_TIME):
@@ -152,7 +152,7 @@ def _characters(texts: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _in_words(code: int) -> bool:
-    """Whether BERT splits no word at a character: it is no punctuation."""
+    """Whether a character can be inside a word: BERT does not split words at it."""
     character = chr(code)
     return character.isalnum() if code < 128 else not unicodedata.category(character).startswith("P")
 

@@ -1,10 +1,10 @@
-"""What a directory of records says of itself: how it was made, and of what each file is.
+"""What a directory of records says about itself: how it was made, and what each file holds.
 
-    manifest.json                      once all shards are whole; sealed
+    manifest.json                      written when all shards are whole; sealed
     vocab.txt                          the vocabulary
     records-00003-of-00100.tfrecord    the records
-    entries/00003.json                 of a shard: how it is known to be whole; sealed
-    .preparing.json                    how it is being made, until there is a manifest; sealed
+    entries/00003.json                 one per shard: proves that the shard is whole; sealed
+    .preparing.json                    how the records are being made, until there is a manifest; sealed
 
 An entry holds `file`, `records`, `bytes`, `file_crc32`, `lengths` (records by their number of tokens),
 `documents`, `sentences` and `tokens` of the corpus, `longer_documents` of two sentences and more, and of all records
@@ -31,7 +31,7 @@ from tfbert.output.sealed import seal, unseal
 
 MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entries", "vocab.txt"
 WORK = ".work"
-"""Begins the names of directories for what lies between the corpus and its shards; each has a lock of its own."""
+"""Prefix of the directories for data between the corpus and its shards; each has its own lock."""
 _VERSION = 1
 _LEARNED = "learned_vocab"
 _OWN = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
@@ -41,18 +41,18 @@ _RULE = "A directory of records must have the manifest that --mode=prepare wrote
 
 
 def identify(recipe: Recipe, fingerprints: dict[str, str], learned: dict[str, int]) -> dict[str, Any]:
-    """All that decides what is in the records.
+    """Everything that decides what is in the records.
 
     Args:
         recipe: Options and vocabulary.
-        fingerprints: Of each part of the corpus.
-        learned: How the vocabulary was learned, if it was; kept, so that it need not be learned again.
+        fingerprints: The digest of each part of the corpus.
+        learned: How the vocabulary was learned, if it was; recorded, so that it need not be learned again.
     """
     return {"version": _VERSION, "options": recipe.options(), "inputs": fingerprints, _LEARNED: learned}
 
 
 def digest_of(identity: dict[str, Any]) -> str:
-    """A hash of what `identify` returned, however the vocabulary came about."""
+    """A hash of what `identify` returned, except for how the vocabulary was learned."""
     identity = {key: value for key, value in identity.items() if key != _LEARNED}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
@@ -60,17 +60,17 @@ def digest_of(identity: dict[str, Any]) -> str:
 def begin(
     directory: pathlib.Path, identity: dict[str, Any], vocab: tuple[str, ...], *, overwrite: bool = False
 ) -> None:
-    """Marks a directory as the place of such records. It must be locked, be it shared with tasks of the same job.
+    """Marks a directory as the place of such records. It must be locked; tasks of the same job may share the lock.
 
     Args:
-        directory: The records'.
+        directory: The records' directory.
         identity: What `identify` returned.
         vocab: The vocabulary.
-        overwrite: Whether to take earlier records out, and to write beside other files.
+        overwrite: Whether to remove earlier records, and to write beside other files.
 
     Raises:
-        UsageError: for a directory that holds something else, or records made otherwise; says what differs.
-        RunError: where it cannot be written.
+        UsageError: for a directory that holds something else, or records made differently; says what differs.
+        RunError: if it cannot be written.
     """
     if overwrite:
         clear(directory)
@@ -88,9 +88,9 @@ def begin(
 
 
 def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str] | None:
-    """The vocabulary that was learned for these records earlier, in the same way; None if it was not.
+    """The vocabulary that an earlier start learned for these records in the same way; None if there is none.
 
-    That the corpus is the same is found out by `begin`.
+    `begin` checks later that the corpus is the same.
     """
     try:
         values = _read_sealed(_begun(directory) or directory / PREPARING)
@@ -102,7 +102,7 @@ def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str]
 
 
 def clear(directory: pathlib.Path) -> None:
-    """Takes earlier records out of a directory, and nothing else."""
+    """Removes earlier records from a directory, and nothing else."""
     for path in [directory / MANIFEST, directory / PREPARING, *directory.glob(f"{ENTRIES}/*.json")]:
         path.unlink(missing_ok=True)
     for path in directory.iterdir():
@@ -110,7 +110,7 @@ def clear(directory: pathlib.Path) -> None:
             path.unlink()
     for path in directory.glob(f"{WORK}*"):
         shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(OSError):  # Not there, or not empty.
+    with contextlib.suppress(OSError):  # It does not exist, or is not empty.
         (directory / ENTRIES).rmdir()
 
 
@@ -122,10 +122,10 @@ def shard_file(shard: int, num_shards: int, *, compressed: bool) -> str:
 def write_entry(
     directory: pathlib.Path, digest: str, shard: int, num_shards: int, entry: dict[str, Any]
 ) -> dict[str, Any]:
-    """Writes the entry of a shard whose file is there; returns it.
+    """Writes the entry of a shard whose file exists; returns the entry.
 
     Raises:
-        RunError: where it cannot be written.
+        RunError: if it cannot be written.
     """
     entry = {"shard": shard, "num_shards": num_shards, "of": digest} | entry
     (directory / ENTRIES).mkdir(exist_ok=True)
@@ -137,10 +137,10 @@ def read_entry(directory: pathlib.Path, digest: str, shard: int, *, content: boo
     """The entry of a shard that is whole, or None.
 
     Args:
-        directory: The records'.
-        digest: What it must have been made by.
+        directory: The records' directory.
+        digest: The digest of the recipe and inputs that it must have been made with.
         shard: Its number.
-        content: Whether to read the file and compare its checksum, rather than its size alone.
+        content: Whether to read the file and compare its checksum, rather than only its size.
     """
     try:
         entry, is_sealed = unseal(_entry_path(directory, shard).read_text(encoding="utf-8"))
@@ -161,13 +161,13 @@ def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] 
         The manifest; None while shards are missing.
 
     Raises:
-        RunError: where it cannot be written.
+        RunError: if it cannot be written.
     """
     digest = digest_of(identity)
     entries = []
     found = sum(1 for _ in (directory / ENTRIES).iterdir()) if (directory / ENTRIES).is_dir() else 0
     if found < identity["options"]["num_shards"]:
-        return None  # Without reading any: there may be many tasks, and each asks.
+        return None  # Decided without reading any entry: there may be many tasks, and each calls this.
     for shard in range(identity["options"]["num_shards"]):
         entry = read_entry(directory, digest, shard, content=False)
         if entry is None:
@@ -191,10 +191,10 @@ def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] 
 
 
 def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
-    """The manifest of a directory of records: `options`, `inputs`, `totals` and `shards`, an entry each.
+    """The manifest of a directory of records: `options`, `inputs`, `totals` and `shards`, one entry each.
 
     Raises:
-        UsageError: where there is none, as records are still being made; or it was changed.
+        UsageError: if there is none (records may still be being made), or if it was changed.
     """
     try:
         return _read_sealed(directory / MANIFEST)
@@ -237,24 +237,24 @@ def _check_same(directory: pathlib.Path, found: dict[str, Any], wanted: dict[str
     inputs, files = found.get("inputs", {}), wanted["inputs"]
     if inputs != files:
         changed = sorted(name for name in {*inputs, *files} if inputs.get(name) != files.get(name))
-        differs.append(f"{len(changed)} parts of the corpus, as {changed[0]}")
+        differs.append(f"{len(changed)} other parts of the corpus, such as {changed[0]}")
     if found.get("version") != wanted["version"]:
         differs.append(f"version={found.get('version')}")
     if differs:
         raise UsageError(
-            "A directory of records goes on with the options and the corpus that it began with. "
+            "Preparing records must continue with the options and the corpus that it began with. "
             f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. "
             "Pass another, or --overwrite_output_dir."
         )
 
 
 def _begun(directory: pathlib.Path) -> pathlib.Path | None:
-    """The file that says how the records are made. In this order: the second is there before the first goes."""
+    """The file that says how the records are made. The order matters: the second exists before the first is removed."""
     return next((path for path in (directory / PREPARING, directory / MANIFEST) if path.exists()), None)
 
 
 def _others(directory: pathlib.Path, vocab: tuple[str, ...]) -> list[str]:
-    """What is in a directory beside what tasks of the same job have just begun to write, and the vocabulary itself."""
+    """The files in a directory, except those that tasks of the same job write first, and the same vocabulary."""
     others = [path.name for path in directory.iterdir() if not _BEGINNINGS.match(path.name)]
     if VOCAB in others and (directory / VOCAB).read_bytes() == vocab_text(vocab).encode():
         others.remove(VOCAB)
@@ -262,7 +262,7 @@ def _others(directory: pathlib.Path, vocab: tuple[str, ...]) -> list[str]:
 
 
 def _write_whole(path: pathlib.Path, text: str) -> None:
-    """Writes a file whole, as other tasks may be doing with the same text."""
+    """Writes a file atomically, because other tasks may be writing the same text."""
     partial = path.with_name(f".{path.name.lstrip('.')}.{socket.gethostname()}-{os.getpid()}")
     write_text(partial, text)
     partial.replace(path)

@@ -1,7 +1,7 @@
-"""Which tokens of a record are predicted, and what stands in their places: pure NumPy, many records at once.
+"""Which tokens of a record are predicted, and what replaces them: pure NumPy, many records at once.
 
-The algorithm is that of google-research/bert, `create_masked_lm_predictions`. What it draws is a function of a key, of
-which each record has one, and of the place in the record: of no other record, and of no order.
+The algorithm is that of google-research/bert, `create_masked_lm_predictions`. What it draws depends only on the
+record's key and on the place in the record: not on other records, and not on their order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from tfbert.errors import UsageError
 
 MAX_WIDTH = 1 << 16
-"""The longest record, in tokens: its places are the low bits of what is sorted, so that nothing is ever a draw."""
+"""The longest record, in tokens: places are the low bits of the values that are sorted, so that there are no ties."""
 _PLACE_BITS = np.uint64(MAX_WIDTH - 1)
 _LAST = np.uint64(2**64 - 1)
 _GAMMA = 0x9E3779B97F4A7C15
@@ -31,10 +31,10 @@ class Masking:
         mask_id: The id of `[MASK]`.
         vocab_size: Tokens of the vocabulary; a random token is any of them, as in Google's script.
         special_ids: Tokens that are never predicted: `[CLS]`, `[SEP]`, `[PAD]`.
-        continues: bool [vocab_size]: tokens that continue a word (`##ing`). Read with `whole_words` only.
+        continues: bool [vocab_size]: tokens that continue a word (`##ing`). Used only with `whole_words`.
         masked_lm_prob: Share of a record's tokens, special ones counted, that are predicted; at least one is.
         max_predictions_per_seq: Most tokens of a record that are predicted.
-        whole_words: Take all pieces of a word together. A word that would be too much is passed over.
+        whole_words: Predict all pieces of a word together. A word with too many pieces is skipped.
     """
 
     mask_id: int
@@ -64,7 +64,7 @@ class Masking:
         if missing:
             raise UsageError(
                 f"A vocabulary to pre-train with must hold {' '.join(missing)}. "
-                f"Received: {len(vocab)} tokens without. Add to it, or use another."
+                f"Received: {len(vocab)} tokens without them. Add them, or use another vocabulary."
             )
         return cls(
             mask_id=vocab.index("[MASK]"),
@@ -89,8 +89,8 @@ class Masked:
     Attributes:
         ids: int32 [rows, width]: what the model is given.
         positions: int32 [rows, max_predictions_per_seq]: places to predict, ascending; 0 after the last.
-        labels: int32, likewise: what was there; 0 after the last.
-        weights: float32, likewise: 1; 0 after the last.
+        labels: int32, same shape: the ids that were there; 0 after the last.
+        weights: float32, same shape: 1; 0 after the last.
     """
 
     ids: np.ndarray
@@ -103,17 +103,17 @@ def most_predictions(asked: int, *, masked_lm_prob: float, max_seq_length: int) 
     """The `max_predictions_per_seq` of a run.
 
     Args:
-        asked: What the user gave; 0 for `masked_lm_prob` of `max_seq_length`, rounded up.
+        asked: The user's value; 0 for `masked_lm_prob` of `max_seq_length`, rounded up.
         masked_lm_prob: Share of tokens that are predicted.
-        max_seq_length: Of records, in tokens.
+        max_seq_length: The records' length, in tokens.
 
     Raises:
-        UsageError: for fewer than a record of full length needs.
+        UsageError: for fewer predictions than a record of full length needs.
     """
     needed = masked_lm_prob * max_seq_length
     if asked == 0:
         return max(1, math.ceil(needed - 1e-9))
-    if asked < math.floor(needed + 1e-9):  # Not rounded up: MLPerf's 76 for 0.15 of 512 are a custom.
+    if asked < math.floor(needed + 1e-9):  # Not rounded up: MLPerf's 76 for 0.15 of 512 is common.
         raise UsageError(
             "max_predictions_per_seq must be at least masked_lm_prob x max_seq_length = "
             f"{masked_lm_prob:g} x {max_seq_length} = {needed:g}, or long records are masked less than short ones. "
@@ -126,7 +126,7 @@ def record_keys(seed: int, epoch: int, records: np.ndarray) -> np.ndarray:
     """A key for each record, different for each (seed, epoch, record).
 
     Args:
-        seed: Of the run.
+        seed: The run's seed.
         epoch: Counted from 0.
         records: int64 [rows]: numbers of records.
 
@@ -138,20 +138,20 @@ def record_keys(seed: int, epoch: int, records: np.ndarray) -> np.ndarray:
 
 
 def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarray) -> Masked:
-    """Masks records. A record's outcome depends on its own tokens and key alone, not on the width.
+    """Masks records. The result for a record depends only on its own tokens and key, not on the width.
 
     Args:
         ids: int32 [rows, width], each below `masking.vocab_size`; at most `MAX_WIDTH` wide.
-        lengths: int32 [rows]: tokens of each record; what follows them is not looked at.
+        lengths: int32 [rows]: tokens of each record; what follows them is ignored.
         masking: What is predicted.
-        keys: uint64 [rows], of `record_keys`.
+        keys: uint64 [rows], from `record_keys`.
     """
     rows, width = ids.shape
     assert width <= MAX_WIDTH
     places = np.arange(width, dtype=np.uint64)
     lengths = np.asarray(lengths)[:, None]
     candidates = (places < lengths) & ~masking.is_special[ids]
-    # Python's round(), which Google's script calls, and rint round halves alike.
+    # rint rounds halves as Python's round() does, which Google's script calls.
     budget = np.rint(lengths * masking.masked_lm_prob).clip(1, masking.max_predictions_per_seq).astype(np.int64)
     noise = _hash(keys[:, None] + places * np.uint64(_GAMMA)) & ~_PLACE_BITS | places
     if masking.whole_words:
@@ -176,14 +176,14 @@ def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarra
 
 
 def _choose_tokens(candidates: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """bool [rows, width]: the `budget` candidates of least noise."""
+    """bool [rows, width]: the `budget` candidates with the least noise."""
     ordered = np.sort(np.where(candidates, noise, _LAST), axis=1)
     last = np.minimum(budget, ordered.shape[1]) - 1
     return candidates & (noise <= np.take_along_axis(ordered, last, axis=1))
 
 
 def _choose_words(candidates: np.ndarray, continues: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """bool [rows, width]: whole words by rising noise of their first pieces, but those that are too much by then."""
+    """bool [rows, width]: whole words in the order of their first pieces' noise, skipping those that no longer fit."""
     rows, width = candidates.shape
     after_candidate = np.zeros_like(candidates)
     after_candidate[:, 1:] = candidates[:, :-1]
@@ -194,7 +194,7 @@ def _choose_words(candidates: np.ndarray, continues: np.ndarray, noise: np.ndarr
 
     ordered = np.sort(np.where(starts, noise, _LAST), axis=1)
     place = np.minimum(ordered & _PLACE_BITS, np.uint64(width - 1)).astype(np.int64)
-    ranked = np.take_along_axis(word, place, axis=1)  # Words in the order in which they are tried.
+    ranked = np.take_along_axis(word, place, axis=1)  # Words, in the order in which they are tried.
     ranked_sizes = np.take_along_axis(sizes, ranked, axis=1)
     num_words = starts.sum(axis=1)
     taken = np.zeros((rows, width), bool)
@@ -209,8 +209,8 @@ def _choose_words(candidates: np.ndarray, continues: np.ndarray, noise: np.ndarr
 
 
 def _hash(x: np.ndarray) -> np.ndarray:
-    """splitmix64 (Steele et al. 2014): a bijection of uint64, whose outcomes pass for random."""
-    with np.errstate(over="ignore"):  # Scalars warn of it, arrays do not.
+    """splitmix64 (Steele et al. 2014): a bijection of uint64 whose values pass for random."""
+    with np.errstate(over="ignore"):  # Scalars warn of overflow, arrays do not.
         x = x + np.uint64(_GAMMA)
         x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

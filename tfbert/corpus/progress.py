@@ -1,4 +1,4 @@
-"""How far a long pass over a corpus is: sentences a second, and the time that is left."""
+"""Progress of a long pass over a corpus: sentences per second, and the time that is left."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class PassProgress:
-    """A bar on a terminal, else a line now and then.
+    """A bar on a terminal, else a log line now and then.
 
     Args:
         what: What is being done.
-        total: The whole of it, in units of whatever kind.
+        total: The total work, in any unit.
     """
 
     def __init__(self, what: str, total: int):
@@ -31,11 +31,11 @@ class PassProgress:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the pass began."""
         return time.perf_counter() - self._start
 
     def advance(self, units: int, sentences: int) -> None:
-        """Counts what is done."""
+        """Adds work that is done."""
         self._done += units
         self.sentences += sentences
         rate = f"{self.sentences / max(self.seconds, 1e-9):,.0f} sentences/s"

@@ -1,4 +1,4 @@
-"""What records are made by: all that a shard depends on besides its documents."""
+"""How records are made: everything that a shard depends on besides its documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfbert.errors import UsageError
 from tfbert.tokens.tokenizer import BertTokenizer
 
 _LEAST_LENGTH = 5
-"""Three special tokens, and one of each stretch of text."""
+"""Three special tokens, and one token of each stretch of text."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,13 @@ class Recipe:
         max_predictions_per_seq: Most tokens of a record that are predicted.
         masked_lm_prob: Share of a record's tokens that are predicted.
         whole_word_masking: Mask all pieces of a word together.
-        dupe_factor: How often the corpus is gone through.
+        dupe_factor: Number of passes over the corpus.
         short_seq_prob: Share of shorter target lengths.
         random_next_sentence: Pairs rather than full sentences.
         record_names: Names of the features.
         compress_records: Write GZIP.
-        seed: Of all that is drawn.
-        num_shards: Record files.
+        seed: The seed of everything that is drawn.
+        num_shards: The number of record files.
         vocab: The tokens in the order of their ids.
         casing: `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` of the tokenizer, as pairs.
     """
@@ -70,8 +70,8 @@ class Recipe:
             pretraining: Options of masking.
             tokenizer: Its vocabulary and casing.
             max_seq_length: Width of a record, in tokens.
-            seed: Of all that is drawn.
-            num_shards: Record files.
+            seed: The seed of everything that is drawn.
+            num_shards: The number of record files.
 
         Raises:
             UsageError: for options that do not fit each other.
@@ -100,7 +100,7 @@ class Recipe:
         )
 
     def options(self) -> dict[str, Any]:
-        """All but the vocabulary, as JSON can hold it; of that its size and hash."""
+        """All options, as JSON can hold them; for the vocabulary, its size and hash."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del fields["vocab"]
         return fields | {
@@ -126,19 +126,19 @@ class Recipe:
             part: The number of a part among all of them.
             numbers: int64 [documents]: their numbers in that part.
         """
-        # Of another seed than a shard's own draws, which have nothing to do with it.
+        # Another seed than that of a shard's own draws, so that both are independent.
         return (record_keys(~self.seed, part, numbers) % np.uint64(self.num_shards)).astype(np.int64)
 
     def key_of_pass(self, shard: int, number: int) -> int:
-        """What is drawn in one of the passes over a shard follows from this alone."""
+        """The key that alone decides what one pass over a shard draws."""
         return int(record_keys(self.seed, shard, np.array([number]))[0])
 
 
 def vocab_text(vocab: tuple[str, ...]) -> str:
-    """What `vocab.txt` holds."""
+    """The content of `vocab.txt`."""
     return "".join(token + "\n" for token in vocab)
 
 
 def hash_of(text: str) -> str:
-    """Of a vocabulary's text: its SHA-256."""
+    """The SHA-256 of a vocabulary's text."""
     return hashlib.sha256(text.encode()).hexdigest()

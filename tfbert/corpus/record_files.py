@@ -1,4 +1,4 @@
-"""Finds the files of records that a run names, indexes them, and checks that they fit together and fit the model."""
+"""Finds the files of records that a run names, indexes them, and checks that they fit each other and the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfbert.output.logs import clock_text
 log = logging.getLogger("tfbert")
 
 _BESIDE_RECORDS = (".json", ".txt", ".md", ".index")
-"""What may lie in a directory of records and holds none."""
+"""Files in a directory of records that hold no records."""
 _SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -37,16 +37,16 @@ def open_records(
     """Opens records; builds the indexes that are missing.
 
     Args:
-        paths: Directories (all files in them), files or patterns; of several, in the order of their paths.
-        option: What names them, for messages.
-        max_seq_length: Tokens that the user says a record has room for; None for whatever it has.
-        skip_bad_records: Leave out what follows a damaged record in its file rather than refuse.
+        paths: Directories (all files in them), files or patterns. Several files are ordered by their paths.
+        option: The option that names them, for messages.
+        max_seq_length: The records' length as the user gives it; None: any.
+        skip_bad_records: Leave out a damaged record and all that follow it in its file, rather than refuse the file.
         notes: Receives a line for what was left out.
 
     Raises:
-        UsageError: for records that are not there, cannot be read, differ from each other or do not fit the model;
+        UsageError: for records that do not exist, cannot be read, differ from each other or do not fit the model;
             the message names what differs.
-        RunError: for a disk without room for an index.
+        RunError: if the disk has no room for an index.
     """
     found = find_files(paths, option)
     manifests = _manifests(found)
@@ -56,13 +56,13 @@ def open_records(
     files = [file for file in files if len(file)]
     if not files:
         raise UsageError(
-            f"{option} must hold records. Received: {option}={','.join(paths)!r}, {len(found)} files without any. "
+            f"{option} must hold records. Received: {option}={','.join(paths)!r}, {len(found)} files without records. "
             "Pass others."
         )
     schema = _common_schema(files)
     if max_seq_length is not None and schema.max_seq_length != max_seq_length:
         raise UsageError(
-            f"Records and model must be of one length. Received: max_seq_length={max_seq_length} with {option} of "
+            f"max_seq_length must be that of the records. Received: max_seq_length={max_seq_length} with {option} of "
             f"{schema.max_seq_length} tokens ({files[0].name!r}). Drop --max_seq_length, or pass other records."
         )
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
@@ -74,10 +74,10 @@ def open_records(
 
 
 def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
-    """The files that are meant, sorted, none of them twice.
+    """The files that `paths` name, sorted, none of them twice.
 
     Raises:
-        UsageError: for a path or a pattern that no file fits, or a directory whose records are not all there yet.
+        UsageError: for a path or pattern that matches no file, or a directory whose records are not complete yet.
     """
     found: dict[pathlib.Path, pathlib.Path] = {}
     for given in paths:
@@ -91,7 +91,7 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
             files = [p for p in map(pathlib.Path, glob.glob(str(path), recursive=True)) if p.is_file()]  # noqa: PTH207
         if not files:
             raise UsageError(
-                f"{option} must name files of records. Received: {option}={given!r}, which no file fits. "
+                f"{option} must name files of records. Received: {option}={given!r}, which matches no file. "
                 "Pass a directory that --mode=prepare wrote, or files or patterns."
             )
         found |= {file.resolve(): file for file in files if file.resolve() not in found}
@@ -99,7 +99,7 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
 
 
 def _in_directory(directory: pathlib.Path, option: str) -> list[pathlib.Path]:
-    """The files of a directory: those of its manifest, or all but what is hidden and what has other endings."""
+    """The files of a directory: those of its manifest; without one, all that are not hidden and could hold records."""
     if not any((directory / name).exists() for name in (MANIFEST, PREPARING)):
         visible = (path for path in directory.iterdir() if not path.name.startswith("."))
         return [path for path in visible if path.is_file() and path.suffix not in _BESIDE_RECORDS]
@@ -107,23 +107,23 @@ def _in_directory(directory: pathlib.Path, option: str) -> list[pathlib.Path]:
     for file in files:
         if not file.is_file():
             raise UsageError(
-                "Records must be those of their manifest. "
+                "A directory of records must hold all files of its manifest. "
                 f"Received: {option}={str(directory)!r} without {file.name}. Copy the directory as a whole."
             )
     return files
 
 
 def _manifests(paths: Sequence[pathlib.Path]) -> dict[pathlib.Path, dict[str, Any]]:
-    """Those of the directories of files that have one."""
+    """The manifests of the files' directories, for those that have one."""
     directories = {path.parent for path in paths}
     return {directory: read_manifest(directory) for directory in directories if (directory / MANIFEST).exists()}
 
 
 def _check_manifests(files: Sequence[RecordFile], manifests: dict[pathlib.Path, dict[str, Any]]) -> None:
-    """Refuses files that are not those of their directory's manifest. Damaged ones are refused otherwise.
+    """Refuses files that do not match their directory's manifest. Damaged files are refused elsewhere.
 
     Raises:
-        UsageError: naming one.
+        UsageError: naming such a file.
     """
     shards = [(directory / entry["file"], entry) for directory, found in manifests.items() for entry in found["shards"]]
     records = {path: entry["records"] for path, entry in shards}
@@ -131,13 +131,13 @@ def _check_manifests(files: Sequence[RecordFile], manifests: dict[pathlib.Path, 
         path = pathlib.Path(file.name)
         if not file.damage and records.get(path, len(file)) != len(file):
             raise UsageError(
-                f"Records must be those of their manifest. Received: {file.name!r} with {len(file):,} records, and "
+                f"Records must match their manifest. Received: {file.name!r} with {len(file):,} records, and "
                 f"{records[path]:,} in {MANIFEST}. Make them again, or copy the directory as a whole."
             )
 
 
 def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
-    """The files with their indexes; says how far it is where that takes long."""
+    """The files with their indexes; logs the progress if indexing takes long."""
     with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         known = list(pool.map(find_index, paths))
         missing = [path for path, file in zip(paths, known, strict=True) if file is None]
@@ -152,7 +152,7 @@ def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
 
 
 class _Indexing:
-    """Indexes files, and logs now and then how far that is."""
+    """Indexes files, and logs the progress now and then."""
 
     def __init__(self, paths: Sequence[pathlib.Path]):
         self._total = sum(path.stat().st_size for path in paths)
@@ -182,10 +182,10 @@ class _Indexing:
 
 
 def _is_usable(file: RecordFile, skips: bool, notes: list[str] | None) -> bool:
-    """Whether any of a file is used; says so where it is not all.
+    """Whether at least one record of a file can be used; adds to `notes` what is left out.
 
     Raises:
-        UsageError: for a damaged file that is not to be skipped.
+        UsageError: for a damaged file, unless `skips`.
     """
     if not file.damage:
         return True
@@ -197,8 +197,8 @@ def _is_usable(file: RecordFile, skips: bool, notes: list[str] | None) -> bool:
         )
     if notes is not None:
         notes.append(
-            f"warning: {file.name}: left out from byte {sound:,} on, {file.size - sound:,} of {file.size:,} bytes, and "
-            f"{len(file):,} records kept: the record there {file.damage}"
+            f"warning: {file.name}: left out from byte {sound:,} on, {file.size - sound:,} of {file.size:,} bytes; "
+            f"{len(file):,} records kept: the record at that byte {file.damage}"
         )
     return bool(len(file))
 
@@ -208,7 +208,7 @@ def _common_schema(files: Sequence[RecordFile]) -> Schema:
     for other in files[1:]:
         if difference := first.schema.difference(other.schema):
             raise UsageError(
-                "Records that are trained on together must be made alike. "
-                f"Received: {first.name!r} and {other.name!r} with {difference}. Pass those of one kind."
+                "Records that are trained on together must be made in the same way. "
+                f"Received: {first.name!r} and {other.name!r} with {difference}. Pass records of one kind."
             )
     return first.schema

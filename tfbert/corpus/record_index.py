@@ -1,8 +1,8 @@
 """An index of a file of records, built once and kept beside it: any record is then read by its number alone.
 
-The index lies beside the file, hidden, or in the user's cache directory where that cannot be written. It holds the
-offsets and lengths of all records as arrays, which are mapped, not read: what is open of it does not grow with the
-corpus. A file compressed by GZIP has no offsets: it is unpacked once, beside the index.
+The index is a hidden file beside the records, or a file in the user's cache directory if it cannot be written there. It
+holds the offsets and lengths of all records as arrays. These are memory-mapped, so that memory does not grow with the
+corpus. A GZIP file cannot be read at an offset: it is unpacked once, beside the index.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class RecordFile:
     """A file of records, indexed.
 
     Attributes:
-        name: As it was given.
-        plain: The file that the offsets count in: itself, or its copy that is not compressed.
+        name: The file's name as the user gave it.
+        plain: The file that the offsets refer to: the file itself, or its uncompressed copy.
         offsets: int64 `[n + 1]`, mapped: where each record begins, and where the last one ends.
-        lengths: int32 `[n]`, mapped: tokens of each.
-        schema: Their form; None without records.
+        lengths: int32 `[n]`, mapped: tokens of each record.
+        schema: The records' form; None without records.
         max_id: The largest token id.
-        has_pairs: Whether any has a segment B.
-        content: CRC-32 that tells its records from others.
-        damage: What is wrong from the last offset on; empty for a whole file.
+        has_pairs: Whether any record has a segment B.
+        content: CRC-32 that identifies the records.
+        damage: What is wrong after the last offset; empty for a whole file.
         size: Bytes of `plain`.
     """
 
@@ -65,7 +65,7 @@ class RecordFile:
 
 
 def find_index(path: pathlib.Path) -> RecordFile | None:
-    """A file as its index knows it; None where there is none, or none of the file as it is now."""
+    """A file with its existing index; None if there is no index, or if the file has changed since."""
     for place in _places(path):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return _read(path, place)
@@ -73,15 +73,15 @@ def find_index(path: pathlib.Path) -> RecordFile | None:
 
 
 def index_file(path: pathlib.Path, report: Callable[[int], None] = lambda done: None) -> RecordFile:
-    """A file with its index, which is built where there is none of it; other processes wait for who builds it.
+    """A file with its index, which is built if there is none; other processes wait for the one that builds it.
 
     Args:
-        path: Of records, plain or compressed by GZIP.
-        report: Called now and then with how many bytes were read so far.
+        path: A file of records, plain or compressed by GZIP.
+        report: Called now and then with the number of bytes read so far.
 
     Raises:
-        UsageError: for a file that cannot be read, is of no records, or whose index can be put nowhere.
-        RunError: for a disk that is full.
+        UsageError: for a file that cannot be read or holds other data, or if no place for its index is writable.
+        RunError: if the disk is full.
     """
     if (found := find_index(path)) is not None:
         return found
@@ -96,7 +96,7 @@ def index_file(path: pathlib.Path, report: Callable[[int], None] = lambda done: 
 
 
 def _places(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Where its index can be: beside it, or among those of the user."""
+    """Where a file's index can be: beside the file, or in the user's cache directory."""
     path = path.absolute()
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
@@ -105,7 +105,7 @@ def _places(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 @contextlib.contextmanager
 def _one_builder(path: pathlib.Path) -> Iterator[None]:
-    """Waits while another process builds the index; where files cannot be locked, both build it, and one is kept."""
+    """Waits while another process builds the index; if files cannot be locked, both build it, and one is kept."""
     with path.open("rb") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -137,7 +137,7 @@ def _build(path: pathlib.Path, report: Callable[[int], None]) -> RecordFile:
     raise UsageError(
         "An index must be kept beside the records, or in the user's cache. "
         f"Received: {str(path)!r}, and neither {' nor '.join(str(place.parent) for place in _places(path))} can be "
-        "written. Point XDG_CACHE_HOME to a directory that can."
+        "written. Point XDG_CACHE_HOME to a writable directory."
     )
 
 
@@ -146,12 +146,12 @@ def _plain_of(index: pathlib.Path) -> pathlib.Path:
 
 
 def _unpack(path: pathlib.Path, index: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """Unpacks a file beside its index as far as that goes: the copy, and what is wrong with what comes then."""
+    """Unpacks a file beside its index as far as possible: the copy, and what is wrong after that (may be empty)."""
     damage = ""
     with _whole(_plain_of(index)) as out:
         try:
             with gzip.open(path, "rb") as file:
-                while chunk := file.read1(_CHUNK):  # `read` would lose what comes in the same chunk before the end.
+                while chunk := file.read1(_CHUNK):  # `read` would lose the sound part of the last chunk.
                     out.write(chunk)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             damage = "is damaged, or cut off"
@@ -178,10 +178,10 @@ def _write(index: pathlib.Path, found: Scan, stamps: dict) -> None:
 
 
 def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
-    """A file as an index has it.
+    """A file with the index at a path.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: for no index of the file as it is now.
+        OSError, ValueError, KeyError, TypeError: if this is not an index of the file as it is now.
     """
     with index.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
@@ -217,14 +217,14 @@ def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
 
 
 def _stamp(path: pathlib.Path) -> list[int]:
-    """What changes where a file is written to: its size, and when that was last, in nanoseconds."""
+    """What changes when a file is written to: its size, and the time of its last change, in nanoseconds."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
 
 
 @contextlib.contextmanager
 def _whole(path: pathlib.Path) -> Iterator:
-    """A file to be written that takes its name only once it is whole, under a name of this process until then."""
+    """Opens a file for writing that gets its name only when it is whole; until then its name is this process's own."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:

@@ -1,4 +1,4 @@
-"""How long the records of many files are, and in which of the files each is: looked up, not held in memory."""
+"""The lengths of the records of many files, and the file of each record: looked up, not held in memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tfbert.corpus.record_index import RecordFile
 
 
 class RecordLengths:
-    """Tokens of each record, looked up where asked for: `lengths[indices]` is int64 in the shape of `indices`.
+    """The number of tokens of each record, read on demand: `lengths[indices]` is int64 in the shape of `indices`.
 
     Args:
-        files: Their parts.
+        files: The files of the records.
         numbers: int64 `[n]`, which of their records these are; None for all.
     """
 
@@ -35,13 +35,13 @@ class RecordLengths:
         return out
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        """All of them in memory."""
+        """All lengths, in memory."""
         whole = np.concatenate(self._parts) if self._numbers is None else self[np.arange(len(self))]
         return whole.astype(dtype or np.int64)
 
     @functools.cached_property
     def counts(self) -> np.ndarray:
-        """int64 `[longest + 1]`: how many records are of 0, 1, 2, ... tokens."""
+        """int64 `[longest + 1]`: how many records have 0, 1, 2, ... tokens."""
         parts = self._parts if self._numbers is None else [np.asarray(self)]
         found = [np.bincount(part[at : at + 2**20]) for part in parts for at in range(0, len(part), 2**20)]
         counts = np.zeros(max(map(len, found)), np.int64)
@@ -50,11 +50,11 @@ class RecordLengths:
         return counts
 
     def max(self) -> int:
-        """The longest."""
+        """The length of the longest record."""
         return len(self.counts) - 1
 
     def sum(self) -> int:
-        """All tokens."""
+        """The number of all tokens."""
         return int(self.counts @ np.arange(len(self.counts)))
 
 
@@ -62,11 +62,11 @@ def by_file(ends: np.ndarray, numbers: np.ndarray) -> Iterator[tuple[np.ndarray,
     """Sorts numbers of records by the file that they are in.
 
     Args:
-        ends: int64 `[files]`: how many records the files up to each one have.
+        ends: int64 `[files]`: the number of records in all files up to and including each one.
         numbers: int64 `[n]`.
 
     Yields:
-        Places in `numbers`, the number of their file, and those of the records in it, ascending.
+        For each file: places in `numbers`, the file's number, and the numbers of the records in it, ascending.
     """
     order = np.argsort(numbers, kind="stable")
     files = np.searchsorted(ends, numbers[order], side="right")

@@ -1,4 +1,4 @@
-"""Serialised records -> numbers, whichever of the two sets of names they have."""
+"""Serialised records -> numbers, with either of the two sets of feature names."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tfbert.corpus.schema import IDS, LABELS, MASK, NEXT_SENTENCE, POSITIONS, SE
 
 
 class Parsed(NamedTuple):
-    """Records, int64 `[n, ...]` each but the weights, which are float32; tensors, or arrays.
+    """Records as tensors or arrays: int64 `[n, ...]`, except the weights, which are float32.
 
     Attributes:
         ids: `[n, max_seq_length]`, masked.
-        mask: Likewise: 1 for a token.
-        segments: Likewise: 1 for one of segment B.
-        positions: `[n, max_predictions_per_seq]`, what is masked.
-        labels: Likewise: what was there.
-        weights: Likewise: 0 where there is none.
-        next_sentence: `[n, 1]`; None where records do not say.
+        mask: `[n, max_seq_length]`: 1 for a token.
+        segments: `[n, max_seq_length]`: 1 for a token of segment B.
+        positions: `[n, max_predictions_per_seq]`: the masked places.
+        labels: `[n, max_predictions_per_seq]`: the ids that were there.
+        weights: `[n, max_predictions_per_seq]`: 0 where there is no masked place.
+        next_sentence: `[n, 1]`; None if records do not say.
     """
 
     ids: Any
@@ -32,7 +32,7 @@ class Parsed(NamedTuple):
 
 
 def parse(records: tf.Tensor, schema: Schema) -> Parsed:
-    """Parses records, in the graph or at once.
+    """Parses records, in a graph or eagerly.
 
     Args:
         records: string `[n]`.

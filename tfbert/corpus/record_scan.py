@@ -1,7 +1,6 @@
-"""Reads a TFRecord file through once: where its records are, how long, whether they are sound.
+"""Reads a TFRecord file through once: finds where its records are, how long they are and whether they are sound.
 
-TensorFlow reads and parses, and checks the file's checksums as it goes: a record is two lengths of text with 16 bytes
-of frame.
+TensorFlow reads and parses them, and checks the file's checksums while it reads.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tfbert.devices.autotune import without_autotune
 from tfbert.errors import UsageError, first_line
 
 FRAME_BYTES = 16
-"""Of each record in a file: its length and that one's checksum before it, its own checksum after it."""
+"""Bytes around each record in a file: before it, its length and the checksum of that; after it, its own checksum."""
 HEAD_BYTES = 12
 _AT_A_TIME = 1024
 _READ_BYTES = 8 << 20
@@ -33,12 +32,12 @@ class Scan:
 
     Attributes:
         offsets: int64 `[n + 1]`: where each sound record begins, and where the last one ends.
-        lengths: int32 `[n]`: tokens of each.
+        lengths: int32 `[n]`: tokens of each record.
         schema: The form of its records; None for a file without any.
         max_id: The largest token id; -1 without records.
         has_pairs: Whether any record has a segment B.
         content: CRC-32 over a hash of each record.
-        damage: What is wrong with what comes after the last offset; empty where the file ends there.
+        damage: What is wrong after the last offset; empty if the file ends there.
     """
 
     offsets: np.ndarray
@@ -56,10 +55,10 @@ def scan(path: pathlib.Path, name: str, report: Callable[[int], None] = lambda d
     Args:
         path: A TFRecord file that is not compressed.
         name: What messages call it.
-        report: Called now and then with how many bytes were read so far.
+        report: Called now and then with the number of bytes read so far.
 
     Raises:
-        UsageError: for a file whose first record is not one to pre-train on.
+        UsageError: for a file whose first record is not a record for pre-training.
     """
     sizes, lengths, max_id, has_pairs, content, damage = [], [], -1, False, 0, ""
     schema = _first_schema(path, name)
@@ -77,7 +76,7 @@ def scan(path: pathlib.Path, name: str, report: Callable[[int], None] = lambda d
         content = zlib.crc32(found.hashes[:sound].tobytes(), content)
         done += int(sizes[-1].sum()) + FRAME_BYTES * sound
         if sound < len(found.sound):
-            damage = "holds numbers that are none of a record: tokens, segments or masked positions out of bounds"
+            damage = "holds numbers that no record can have: tokens, segments or masked positions out of bounds"
             break
         report(done)
     sizes = np.concatenate([np.zeros(0, np.int64), *sizes])
@@ -95,7 +94,7 @@ def scan(path: pathlib.Path, name: str, report: Callable[[int], None] = lambda d
 
 @dataclasses.dataclass(frozen=True)
 class _Batch:
-    """What is found out of some records, an entry each."""
+    """What is found out about some records, one entry each."""
 
     sizes: np.ndarray
     hashes: np.ndarray
@@ -106,7 +105,7 @@ class _Batch:
 
 
 def _first_schema(path: pathlib.Path, name: str) -> Schema | None:
-    """The form of the first record; None for a file that has none, or whose first one is damaged."""
+    """The form of the first record; None if the file has no record, or if the first one is damaged."""
     try:
         first = next(iter(tf.data.TFRecordDataset([str(path)]).take(1).as_numpy_iterator()), None)
     except tf.errors.DataLossError:
@@ -119,7 +118,7 @@ def _first_schema(path: pathlib.Path, name: str) -> Schema | None:
 
 
 def _sound_batches(path: pathlib.Path, schema: Schema | None) -> Iterator[_Batch | str]:
-    """Batches up to the first record that cannot be read, and then what is wrong with it."""
+    """Batches up to the first record that cannot be read; then, if there is one, what is wrong with it."""
     look = functools.partial(_look, schema) if schema else tf.strings.length
     look = tf.autograph.experimental.do_not_convert(look)
     done, size = 0, _AT_A_TIME
@@ -134,16 +133,16 @@ def _sound_batches(path: pathlib.Path, schema: Schema | None) -> Iterator[_Batch
                 yield batch
             return
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-            if size > 1:  # Once more from the last whole batch, a record at a time.
+            if size > 1:  # Try again from the last whole batch, one record at a time.
                 size = 1
                 continue
             is_frame = isinstance(error, tf.errors.DataLossError)
-            yield "is damaged, or cut off" if is_frame else "is not made as the first record of the file is"
+            yield "is damaged, or cut off" if is_frame else "differs in form from the first record of the file"
             return
 
 
 def _look(schema: Schema, records: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """The parts of a `_Batch`, in the graph."""
+    """The parts of a `_Batch`, computed in the graph."""
     parsed = parse(records, schema)
     length = tf.reduce_sum(parsed.mask, axis=1)
     place = tf.range(schema.max_seq_length, dtype=tf.int64)

@@ -1,4 +1,4 @@
-"""Records to pre-train on, as one numbered row of them over all their files: read by number, held in none of memory."""
+"""Records for pre-training, numbered through all their files: read by number, never all in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tfbert.corpus.schema import Schema, restore
 from tfbert.errors import RunError, UsageError
 
 _MOST_OPEN = 512
-"""Files that stay open, of the 1,024 that a process may have as systems are set up."""
+"""Files that stay open, of the 1,024 that most systems allow a process by default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,11 @@ class RecordRows:
     """Some records.
 
     Attributes:
-        ids: int32 `[n, max_seq_length]`, none masked.
+        ids: int32 `[n, max_seq_length]`, without masks.
         lengths: int32 `[n]`: tokens of each.
         second_start: int32 `[n]`: the position at which segment B starts; the length where there is none.
-        next_sentence: int32 `[n]`: 1 where segment B is of another document; 0 where records do not say.
-        masked: As the file has them masked.
+        next_sentence: int32 `[n]`: 1 if segment B is from another document; 0 also if records do not say.
+        masked: The records as the file has them masked.
     """
 
     ids: np.ndarray
@@ -51,15 +51,15 @@ class RecordRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Records:
-    """Records of some files, one after the other, or some of these.
+    """All records of some files in order, or a part of them.
 
     Attributes:
         name: Where they came from, for messages.
         files: Indexed, all of one form.
-        schema: That one.
-        has_pairs: Whether they are two stretches of text, and say whether the second one follows the first.
+        schema: That form.
+        has_pairs: Whether they have two stretches of text, and say whether the second one follows the first.
         chosen: int64 `[n]`, the numbers of these records among those of all files; None for all.
-        option: What named them, for messages.
+        option: The option that named them, for messages.
         vocabularies: By directory, the SHA-256 of the vocabulary that its manifest names.
     """
 
@@ -70,7 +70,7 @@ class Records:
     chosen: np.ndarray | None = None
     option: str = "train_records"
     vocabularies: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    labels: None = None  # Of `Examples`: these are their own.
+    labels: None = None  # Required by `Examples`; records contain their own labels.
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -87,7 +87,7 @@ class Records:
 
     @functools.cached_property
     def crc32(self) -> int:
-        """Tells what is in these records from what is in others."""
+        """Identifies the content of these records."""
         value = zlib.crc32(repr([(len(file), file.content) for file in self.files]).encode())
         return value if self.chosen is None else zlib.crc32(self.chosen.tobytes(), value)
 
@@ -98,21 +98,21 @@ class Records:
             vocab: The model's tokens in the order of their ids.
 
         Raises:
-            UsageError: for a token that is none of it, or a manifest that names another one.
+            UsageError: for a token that is not in it, or a manifest that names another vocabulary.
         """
-        rule, way_out = "Records must be of the model's vocabulary", "the --vocab_file that they were made with"
+        rule, way_out = "Records must use the model's vocabulary", "the --vocab_file that they were made with"
         for file in self.files:
             if file.max_id >= len(vocab):
                 raise UsageError(
                     f"{rule}. Received: {self.option} with token {file.max_id} in {file.name!r}, and a vocabulary of "
-                    f"{len(vocab):,} tokens. Pass {way_out}, or prepare others."
+                    f"{len(vocab):,} tokens. Pass {way_out}, or prepare new records."
                 )
         own = hashlib.sha256(vocab_text(tuple(vocab)).encode("utf-8", "surrogatepass")).hexdigest()
         for directory, other in self.vocabularies.items():
             if own != other:
                 raise UsageError(
-                    f"{rule}. Received: {self.option} in {directory!r}, made with another one, {VOCAB} there. "
-                    f"Pass {way_out}, or prepare others."
+                    f"{rule}. Received: {self.option} in {directory!r}, made with another one, its {VOCAB}. "
+                    f"Pass {way_out}, or prepare new records."
                 )
 
     def take(self, indices: Iterable[int]) -> Records:
@@ -121,15 +121,15 @@ class Records:
         return dataclasses.replace(self, chosen=self.numbers(indices))
 
     def numbers(self, indices: np.ndarray) -> np.ndarray:
-        """int64: the numbers of records among those of all files, by which masks are drawn."""
+        """int64: the numbers of records among those of all files; masks depend on them."""
         return np.asarray(indices, np.int64) if self.chosen is None else self.chosen[indices]
 
     def texts(self) -> list[str]:
-        """None: records have tokens."""
+        """Empty: records have tokens, no texts."""
         return []
 
     def contents(self) -> Iterator[tuple[str, ...]]:
-        """None, likewise."""
+        """Empty, for the same reason."""
         return iter(())
 
     def read(self, indices: np.ndarray) -> RecordRows:
@@ -139,7 +139,7 @@ class Records:
             indices: int64 `[n]`.
 
         Raises:
-            RunError: for a file that changed since the records were opened, or cannot be read any more.
+            RunError: for a file that changed since the records were opened, or can no longer be read.
         """
         serialised = self._serialised(self.numbers(indices))
         with tf.device("CPU"):
@@ -183,8 +183,8 @@ class Records:
         return _OpenFiles()
 
     def _serialised(self, numbers: np.ndarray) -> list[bytes]:
-        """Records as they are in their files, all of which the disk is asked for before the first is waited for: from
-        one that has them still to be read, 512 records take 20 ms rather than 120."""
+        """Records as they are in their files. All reads are requested from the disk before the first one is awaited: if
+        nothing is cached, 512 records take 20 ms rather than 120."""
         out: list[bytes] = [b""] * len(numbers)
         spans = []
         for where, index, number in by_file(self._ends, numbers):
@@ -220,7 +220,7 @@ def _unreadable(name: str, start: int, why: str) -> RunError:
 
 
 class _OpenFiles:
-    """Descriptors of files, kept from one read to the next; of a great many files only the first ones'."""
+    """Descriptors of files, kept open between reads; of very many files, only those of the first ones."""
 
     def __init__(self):
         self._kept: dict[pathlib.Path, int] = {}

@@ -1,7 +1,7 @@
-"""What a record of pre-training holds and what its features are called, in our files and in other people's.
+"""What a record for pre-training holds and what its features are called, in our files and in other projects'.
 
 The schema is that of google-research/bert, `create_pretraining_data.py`, which NVIDIA's scripts share; Model Garden
-calls two of the features otherwise (`v2`). All are of fixed length.
+has other names for two of the features (`v2`). All are of fixed length.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Schema:
     Attributes:
         names: `v1`, as Google's and NVIDIA's scripts name the features, or `v2`, as Model Garden does.
         max_seq_length: Ids of each record.
-        max_predictions_per_seq: Places of each record that can be predicted.
+        max_predictions_per_seq: Most places of each record that are predicted.
         has_next_sentence: Whether records say if their second stretch of text follows the first (0) or not (1).
     """
 
@@ -40,28 +40,28 @@ class Schema:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Values of each feature of a record."""
+        """The number of values of each feature of a record."""
         width, most = self.max_seq_length, self.max_predictions_per_seq
         out = {IDS[self.names]: width, MASK: width, SEGMENTS[self.names]: width}
         out |= {POSITIONS: most, LABELS: most, WEIGHTS: most}
         return out | ({NEXT_SENTENCE: 1} if self.has_next_sentence else {})
 
     def feature_spec(self) -> dict[str, tf.io.FixedLenFeature]:
-        """What `tf.io.parse_example` reads such records by."""
+        """The features for `tf.io.parse_example` to read such records."""
         return {
             name: tf.io.FixedLenFeature([length], tf.float32 if name == WEIGHTS else tf.int64)
             for name, length in self.lengths.items()
         }
 
     def difference(self, other: Schema) -> str:
-        """In which points another one differs, as `max_seq_length=128 and 512`; empty if in none."""
+        """How another schema differs, such as `max_seq_length=128 and 512`; empty if it does not."""
         fields = [field.name for field in dataclasses.fields(self)]
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
         return ", ".join(f"{name}={first} and {second}" for name, first, second in pairs if first != second)
 
 
 def detect_schema(record: bytes, where: str) -> Schema:
-    """The schema of a file by one of its records.
+    """Finds the schema of a file from one of its records.
 
     Args:
         record: A serialised `tf.train.Example`.
@@ -73,7 +73,7 @@ def detect_schema(record: bytes, where: str) -> Schema:
     try:
         features = tf.train.Example.FromString(record).features.feature
     except DecodeError:
-        raise _error(where, "a record that is no tf.train.Example") from None
+        raise _error(where, "a record that is not a tf.train.Example") from None
     found = {
         name: len(getattr(value, value.WhichOneof("kind") or "int64_list").value) for name, value in features.items()
     }
@@ -104,8 +104,8 @@ def restore(ids: np.ndarray, positions: np.ndarray, labels: np.ndarray, weights:
     Args:
         ids: int [rows, width].
         positions: int [rows, max_predictions_per_seq]: masked places.
-        labels: int, likewise: what was there.
-        weights: float, likewise: 0 where there is no place.
+        labels: int, same shape: the ids that were there.
+        weights: float, same shape: 0 where there is no masked place.
 
     Returns:
         int32 [rows, width], a new array.

@@ -1,27 +1,27 @@
-"""Text that is not cut yet -> sentences."""
+"""Running text -> sentences."""
 
 from __future__ import annotations
 
 import importlib.metadata
 
 MAX_CHARACTERS = 10_000
-"""No sentence is longer: a table, or text without full stops, is cut between words. It would lose all but the first
-tokens of a record."""
+"""No sentence is longer: a table, or text without full stops, is cut between words. Uncut, only its first tokens would
+fit into a record, and the rest would be lost."""
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """The sentences of a text, found by sentencex (https://github.com/wikimedia/sentencex).
 
-    A line feed ends one too: lines of a file are paragraphs, headings or items of a list far more often than halves of
-    a sentence, and half a sentence does no harm.
+    A line feed also ends a sentence: lines of a file are paragraphs, headings or list items far more often than halves
+    of a sentence, and half a sentence does no harm.
 
     Args:
         text: Valid Unicode.
-        language: Whose abbreviations end no sentence, as a code such as `de`. One that sentencex does not know is read
-            as English.
+        language: The text's language, as a code such as `de`: its abbreviations do not end a sentence. A language that
+            sentencex does not know is treated as English.
 
     Returns:
-        Without white space at their ends; none is empty or longer than `MAX_CHARACTERS`.
+        The sentences, without white space at their ends; none is empty or longer than `MAX_CHARACTERS`.
     """
     from sentencex import segment
 
@@ -37,7 +37,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def cut(sentence: str) -> list[str]:
-    """A sentence; one that is longer than `MAX_CHARACTERS` in pieces, cut between words where there are any.
+    """A sentence, cut into pieces if it is longer than `MAX_CHARACTERS`; between words if it has spaces.
 
     Args:
         sentence: Without white space at its ends, not empty.
@@ -56,5 +56,5 @@ def cut(sentence: str) -> list[str]:
 
 
 def splitter() -> str:
-    """What finds the sentences, with its version: another one may find others."""
+    """The name and version of the sentence splitter: another version may find other sentences."""
     return f"sentencex {importlib.metadata.version('sentencex')}"

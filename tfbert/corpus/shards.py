@@ -1,6 +1,7 @@
-"""One shard: documents -> records in a file. A pure function, whoever calls it: a process here, or a worker of Beam's.
+"""One shard: documents -> records in a file. A pure function, whether a local process or a Beam worker calls it.
 
-The file is written aside and renamed, then its entry is written: an entry is there only if its file is whole.
+The file is written under another name and renamed, then its entry is written: an entry exists only if its file is
+whole.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from tfbert.errors import RunError, UsageError, first_line
 from tfbert.tokens.tokenizer import BertTokenizer
 
 StoredDocument = tuple[int, int, bytes]
-"""The number of its part, its number there, and its sentences in UTF-8, a line feed between two."""
+"""A document: the number of its part, its own number in that part, and its sentences in UTF-8, joined by line feeds."""
 
 _CHUNK_BYTES = 1 << 20  # Text that is tokenised at once.
-_BLOCK = 512  # Records that are made at once: what they need stays in the caches.
+_BLOCK = 512  # Records that are made at once: few enough for the processor's caches.
 _RECORD_FRAME = 16  # Bytes around a record: its length, and two checksums.
 
 
@@ -39,10 +40,10 @@ class Job:
     """What all shards of a run share. It can be pickled.
 
     Attributes:
-        recipe: What records are made by.
-        digest: Of the recipe and the inputs: what an entry is known by.
-        directory: The records'.
-        work: For files that are not whole yet; on the same file system.
+        recipe: How records are made.
+        digest: The digest of the recipe and the inputs, which identifies an entry.
+        directory: The records' directory.
+        work: Directory for files that are not whole yet; on the same file system.
     """
 
     recipe: Recipe
@@ -55,7 +56,7 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
     """Makes a shard's file and its entry.
 
     Args:
-        job: What it is made by.
+        job: How it is made.
         shard: Its number.
         documents: Its documents, in any order.
 
@@ -64,7 +65,7 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
 
     Raises:
         UsageError: for too few documents.
-        RunError: where the file cannot be written.
+        RunError: if the file cannot be written.
     """
     recipe = job.recipe
     texts = [text for *_, text in sorted(documents)]
@@ -94,16 +95,16 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
 
 
 def check_documents(recipe: Recipe, shard: int, count: int) -> None:
-    """Refuses a shard of too few documents.
+    """Refuses a shard with too few documents.
 
     Raises:
-        UsageError: for a pair's second stretch of text needs another document of the shard.
+        UsageError: if pairs are made and the shard has one document: their second texts come from another document.
     """
     needed = 2 if recipe.random_next_sentence else 1
     if count < needed:
         raise UsageError(
-            f"Every shard needs {needed} documents at least, which go to shards by hash. Received: {count} in shard "
-            f"{shard} of {recipe.num_shards}. Pass a lower --num_shards, or more documents; "
+            f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: {count} in "
+            f"shard {shard} of {recipe.num_shards}. Pass a lower --num_shards, or more documents; "
             "blank lines, or rows, separate them."
         )
 
@@ -112,8 +113,8 @@ def tokenize(recipe: Recipe, texts: list[bytes]) -> TokenizedDocuments:
     """Tokenises documents.
 
     Args:
-        recipe: Names the vocabulary.
-        texts: Of each document its sentences, a line feed between two. Emptied: its memory is needed.
+        recipe: Holds the vocabulary.
+        texts: The sentences of each document, joined by line feeds. The list is emptied to free memory.
     """
     function = _tokenizer(recipe.vocab, recipe.casing)
     tokens, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
@@ -140,7 +141,7 @@ def make_instances(recipe: Recipe, tokenized: TokenizedDocuments, sep_id: int, r
 
 
 def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: pathlib.Path) -> dict[str, Any]:
-    """Writes all passes to a file; returns what is to be counted in it."""
+    """Writes the records of all passes to a file; returns the counts for its entry."""
     lengths = np.zeros(recipe.max_seq_length + 1, np.int64)
     num_random = num_predictions = num_bytes = 0
     with tf.io.TFRecordWriter(str(path), "GZIP" if recipe.compress_records else "") as writer:
@@ -162,7 +163,7 @@ def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: path
 
 
 def _records(recipe: Recipe, shard: int, tokenized: TokenizedDocuments) -> Iterator[tuple[bytes, int, bool, int]]:
-    """Each record, its length in tokens, whether its second part is random, and how many tokens it predicts."""
+    """Each record, its length in tokens, whether its second part is random, and its number of predictions."""
     cls_id, sep_id, pad_id = (recipe.vocab.index(token) for token in ("[CLS]", "[SEP]", "[PAD]"))
     for number in range(recipe.dupe_factor):
         key = recipe.key_of_pass(shard, number)
@@ -193,7 +194,8 @@ def _tokenize_chunk(
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(vocab: tuple[str, ...], casing: tuple[tuple[str, bool | None], ...]) -> Callable[..., Any]:
-    """Sentences, string [n] -> int32 ids of all of them, int64 [n] how many each has; one for a process's shards."""
+    """A function: sentences, string [n] -> int32 ids of all, int64 [n] ids per sentence. Kept for all shards of a
+    process."""
     tokenizer = BertTokenizer(vocab, **dict(casing))
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])

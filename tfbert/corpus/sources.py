@@ -1,4 +1,4 @@
-"""Which corpus the options mean."""
+"""Opens the corpus that the options name."""
 
 from __future__ import annotations
 

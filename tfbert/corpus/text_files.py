@@ -21,8 +21,8 @@ from tfbert.errors import UsageError
 log = logging.getLogger("tfbert")
 
 MAX_DOCUMENT_CHARACTERS = 16 << 20
-"""What follows in a longer document is taken as another one, so that memory is bounded. The Bible has 4 million."""
-_VERSION = 1  # Of how documents are read: raise it wherever the same file would give others.
+"""The rest of a longer document counts as another document, so that memory is bounded. The Bible has 4 million."""
+_VERSION = 1  # Of how documents are read: raise it with every change by which the same file gives other documents.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FileCorpus:
     Attributes:
         files: As `find_inputs` finds them.
         language: Of the text, as `split_sentences` takes it.
-        skip_bad_rows: Leave out lines and rows that cannot be used, and count them on the log, rather than stop.
+        skip_bad_rows: Leave out lines and rows that cannot be used, and log their number, rather than stop.
     """
 
     files: tuple[InputFile, ...]
@@ -53,7 +53,7 @@ class FileCorpus:
         return dict(sorted(places.items()))
 
     def parts(self) -> list[str]:
-        """Files by name, and of those of several blocks each as `NAME#00000`."""
+        """Files by name; a file of several blocks has one part per block, `NAME#00000`."""
         return list(self._places)
 
     def read(self, part: str) -> Iterator[Document]:
@@ -62,7 +62,7 @@ class FileCorpus:
         return read_documents(file, block, language=self.language, skip_bad_rows=self.skip_bad_rows)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes on the disk; those of Parquet are an equal share of the file's."""
+        """Bytes on the disk; each block of a Parquet file counts as an equal share of the file."""
         sizes = {}
         for part, (file, (start, end)) in self._places.items():
             if file.format == "parquet" or len(file.blocks) == 1:
@@ -72,7 +72,7 @@ class FileCorpus:
         return sizes
 
     def fingerprints(self) -> dict[str, str]:
-        """By part, from all bytes of its file; see `Source`."""
+        """A digest of all bytes of each part's file; see `Source`."""
         digests = file_digests([file.path for file in self.files])
         out = {}
         for part, (file, block) in self._places.items():
@@ -89,11 +89,11 @@ def read_documents(
     Args:
         file: As `find_inputs` found it.
         block: One of its blocks.
-        language: Of text that is not cut into sentences yet.
+        language: The language of text that is not yet cut into sentences.
         skip_bad_rows: Leave out lines or rows that cannot be used; a warning counts them.
 
     Raises:
-        UsageError: while it is read, for a file that is not whole, text that is not UTF-8, a row without text.
+        UsageError: during iteration, for a file that is not whole, text that is not UTF-8, or a row without text.
     """
     path = pathlib.Path(file.path)
     bad = _Bad(skip_bad_rows)
@@ -116,7 +116,7 @@ def read_documents(
 
 
 def _from(file: InputFile, start: int, unit: str) -> str:
-    """What messages call a block, in which lines or rows count from 1."""
+    """What messages call a block; its lines or rows count from 1."""
     return f"{file.path}, from {unit} {start:,}" if start else file.path
 
 
@@ -128,7 +128,7 @@ def _chain(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[
 def _sentences(
     lines: Iterable[tuple[int, str]], where: str, bad: _Bad, language: str | None
 ) -> Iterator[Document | None]:
-    """Of each line its sentences: itself, or those of a language; None between documents."""
+    """The sentences of each line: the line itself, or those that the splitter finds; None between documents."""
     for number, line in lines:
         if not line.isascii() and (byte := not_utf8(line)):
             bad.found(not_utf8_error(byte, f"{where}, line {number}"))
@@ -154,7 +154,7 @@ def _in_rows(rows: OpenFile, where: str, columns: tuple[str, ...], language: str
 
 
 def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
-    """Documents of no more than `MAX_DOCUMENT_CHARACTERS` and a line; None stands between documents."""
+    """Documents of at most `MAX_DOCUMENT_CHARACTERS` plus one line. In the input, None separates documents."""
     document: Document = []
     size = 0
     for more in sentences:
@@ -170,7 +170,7 @@ def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
 
 @dataclasses.dataclass
 class _Bad:
-    """What could not be read."""
+    """The lines or rows that could not be read."""
 
     skip: bool
     count: int = 0

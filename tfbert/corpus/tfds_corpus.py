@@ -1,4 +1,4 @@
-"""A TensorFlow Datasets name as a corpus: `wikipedia/20230601.en`, or any other with texts."""
+"""A data set of TensorFlow Datasets as a corpus: `wikipedia/20230601.en`, or any other with texts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tfbert.data.tfds_builder import decoded, open_builder, rows_of
 from tfbert.errors import UsageError
 
 _SPLIT = "train"
-_VERSION = 1  # Of how documents are read: raise it wherever the same files would give others.
+_VERSION = 1  # Of how documents are read: raise it with every change by which the same files give other documents.
 
 
 @dataclasses.dataclass(frozen=True)
 class TfdsCorpus:
-    """The train split of a data set as a `Source`, a document a row, read shard by shard.
+    """The train split of a data set as a `Source`, one document per row, read shard by shard.
 
     Reading starts TensorFlow's devices: set them up first, in each process.
 
     Attributes:
         dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
-        data_dir: Where prepared data is. Empty: TensorFlow Datasets' default.
+        data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
         columns: The features whose texts make a document, one after the other.
         language: Of the text, as `split_sentences` takes it.
     """
@@ -39,7 +39,7 @@ class TfdsCorpus:
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """What messages call it."""
         return f"dataset={self.dataset!r}"
 
     @functools.cached_property
@@ -47,11 +47,11 @@ class TfdsCorpus:
         return open_builder(self.dataset, self.data_dir)
 
     def __getstate__(self) -> dict:
-        """Without the opened data set, which no other process can take over."""
+        """The state without the opened data set, which cannot be passed to another process."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def parts(self) -> list[str]:
-        """`train-00000` and so on, a shard each."""
+        """`train-00000` and so on, one per shard."""
         return [f"{_SPLIT}-{i:05d}" for i in range(self._builder.info.splits[_SPLIT].num_shards)]
 
     def read(self, part: str) -> Iterator[Document]:
@@ -70,7 +70,7 @@ class TfdsCorpus:
         return dict.fromkeys(parts, self._builder.info.splits[_SPLIT].num_bytes // len(parts))
 
     def fingerprints(self) -> dict[str, str]:
-        """By part, from all bytes of its file; see `Source`."""
+        """A digest of all bytes of each part's file; see `Source`."""
         paths = [str(path) for path in self._builder.info.splits[_SPLIT].filepaths]
         digests = file_digests(paths)
         how = (_VERSION, self._builder.info.full_name, *self.columns, self.language, splitter())
@@ -78,16 +78,16 @@ class TfdsCorpus:
 
 
 def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (), language: str = "en") -> TfdsCorpus:
-    """A data set's train split as a corpus; downloaded and prepared if it is not on disk.
+    """Opens a data set's train split as a corpus; downloads and prepares it first if it is not on disk.
 
     Args:
         dataset: As `TfdsCorpus` takes it.
-        data_dir: Likewise.
+        data_dir: As `TfdsCorpus` takes it.
         text_column: Features with text. Empty: found by name, or the only one.
         language: Of the text.
 
     Raises:
-        UsageError: for an unknown name, data that cannot be had, no train split, or no feature with text.
+        UsageError: for an unknown name, data that is not available, no train split, or no feature with text.
     """
     builder = open_builder(dataset, data_dir)
     splits = list(builder.info.splits)

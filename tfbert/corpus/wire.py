@@ -1,7 +1,7 @@
 """Records as bytes: serialised `tf.train.Example`s, many at once.
 
-All values are small and not negative, and every feature is a packed list, so the bytes are put together with NumPy:
-they are those of protobuf's deterministic serialisation, in a third of its time.
+All values are small and not negative, and every feature is a packed list, so NumPy can assemble the bytes: the same as
+those of protobuf's deterministic serialisation, in a third of the time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def serialize(
     """Serialises records.
 
     Args:
-        masked: Of them, at any width.
+        masked: The masked records, at any width.
         lengths: int [rows]: tokens of each.
-        second_start: int [rows]: where the second segment begins; the length for records of one.
-        next_sentence: int [rows]: 1 where the second stretch of text does not follow the first.
+        second_start: int [rows]: where the second segment begins; the length for records of one segment.
+        next_sentence: int [rows]: 1 if the second stretch of text does not follow the first.
         names: What the features are called.
     """
     places = np.arange(masked.ids.shape[1])
@@ -77,7 +77,7 @@ def _cut(buffer: bytes, sizes: np.ndarray) -> list[bytes]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _entry_start(name: str, field: int, size: int) -> bytes:
-    """What stands before a packed list of so many bytes: it is in a list, in a feature, in an entry of the map."""
+    """The bytes before a packed list of `size` bytes: headers of the list, its feature and its entry in the map."""
     listed = _start(1, size)
     feature = _start(field, len(listed) + size) + listed
     key = name.encode()

@@ -1,4 +1,4 @@
-"""Tasks on several processes of this machine, each with one thread of TensorFlow."""
+"""Runs tasks in several processes of this machine, each with one TensorFlow thread."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class WorkerPool:
         if kind is not None:
             own = set(multiprocessing.active_children()) - self._others
             self._executor.shutdown(wait=False, cancel_futures=True)
-            for process in own:  # What they are at is not waited for; nothing that they write is half written.
+            for process in own:  # Their tasks are not awaited; their files appear only when whole.
                 process.terminate()
         self._executor.shutdown()
 
     def map(self, function: Callable[..., Any], tasks: Sequence[tuple]) -> Iterator[Any]:
-        """Calls a function for each task, and yields what it returns as it comes.
+        """Calls a function for each task, and yields the results as they complete.
 
         Args:
-            function: At the top of a module.
-            tasks: Arguments for each call. Those that take long should be first.
+            function: Defined at the top level of a module.
+            tasks: Arguments for each call. Long tasks should be first.
 
         Raises:
-            RunError: if a process ends in the middle, as when memory is short; and whatever the function raises.
+            RunError: if a process ends early, as when memory is short; and whatever the function raises.
         """
         if self._num_processes == 1 or len(tasks) == 1:
             for task in tasks:
@@ -67,29 +67,29 @@ class WorkerPool:
                 yield future.result()
         except BrokenProcessPool:
             raise RunError(
-                "A process that makes records ended, as the kernel ends one where memory is short. Received: "
-                f"{self._num_processes} processes. Pass a lower --num_processes or a higher --num_shards; what is "
-                "whole is not made again."
+                "A process that makes records was ended, probably by the kernel because memory is short. Received: "
+                f"{self._num_processes} processes. Pass a lower --num_processes or a higher --num_shards; shards that "
+                "are whole are not made again."
             ) from None
 
     def _start(self) -> concurrent.futures.ProcessPoolExecutor:
         if self._executor is None:
             self._others = set(multiprocessing.active_children())
-            # Not forked: TensorFlow's threads would not be there.
+            # Not forked: a forked process would lack TensorFlow's threads.
             context = multiprocessing.get_context("spawn")
             self._executor = concurrent.futures.ProcessPoolExecutor(self._num_processes, context, _set_up)
         return self._executor
 
 
 def _set_up() -> None:
-    """Begins a process of the pool."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the one that started them stops them.
+    """Sets up a process of the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent stops the others.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     start_quietly(threads=1)
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the one that started it has ended, however: else it would wait for tasks for ever."""
+    """Ends this process when its parent has ended for any reason: else it would wait for tasks for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])

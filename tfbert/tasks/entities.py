@@ -62,8 +62,8 @@ def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings,
     """The entities of tagged words.
 
     As in conlleval, each word with a prefix is in an entity, and an `I-` that cannot continue the previous entity
-    starts a new one. Strict entities are those that the scheme allows: they start with a `B-`, and where tags have `E-` or
-    `S-`, they end with an `E-` or are a single `S-`. With `strict`, the others are left out.
+    starts a new one. Strict entities are those that the scheme allows: they start with a `B-`, and where tags have `E-`
+    or `S-`, they end with an `E-` or are a single `S-`. With `strict`, the others are left out.
 
     Args:
         ids: Integers `[num_words]`, the ids of the tags.

@@ -6,8 +6,8 @@ punctuation and accents. The tests compare every code point. Two kinds of very n
 - When lower-casing, 67 letters that Unicode gained in version 14 or later keep their upper case: U+1C89, U+2C2F,
   U+A7C0, U+A7CB to U+A7DC, U+10570 to U+10595 (Vithkuqi), U+10D50 to U+10D65 (Garay).
 - When stripping accents, 21 characters of Unicode 13 or later are decomposed (Todhri U+105C9 and 105E4, Tulu U+11383 to
-  U+113C8, Dives Akuru U+11938, Gurung Khema U+16121 to U+16128, Kirat Rai U+16D68 to U+16D6A), and combining marks that
-  are no accents in Unicode 8 can change order next to each other.
+  U+113C8, Dives Akuru U+11938, Gurung Khema U+16121 to U+16128, Kirat Rai U+16D68 to U+16D6A), and neighbouring
+  combining marks that are not accents in Unicode 8 can change their order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorflow_text as tf_text
 
 
 def _regex_class(ranges: str) -> str:
-    """RE2's spelling of hexadecimal code point ranges."""
+    """Ranges of hexadecimal code points in RE2's syntax."""
     return "".join("-".join(rf"\x{{{end}}}" for end in part.split("-")) for part in ranges.split())
 
 
@@ -49,8 +49,8 @@ _ACCENT = (
 )
 # 2B820-2B91F are missing in Hugging Face's Rust code (a digit mistyped in 2B820), so they are missing here.
 _CHINESE = "[" + _regex_class("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B81F 2B920-2CEAF 2F800-2FA1F") + "]"
-# tf.strings.lower goes by the locale of the process (`I` in Turkish, `J` in Lithuanian) and by what follows (a final
-# sigma); Hugging Face by the letter alone. So the letters concerned are done beforehand.
+# tf.strings.lower depends on the locale of the process (`I` in Turkish, `J` in Lithuanian) and on what follows (a final
+# sigma); Hugging Face only on the letter. So these letters are lower-cased beforehand.
 _LOWER = {"I": "i", "İ": "i̇", "J": "j", "Į": "į", "Ì": "ì", "Í": "í", "Ĩ": "ĩ", "Σ": "σ"}
 
 
@@ -66,15 +66,15 @@ def normalize(
         tokenize_chinese_chars: Make every CJK character a word of its own.
 
     Returns:
-        string [n]. The words, a punctuation character being one, are what lies between spaces.
+        string [n]. The words are what lies between spaces; each punctuation character is a word.
     """
     replace = tf.strings.regex_replace
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # Invalid bytes become U+FFFD, dropped next.
     text = replace(text, _CONTROL, "")
     text = replace(text, _SPACE, " ")
     if do_lower_case if strip_accents is None else strip_accents:
-        # Accents decompose to accents only, so they can go before as well as after. They must: ICU puts a run of marks
-        # into canonical order in quadratic time, minutes for a megabyte of them.
+        # Accents decompose to accents only, so they can be dropped before decomposition as well as after. They must be
+        # dropped before: ICU sorts a run of marks in quadratic time, minutes for a megabyte of them.
         text = replace(text, _ACCENT, "")
         text = replace(tf_text.normalize_utf8(text, "NFD"), _ACCENT, "")
     if do_lower_case:
@@ -85,5 +85,5 @@ def normalize(
 
 
 def is_accent(text: tf.Tensor) -> tf.Tensor:
-    """bool [n]: whether each text, string [n], is one nonspacing mark: what `strip_accents` drops."""
+    """bool [n]: whether each text, string [n], is a single nonspacing mark, which `strip_accents` drops."""
     return tf.strings.regex_full_match(text, _ACCENT)

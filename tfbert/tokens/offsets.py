@@ -3,13 +3,13 @@
 Characters are Unicode code points of the text as it was given: the indexes of a Python `str`; ends are exclusive. The
 offsets of pieces are those of Hugging Face's `BertTokenizerFast(return_offsets_mapping=True)`: a character that is
 dropped, such as a control character or an accent written as a combining mark, is part of a piece only between two
-characters of it, and a piece of less than a character (Hangul comes apart into its letters) has the whole of it.
-A `[UNK]` has all of its word. Bytes that are no UTF-8 count as `bytes.decode(errors="replace")` counts them.
+characters of it, and a piece of less than a character (Hangul is decomposed into its letters) gets the whole character.
+A `[UNK]` gets all of its word. Bytes that are not UTF-8 count as `bytes.decode(errors="replace")` counts them.
 
-How: each distinct character is normalised by itself, which says how many bytes each character of a text becomes, so
-the place of a byte in the normalised text says from which character it comes. Normalisation looks at single characters
-alone but for one thing: NFD sorts neighbouring combining marks, and it keeps a few that are no accents (Mc: Hangul
-tone marks, musical stems). Where these are written in another order, one has the place of the other.
+How: each distinct character is normalised by itself, which gives the number of bytes that each character of a text
+becomes. So the place of a byte in the normalised text tells which character it comes from. Normalisation treats each
+character on its own, with one exception: NFD sorts neighbouring combining marks, and keeps a few that are not accents
+(Mc: Hangul tone marks, musical stems). If a text has these in another order, their places are swapped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tfbert.tokens.normalizer import is_accent, normalize
 
 
 class Pieces(NamedTuple):
-    """The wordpieces and the words of n texts. Words are what BERT splits a text into before it splits these into
-    pieces: at spaces, around each punctuation character and around each CJK character."""
+    """The wordpieces and the words of n texts. BERT first splits a text into words: at spaces, around each punctuation
+    character and around each CJK character. Then it splits words into pieces."""
 
     ids: tf.RaggedTensor
     """int32 [n, pieces]: token ids, without special tokens."""
@@ -37,7 +37,7 @@ class Pieces(NamedTuple):
     word_starts: tf.RaggedTensor
     """int32 [n, words]: the character at which each word starts."""
     word_ends: tf.RaggedTensor
-    """int32 [n, words]: one past the last character of each word, accents that follow it and are dropped counted."""
+    """int32 [n, words]: one past the last character of each word, including dropped accents that follow it."""
 
 
 class FlatPieces(NamedTuple):
@@ -46,7 +46,7 @@ class FlatPieces(NamedTuple):
     ids: np.ndarray
     """int32 [pieces]."""
     starts: np.ndarray
-    """int32 [pieces]: characters, counted from the start of each text, as in `Pieces`; all others too."""
+    """int32 [pieces]: characters, counted from the start of each text, as in `Pieces`; so are all others below."""
     ends: np.ndarray
     """int32 [pieces]."""
     words: np.ndarray
@@ -61,7 +61,7 @@ class FlatPieces(NamedTuple):
     """int64 [n + 1]: text i has the words `word_splits[i]` to `word_splits[i + 1]`."""
 
 
-@tf.autograph.experimental.do_not_convert  # It has no control flow to convert, which would take seconds.
+@tf.autograph.experimental.do_not_convert  # It has no control flow, and conversion would take seconds.
 def find_pieces(
     text: tf.Tensor, normalized: tf.Tensor, words: tf.RaggedTensor, wordpiece: Any, unk_id: int, casing: dict[str, Any]
 ) -> Pieces:
@@ -70,9 +70,9 @@ def find_pieces(
     Args:
         text: string [n], as given.
         normalized: string [n], the same texts after `normalize`.
-        words: string [n, words], the words of each; one that is too long replaced by another that is `[UNK]`.
+        words: string [n, words], the words of each; a word that is too long is replaced by another that is `[UNK]`.
         wordpiece: The `FastWordpieceTokenizer`.
-        unk_id: Its id of `[UNK]`.
+        unk_id: The id of `[UNK]`.
         casing: The arguments of `normalize`.
 
     Returns:
@@ -93,7 +93,7 @@ def find_pieces(
     word_starts, word_ends = tf.gather(starts, ids.row_splits[:-1]), tf.gather(ends, ids.row_splits[1:] - 1)
     word_ends = characters.after_accents(word_ends, row_of)
 
-    # From places among all characters and words to places in a text.
+    # Converts places among all characters and words to places in a text.
     origin = tf.gather(tf.cast(characters.row_splits, tf.int32), row_of)
     piece_origin = tf.gather(origin, word_of)
     word_index = tf.range(tf.size(row_of)) - tf.gather(tf.cast(words.row_splits, tf.int32), row_of)

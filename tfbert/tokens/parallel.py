@@ -1,4 +1,4 @@
-"""A graph function over many texts: on all cores, in order, with memory that long texts do not make grow."""
+"""Applies a graph function to many texts: on all cores, in order, with memory that does not grow with long texts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def map_texts(
     """Calls a `tf.function` on chunks of texts and joins what it returns.
 
     Args:
-        function: Takes a string [k] tensor for each column, returns a tuple of tensors. It is traced once, in its
-            first call ever, so keep it where it is used often: threads call it, for each call of a `tf.data` pipeline
-            would take a second to build.
-        *columns: Texts, as many in each.
-        batch_size: Most texts in a chunk; fewer where texts are long.
+        function: Takes a string [k] tensor for each column, returns a tuple of tensors. It is traced in its first call,
+            so reuse the same function. Threads call it, because building a `tf.data` pipeline for each call of
+            `map_texts` would take a second.
+        *columns: Texts, equally many in each.
+        batch_size: Most texts in a chunk; fewer if texts are long.
 
     Returns:
-        Each tensor that `function` returns as one array: those of all chunks, one after the other along axis 0.
+        For each tensor that `function` returns, one array: the results of all chunks, concatenated along axis 0.
     """
     encoded = [[_utf8(text) for text in column] for column in columns]
     sizes = [sum(map(len, row)) for row in zip(*encoded, strict=True)]
@@ -43,8 +43,8 @@ def map_texts(
 
 
 def _utf8(text: str) -> bytes:
-    """A text in UTF-8. A lone surrogate, which JSON can bring in, has no form there: it becomes U+FFFD, so that it is
-    dropped and the characters after it keep their places."""
+    """A text in UTF-8. A lone surrogate, which JSON can contain, has no form in UTF-8: it becomes U+FFFD, so that it is
+    dropped later and the characters after it keep their places."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -52,7 +52,8 @@ def _utf8(text: str) -> bytes:
 
 
 def _chunks(sizes: Sequence[int], batch_size: int) -> list[tuple[int, int]]:
-    """First and last + 1 of successive rows, at most `batch_size` and about `_CHUNK_BYTES` each; one chunk at least."""
+    """Ranges of successive rows (first, last + 1), of at most `batch_size` rows and about `_CHUNK_BYTES` each; at least
+    one range."""
     starts, total = [0], 0
     for row, size in enumerate(sizes):
         if row > starts[-1] and (row - starts[-1] >= batch_size or total + size > _CHUNK_BYTES):

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """int64 [sum of lengths]: the ranges of so many numbers from each start, one after the other."""
+    """int64 [sum of lengths]: the ranges `start, start + 1, ...` of these lengths, concatenated."""
     shifts = starts - (np.cumsum(lengths, dtype=np.int64) - lengths)
     return np.repeat(shifts, lengths) + np.arange(len(shifts) and np.sum(lengths))
 

@@ -1,10 +1,10 @@
 """BERT WordPiece inside the TensorFlow graph, with the ids of Hugging Face's `BertTokenizerFast`.
 
 The same tokenizer serves `tf.data` and a SavedModel that takes raw text, so training and serving cannot disagree. One
-difference is wanted: a special token written in a text, such as a literal `[SEP]`, is plain text (`[`, `sep`, `]`), for
-a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`, in the call
-or when the tokenizer is made. (Setting it on the `backend_tokenizer` has no effect: each call sets it anew.)
-`normalizer` lists what else differs: rare new characters.
+difference is intended: a special token written in a text, such as a literal `[SEP]`, is plain text (`[`, `sep`, `]`),
+because a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`, in
+the call or when the tokenizer is made. (Setting it on the `backend_tokenizer` has no effect: each call resets it.)
+`normalizer` lists the other differences: rare new characters.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from tfbert.tokens.vocabulary import (
 __all__ = ["BertTokenizer", "TokenIds", "learn_vocabulary"]
 
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
-_MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest; compiled in seconds.
-_MAX_TOKEN_BYTES = 256  # What FastWordpieceTokenizer can hold.
+_MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest known vocabulary; compiled in seconds.
+_MAX_TOKEN_BYTES = 256  # The limit of FastWordpieceTokenizer.
 _NOT_A_TOKEN = re.compile("[\r\n\0\ud800-\udfff]")
 
 
@@ -51,7 +51,7 @@ class TokenIds:
     second_start: np.ndarray
     """int32 [n]: the position in its row at which segment B starts; the row's length for single texts."""
     pad_id: int = 0
-    """The id that fills rows up."""
+    """The id that pads rows."""
 
     @property
     def lengths(self) -> np.ndarray:
@@ -66,7 +66,7 @@ class BertTokenizer:
     """WordPiece (Devlin et al. 2018; algorithm of Song et al. 2020) over a fixed vocabulary.
 
     Args:
-        vocab: The tokens; a token's position is its id. Special ids are looked up by name, so any order will do.
+        vocab: The tokens; a token's position is its id. Special ids are looked up by name, so any order works.
         do_lower_case: Lower-case texts: for uncased models.
         strip_accents: Strip accents. None: as `do_lower_case`.
         tokenize_chinese_chars: Make every CJK character a word of its own.
@@ -104,7 +104,7 @@ class BertTokenizer:
             if token in ids or _NOT_A_TOKEN.search(token):  # An empty one is fine: SciBERT has it.
                 first = f", first seen as token {ids[token]}" if token in ids else ""
                 raise UsageError(
-                    "Every token of a vocabulary must be there once, without line breaks and valid Unicode. "
+                    "Every token of a vocabulary must occur once, have no line breaks and be valid Unicode. "
                     f"Received: {reprlib.repr(token)} as token {i} (counted from 0){first}. Repair the vocabulary."
                 )
             if len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES:
@@ -120,7 +120,7 @@ class BertTokenizer:
                 f"Received: {len(ids)} tokens without {' '.join(missing)}. Use the model's own vocabulary."
             )
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
-        with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must be a constant of no particular graph.
+        with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must not belong to a particular graph.
             self._wordpiece = tf_text.FastWordpieceTokenizer(
                 list(self._vocab),
                 max_bytes_per_word=_MAX_WORD_BYTES,
@@ -150,14 +150,14 @@ class BertTokenizer:
 
     @classmethod
     def from_vocab_file(cls, path: str | pathlib.Path, **casing: bool | None) -> BertTokenizer:
-        """Reads a vocabulary, one token a line.
+        """Reads a vocabulary, one token per line.
 
         Args:
             path: The file, UTF-8.
             **casing: `do_lower_case`, `strip_accents`, `tokenize_chinese_chars`, as for the constructor.
 
         Raises:
-            UsageError: if there is no such file, or it is no vocabulary.
+            UsageError: if there is no such file, or it is not a vocabulary.
         """
         vocab = read_vocab_file(path)
         try:
@@ -172,7 +172,7 @@ class BertTokenizer:
         The casing is what `tokenizer_config.json` says, else what `tokenizer.json` says, else lower case.
 
         Raises:
-            UsageError: if neither file is there, or they describe a tokenizer that this one would not equal.
+            UsageError: if neither file exists, or they describe a tokenizer that would give other ids than this one.
         """
         vocab, casing = read_pretrained(pathlib.Path(directory))
         try:
@@ -200,7 +200,7 @@ class BertTokenizer:
         Returns:
             The ids of `tokenize`, and for each piece and each word its characters in `text`.
         """
-        with tf.device("CPU:0"):  # In a SavedModel too: there is too little in it for a GPU.
+        with tf.device("CPU:0"):  # In a SavedModel too: there is too little work for a GPU.
             normalized = normalize(text, **self._casing)
             return find_pieces(text, normalized, _words(normalized), self._wordpiece, self.unk_id, self._casing)
 
@@ -212,8 +212,8 @@ class BertTokenizer:
         Args:
             text: string [n].
             text_pair: string [n] or None.
-            max_seq_length: Longest row, special tokens counted. Of a pair, the longer text is cut first, as Hugging
-                Face's `truncation=True` does it.
+            max_seq_length: Longest row, special tokens counted. In a pair, the longer text is cut first, as with
+                Hugging Face's `truncation=True`.
 
         Returns:
             int32 [n, None] ids and int32 [n] `second_start`, where segment B starts; the row's length without a pair.
@@ -245,7 +245,7 @@ class BertTokenizer:
         max_seq_length: int,
         batch_size: int = 1024,
     ) -> TokenIds:
-        """Makes model inputs of a whole data set, on all cores, in order.
+        """Makes model inputs from a whole data set, on all cores, in order.
 
         Args:
             texts: n texts.
@@ -269,7 +269,7 @@ class BertTokenizer:
         return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
-        """Does `tokenize_with_offsets` to a whole data set, on all cores, in order.
+        """Applies `tokenize_with_offsets` to a whole data set, on all cores, in order.
 
         Args:
             texts: n texts.
@@ -280,7 +280,7 @@ class BertTokenizer:
         return FlatPieces(*arrays[:-2], *splits)
 
     def _chunk_encoder(self, num_columns: int, max_seq_length: int) -> tf.types.experimental.PolymorphicFunction:
-        """`__call__` for flat arrays. One for each kind of row, kept: tracing takes far longer than a text."""
+        """`__call__` for flat arrays. One function per kind of row, cached: tracing takes far longer than a text."""
         kind = num_columns, max_seq_length
         if kind not in self._chunk_encoders:
             signature = [tf.TensorSpec([None], tf.string)] * num_columns
@@ -307,10 +307,10 @@ class BertTokenizer:
         """Writes `vocab.txt` and the JSON files from which Hugging Face loads a tokenizer that gives the same ids.
 
         Args:
-            directory: Made if it is not there.
+            directory: Created if it does not exist.
             model_max_length: The most tokens the model has positions for.
         """
-        import transformers  # Slow to import, and training needs it here only at its end.
+        import transformers  # Slow to import, and training needs it only at the end.
 
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -322,8 +322,8 @@ class BertTokenizer:
 
 
 def _words(normalized: tf.Tensor) -> tf.RaggedTensor:
-    """string [n, words]: what WordPiece is to split; a word of too many characters becomes one of too many bytes, which
-    WordPiece maps to [UNK]."""
+    """string [n, words]: the words for WordPiece to split. A word of too many characters becomes one of too many bytes,
+    which WordPiece maps to [UNK]."""
     too_long = f"[^ ]{{{MAX_WORD_CHARS + 1},}}"
     return tf.strings.split(tf.strings.regex_replace(normalized, too_long, "x" * (_MAX_WORD_BYTES + 1)))
 
@@ -331,7 +331,7 @@ def _words(normalized: tf.Tensor) -> tf.RaggedTensor:
 def _truncate_longest_first(
     first: tf.RaggedTensor, second: tf.RaggedTensor, room: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts each pair of rows to `room` tokens together, as `truncate_encodings` of Hugging Face's tokenizers does."""
+    """Cuts each pair of rows to `room` tokens in total, as `truncate_encodings` of Hugging Face's tokenizers does."""
     first_length, second_length = first.row_lengths(), second.row_lengths()
     shorter = tf.minimum(first_length, second_length)
     longer = tf.maximum(shorter, room - shorter)

@@ -19,7 +19,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 100
 """Longer words are `[UNK]`: `max_input_chars_per_word` of every BERT."""
 
-# What tokenizer_config.json and tokenizer.json must say of the algorithm, where they say anything.
+# What tokenizer_config.json and tokenizer.json must say about the algorithm, if they say anything.
 _CLASSES = {
     name + fast for name in ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer") for fast in ("", "Fast")
 }
@@ -38,7 +38,7 @@ _KINDS = {bool: "true or false", dict: "an object", list: "a list", str: "a word
 
 
 def read_vocab_file(path: str | pathlib.Path) -> list[str]:
-    """Reads a vocabulary, one token a line, UTF-8.
+    """Reads a vocabulary, one token per line, UTF-8.
 
     Raises:
         UsageError: if there is no such file, it is not UTF-8, or ends in blank lines.
@@ -47,10 +47,10 @@ def read_vocab_file(path: str | pathlib.Path) -> list[str]:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     tokens = text.removesuffix("\n").split("\n")  # str.splitlines would split at U+2028 and others as well.
     blank = len(tokens) - len(text.rstrip("\n").split("\n"))
-    if blank > 1:  # One is a token: SciBERT has it.
+    if blank > 1:  # A single one is a token: SciBERT has it.
         raise UsageError(
-            f"A vocabulary must hold one token a line. Received: {path} with {blank} blank lines at its end, from line "
-            f"{len(tokens) - blank + 1}. Remove them."
+            f"A vocabulary must hold one token per line. Received: {path} with {blank} blank lines at its end, from "
+            f"line {len(tokens) - blank + 1}. Remove them."
         )
     return tokens
 
@@ -62,7 +62,7 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], dict[str, bool]
         directory: Holds `vocab.txt` or `tokenizer.json`, and maybe `tokenizer_config.json`.
 
     Returns:
-        The vocabulary, and which of `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` the files state:
+        The vocabulary, and those of `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` that the files state:
         `tokenizer_config.json` first, then `tokenizer.json`.
 
     Raises:
@@ -94,10 +94,10 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], dict[str, bool]
 
 
 def read_casing(directory: pathlib.Path) -> dict[str, bool]:
-    """Which of `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` a model's `tokenizer_config.json` states.
+    """Those of `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` that `tokenizer_config.json` states.
 
     Raises:
-        UsageError: if it is no JSON, or states something else than true or false.
+        UsageError: if the file is not JSON, or states anything but true or false.
     """
     config = _Object.read(directory / "tokenizer_config.json")
     stated = {key: config.get(key, bool) for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
@@ -113,12 +113,12 @@ def learn_vocabulary(texts: Iterable[str], *, vocab_size: int, do_lower_case: bo
         do_lower_case: Learn from lower-cased text without accents.
 
     Returns:
-        The special tokens, the single characters, then longer tokens by falling count.
+        The special tokens, the single characters, then longer tokens, the most frequent first.
 
     Raises:
         UsageError: if there is no word in the texts.
     """
-    import keras_nlp  # Brings in all of Keras 3, which only this function needs.
+    import keras_nlp  # Imports all of Keras 3, which only this function needs.
 
     rows = [text.encode("utf-8", "surrogatepass") for text in texts]
     dataset = tf.data.Dataset.from_tensor_slices(tf.constant(rows, tf.string, [len(rows)])).batch(256)
@@ -135,14 +135,14 @@ def learn_vocabulary(texts: Iterable[str], *, vocab_size: int, do_lower_case: bo
 
 @dataclasses.dataclass(frozen=True)
 class _Object:
-    """An object in a tokenizer's JSON file, in which each value is of the type that is asked for, null or absent."""
+    """An object in a tokenizer's JSON file; each value must have the requested type, be null or be absent."""
 
     path: pathlib.Path
     values: dict[str, Any]
 
     @classmethod
     def read(cls, path: pathlib.Path) -> _Object:
-        """A file; without one, an object without values."""
+        """Reads a file; if it does not exist, the object is empty."""
         return cls(path, read_json_object(path, "A tokenizer's file must be JSON") if path.is_file() else {})
 
     def get(self, key: str, kind: type) -> Any:
@@ -156,12 +156,12 @@ class _Object:
         return value
 
     def object(self, key: str) -> _Object:
-        """An object; one without values where it is null or absent."""
+        """The object under a key; empty if it is null or absent."""
         return _Object(self.path, self.get(key, dict) or {})
 
 
 def _refuse_unlike(directory: pathlib.Path, config: _Object, fast: _Object) -> None:
-    """Raises UsageError if the files describe another algorithm, or further tokens to be found in texts."""
+    """Raises UsageError if the files describe another algorithm, or added tokens to find in texts."""
     unlike = {}
     if config.get("tokenizer_class", str) not in _CLASSES:
         unlike["tokenizer_class"] = config.values["tokenizer_class"]

@@ -1,9 +1,9 @@
 """Windows for question answering: rows `[CLS] question [SEP] part of the context [SEP]`.
 
-A context that is too long for a row is read through several windows, each `doc_stride` tokens further on than the one
-before: a step, as in google-research/bert's `run_squad.py` (Devlin et al. 2018). Hugging Face's `run_qa.py` gives its
-`doc_stride` to the tokenizer as the tokens that two windows share: its overlap is a window's room for context, which
-the question's length decides, less our step.
+A context that is too long for a row is read through several windows, each `doc_stride` tokens after the previous one:
+`doc_stride` is a step, as in google-research/bert's `run_squad.py` (Devlin et al. 2018). In Hugging Face's `run_qa.py`,
+`doc_stride` is the number of tokens that two windows share. That overlap is the window's room for context, which
+depends on the question's length, minus our step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Windows:
-    """The windows of questions, an example each, in order. Every example has one at least."""
+    """The windows of questions, in the order of the questions. Each question is one example and has at least one."""
 
     tokens: TokenIds
     """The rows; segment B is the context."""
@@ -30,15 +30,15 @@ class Windows:
     context_start: np.ndarray
     """int32 [windows]: the position in its row of the first token of context."""
     context_end: np.ndarray
-    """int32 [windows]: one past the position of the last one."""
+    """int32 [windows]: one past the position of the last token of context."""
     first_token: np.ndarray
-    """int32 [windows]: which of the whole context's tokens the window starts at."""
+    """int32 [windows]: the token of the whole context at which the window starts."""
     char_start: np.ndarray
     """int32 [tokens]: the character of the whole context at which a token of `tokens.flat` starts; 0 outside it."""
     char_end: np.ndarray
     """int32 [tokens]: one past its last character; 0 outside the context."""
     max_context: np.ndarray
-    """bool [tokens]: whether this is the window in which a token of context has most context; False outside it."""
+    """bool [tokens]: whether a token of context has most context in this window; False outside the context."""
 
     def __len__(self) -> int:
         return len(self.example)
@@ -54,7 +54,7 @@ def make_windows(
     doc_stride: int = 128,
     max_query_length: int = 64,
 ) -> Windows:
-    """Makes the windows of all questions. Each distinct question and each context is tokenized once, on all cores.
+    """Makes the windows of all questions. Each distinct question and context is tokenized once, on all cores.
 
     Args:
         tokenizer: The tokenizer.
@@ -63,7 +63,7 @@ def make_windows(
         context_of: int [n]: the context of each question.
         max_seq_length: Longest row, special tokens counted.
         doc_stride: Tokens from the start of a window to the start of the next one.
-        max_query_length: Most tokens of a question; those after it are left out.
+        max_query_length: Most tokens of a question; the rest is left out.
 
     Returns:
         The windows.
@@ -122,12 +122,12 @@ def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
 
     Args:
         windows: The windows.
-        answers: int [n, 2]: of each example, the character of the context at which the answer starts and one past its
-            last. An empty range, such as (0, 0), is no answer.
+        answers: int [n, 2]: for each example, the character of the context at which the answer starts, and one past its
+            last character. An empty range, such as (0, 0), is no answer.
 
     Returns:
         int32 [windows, 2]: the positions in the row of the first and the last token that has a character of the answer;
-        (0, 0), which is `[CLS]`, where these are not both in the window, or the answer has no token.
+        (0, 0), which is `[CLS]`, if these are not both in the window, or the answer has no token.
     """
     row_splits = windows.tokens.row_splits
     start, end = np.asarray(answers, np.int32).reshape(-1, 2).T
@@ -139,9 +139,9 @@ def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
     window = np.searchsorted(row_splits, hits, side="right") - 1
     window, where, counts = np.unique(window, return_index=True, return_counts=True)
     first = hits[where] - row_splits[window]
-    last = first + counts - 1  # The tokens of an answer stand next to each other.
+    last = first + counts - 1  # The tokens of an answer are consecutive.
 
-    # An answer is whole where a window has the first and the last of the tokens that any window has of it.
+    # A window holds the whole answer if it has the first and the last of the answer's tokens in all windows.
     example = windows.example[window]
     shift = windows.first_token[window] - windows.context_start[window]
     earliest = np.full(len(start), np.iinfo(np.int64).max)
@@ -164,7 +164,7 @@ def _check_room(
     max_seq_length: int,
     doc_stride: int,
 ) -> None:
-    """Raises UsageError for the first question whose windows have no context, or skip some."""
+    """Raises UsageError for the first question whose windows have no context, or skip some tokens of it."""
     for i in np.flatnonzero(room < 1)[:1]:
         raise UsageError(
             "A row must hold a question, 3 special tokens and some of the context. "
@@ -180,17 +180,17 @@ def _check_room(
 
 
 def _has_most_context(example: np.ndarray, first_token: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """bool [tokens of context]: as `_check_is_max_context` of google-research/bert decides, ties for the first window.
+    """bool [tokens of context]: as `_check_is_max_context` of google-research/bert decides; the first window wins ties.
 
     Args:
         example: int64 [windows].
-        first_token: int64 [windows]: of the whole context.
-        length: int64 [windows]: its tokens of context.
+        first_token: int64 [windows]: the window's first token, counted in the whole context.
+        length: int64 [windows]: the window's number of context tokens.
     """
     left = ranges(np.zeros(len(length), np.int64), length)
     right = np.repeat(length, length) - 1 - left
     score = np.minimum(left, right) + 0.01 * np.repeat(length, length)
-    # One place for each token of each example's context, whichever windows it is in.
+    # One place for each token of each example's context, in whichever windows it is.
     wanted = np.zeros(example[-1] + 1 if len(example) else 0, np.int64)
     np.maximum.at(wanted, example, first_token + length)
     token = ranges((splits_of(wanted)[:-1])[example] + first_token, length)
@@ -198,7 +198,7 @@ def _has_most_context(example: np.ndarray, first_token: np.ndarray, length: np.n
     np.maximum.at(best, token, score)
     candidates = np.flatnonzero(score == best[token])
     winner = np.empty(len(best), np.int64)
-    winner[token[candidates][::-1]] = candidates[::-1]  # Of several, the one assigned last stays.
+    winner[token[candidates][::-1]] = candidates[::-1]  # Of several assignments, the last one wins.
     most = np.zeros(len(token), bool)
     most[winner] = True
     return most

@@ -1,9 +1,9 @@
-"""Rows of words: sentences that are split into words already, and texts whose words are wanted.
+"""Rows of words: sentences that are already split into words, and texts whose words are to be found.
 
-A sentence that is longer than a row becomes several rows, so that every word keeps a first piece. It is cut between
-words into equal parts: a word goes to part `start x parts // pieces`, where `start` counts the pieces before it. There
-are as few parts as fit, so none is a stub, except next to words nearly as long as a row. Only a word of more pieces
-than a row holds loses those at its end.
+A sentence that is longer than a row becomes several rows, so that every word keeps its first piece. It is cut between
+words into equal parts: a word goes to part `start x parts // pieces`, where `start` counts the pieces before it. The
+number of parts is the smallest that works, so none is very short, except next to words nearly as long as a row. Only a
+word of more pieces than a row holds loses its last pieces.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WordRows:
-    """Model inputs of sentences, and the words in them. Words count through all sentences, rows in their order."""
+    """Model inputs of sentences, and the words in them. Words are numbered through all sentences; rows are in order."""
 
     tokens: TokenIds
     """The rows, `[CLS] words [SEP]` each."""
@@ -29,15 +29,15 @@ class WordRows:
     word: np.ndarray
     """int32 [tokens]: the word that each token of `tokens.flat` belongs to; -1 for special tokens."""
     sentence: np.ndarray
-    """int32 [rows]: the sentence that each row is, or is a part of. A sentence of no words has no row."""
+    """int32 [rows]: the sentence that each row holds, or holds a part of. A sentence without words has no row."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TextWords:
-    """The words of texts: what BERT splits at spaces, around punctuation and around CJK characters."""
+    """The words of texts, which BERT splits at spaces, around punctuation and around CJK characters."""
 
     rows: WordRows
-    """The rows of the texts; a sentence is a text."""
+    """The rows of the texts; each text counts as a sentence."""
     starts: np.ndarray
     """int32 [words]: the character of its text at which each word starts."""
     ends: np.ndarray
@@ -47,10 +47,10 @@ class TextWords:
 
 
 def encode_words(tokenizer: BertTokenizer, sentences: Sequence[Sequence[str]], *, max_seq_length: int) -> WordRows:
-    """Makes rows of sentences that are split into words already.
+    """Makes rows of sentences that are already split into words.
 
-    The ids are those of Hugging Face's `BertTokenizerFast(words, is_split_into_words=True)`, except that a word of no
-    piece, such as a lone accent, becomes `[UNK]`. Each distinct word is tokenized once, on all cores.
+    The ids are those of Hugging Face's `BertTokenizerFast(words, is_split_into_words=True)`, except that a word without
+    a piece, such as a lone accent, becomes `[UNK]`. Each distinct word is tokenized once, on all cores.
 
     Args:
         tokenizer: The tokenizer.
@@ -58,7 +58,7 @@ def encode_words(tokenizer: BertTokenizer, sentences: Sequence[Sequence[str]], *
         max_seq_length: Longest row, special tokens counted.
 
     Returns:
-        The rows, longer sentences split over several.
+        The rows; longer sentences take several.
 
     Raises:
         UsageError: if `max_seq_length` has no room for a word.
@@ -86,7 +86,7 @@ def encode_text_words(tokenizer: BertTokenizer, texts: Sequence[str], *, max_seq
         UsageError: if `max_seq_length` has no room for a word.
     """
     pieces = tokenizer.encode_with_offsets(texts)
-    word = pieces.words + np.repeat(pieces.word_splits[:-1], np.diff(pieces.row_splits))  # Through all texts.
+    word = pieces.words + np.repeat(pieces.word_splits[:-1], np.diff(pieces.row_splits))  # Counted through all texts.
     first_of_word = np.flatnonzero(np.diff(word, prepend=-1))
     sizes = np.diff(first_of_word, append=len(pieces.ids))
     rows = _make_rows(tokenizer, pieces.ids, first_of_word, sizes, pieces.word_splits, max_seq_length)
@@ -101,7 +101,7 @@ def _make_rows(
     sentence_splits: np.ndarray,
     max_seq_length: int,
 ) -> WordRows:
-    """Rows of words of which each is `sizes` of `ids` from `first` on, int64 [words] both; 0 of them are `[UNK]`."""
+    """Rows of words. Each word is `sizes` ids from `ids[first]` on, int64 [words] both; a word of 0 ids is `[UNK]`."""
     room = max_seq_length - 2
     if room < 1:
         raise UsageError(
@@ -148,7 +148,7 @@ def _first_words(sizes: np.ndarray, sentence: np.ndarray, sentence_splits: np.nd
     start = before[:-1] - before[sentence_splits[:-1]][sentence]
     longest = np.zeros(len(totals), np.int64)
     np.maximum.at(longest, sentence, sizes)
-    # A part of `total / parts` pieces ends less than a word later, so with these it fits however words fall.
+    # A part of `total / parts` pieces may end almost a word later; with this many parts it fits in any case.
     most_parts = -(-totals // (room - np.maximum(longest, 1) + 1))
     parts = -(-totals // room)
     while True:
