@@ -1,10 +1,10 @@
-"""Do evaluate, predict, the SavedModel and PyTorch agree on one model? Each runs in a process of its own.
+"""Do evaluate, predict, the SavedModel and PyTorch agree on one model? Each runs in its own process.
 
     python benchmarks/agreement.py --model=RUN --file=dev.tsv --torch_python=peer/bin/python
 
 `RUN` is the output directory of a classification run on single texts; the file has a header and a label column. Checks
-that every label is the same and that logits differ by at most 1e-4, prints one JSON line, and exits with 1 if not.
-Without `--torch_python` PyTorch is left out, and the line says so.
+that every label is the same and that logits differ by at most 1e-4. Prints one JSON line; the exit status is 1 if they
+disagree. Without `--torch_python`, PyTorch is left out, and the line says so.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def command(mode: str, model: str, *options: str) -> None:
 
 
 def done(*words) -> None:
-    """Runs a process, and ends with its output if it fails."""
+    """Runs a process; if it fails, exits and shows its output."""
     result = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     if result.returncode:
         sys.exit(f"{words[:3]} failed:\n{result.stdout}{result.stderr}")

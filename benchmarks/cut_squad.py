@@ -1,4 +1,4 @@
-"""Cuts a file in SQuAD's form by article, so that no context is trained on and evaluated on.
+"""Splits a file in SQuAD's form by article, so that no context is both trained on and evaluated on.
 
 python benchmarks/cut_squad.py dev-v2.0.json train.json eval.json --every=4
 """
@@ -9,11 +9,11 @@ import pathlib
 
 
 def main() -> None:
-    """Writes both parts, and says how many questions each has."""
+    """Writes both parts, and prints how many questions each has."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("source", "train_file", "validation_file"):
         parser.add_argument(name, type=pathlib.Path)
-    parser.add_argument("--every", type=int, default=4, help="one article in so many is evaluated on")
+    parser.add_argument("--every", type=int, default=4, help="one of this many articles goes to the validation file")
     args = parser.parse_args()
     whole = json.loads(args.source.read_text(encoding="utf-8"))
     for path, is_wanted in ((args.train_file, bool), (args.validation_file, lambda place: not place)):

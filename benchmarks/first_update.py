@@ -1,10 +1,10 @@
-"""Seconds until the first update is made, part by part, of a classifier of random weights.
+"""Seconds until the first update of a classifier with random weights, part by part.
 
     python benchmarks/first_update.py --layers=12 --hidden_size=768 [--turns=3 --against=DIR]
 
-Imports, the model, tracing the step, its first call (TensorFlow's graph passes and XLA's compiling), and later calls.
-Each measurement is a process of its own; `--against` names another checkout, whose turns alternate with this one's.
-Prints a table of each part's smallest wall and CPU seconds.
+The parts are imports, the model, tracing the step, its first call (TensorFlow's graph passes and XLA's compilation),
+and later calls. Each measurement runs in its own process; `--against` names another checkout, whose turns alternate
+with this one's. Prints a table of each part's smallest wall and CPU seconds.
 """
 
 import argparse
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def main() -> None:
-    """Turns of each checkout, and the table."""
+    """Runs the turns of each checkout, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--hidden_size", type=int, default=384)

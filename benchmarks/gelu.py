@@ -1,8 +1,8 @@
-"""GELU forward and backward: written out against derived by TensorFlow, alternating in one process.
+"""GELU forward and backward: gradient written out by hand against TensorFlow's own, alternating in one process.
 
     python benchmarks/gelu.py
 
-Shapes are those of a batch of 32 texts of 16 and of 128 tokens in MiniLM (4 x 384 wide) and BERT-base (4 x 768).
+Shapes are those of batches of 32 texts of 16 and of 128 tokens in MiniLM (4 x 384 wide) and BERT-base (4 x 768).
 """
 
 import statistics
@@ -26,7 +26,7 @@ def make_side(function, x):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = function(x)
-        # The sum stands for the products that read both.
+        # The sum stands for the matrix products that read both.
         return tf.reduce_sum(y), tf.reduce_sum(tape.gradient(y, x, output_gradients=x))
 
     def run():

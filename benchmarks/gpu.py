@@ -1,16 +1,16 @@
-"""All there is to measure on a GPU, in one go: training BERT-base and BERT-large, against PyTorch on the same GPU.
+"""Measures everything on a GPU with one command: training BERT-base and BERT-large, against PyTorch on the same GPU.
 
     timeout 560 python benchmarks/gpu.py --torch_python=peer/bin/python --output_dir=runs/gpu
 
-{base, large} x {128, 384 tokens} x {float32, float16, bfloat16} x {XLA off, on}, 32 examples an update, full rows,
-weights from scratch: speed does not depend on them. Ours comes from `--mode=benchmark`, PyTorch's from
-`benchmarks/peers/torch_step.py`; then, for each size, the peak memory with gradient checkpointing and the largest
-micro-batch that fits. Writes `gpu.md` and `gpu.json` anew after each part.
+{base, large} x {128, 384 tokens} x {float32, float16, bfloat16} x {XLA off, on}, 32 examples per update, full rows,
+random weights: speed does not depend on them. Our figures come from `--mode=benchmark`, PyTorch's from
+`benchmarks/peers/torch_step.py`. Then, for each size, the peak memory with gradient checkpointing and the largest
+micro-batch that fits. Rewrites `gpu.md` and `gpu.json` after each part.
 
-The same command goes on after an interruption: what `gpu.json` holds is not measured again (that file alone is enough
-on another machine with the same GPU), and what failed is tried again after all the rest. End it with SIGTERM, as
-`timeout` does, not with SIGKILL, which would leave a row running. `--sizes=tiny --seq_lengths=16 --device=cpu` tries it
-out without a GPU.
+After an interruption, the same command continues: what `gpu.json` holds is not measured again (that file alone is
+enough on another machine with the same GPU), and what failed is tried again after everything else. End it with SIGTERM,
+as `timeout` does, not with SIGKILL, which would leave a row running. `--sizes=tiny --seq_lengths=16 --device=cpu` tries
+it out without a GPU.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report.facts import processor  # noqa: E402
 
 VOCABULARY = 30522
-# A process of its own, so that this one holds no memory of the GPU.
+# Runs in its own process, so that this one holds no GPU memory.
 LOOK = """
 import json, tensorflow as tf
 details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
@@ -42,7 +42,7 @@ print(json.dumps({"tensorflow": tf.__version__, "gpus": gpus}))
 
 
 def main() -> None:
-    """What is not measured yet, setting by setting, and the tables after each part."""
+    """Measures what is missing, setting by setting, and writes the tables after each part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch_python", required=True, help="runs without PYTHONPATH, LD_LIBRARY_PATH and TF_*")
     parser.add_argument("--output_dir", required=True)
@@ -50,10 +50,10 @@ def main() -> None:
     parser.add_argument("--seq_lengths", default="128,384")
     parser.add_argument("--precisions", default="float32,float16,bfloat16")
     parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--auto_batch_size", type=int, default=4096, help="to be split by accumulation_steps=auto")
+    parser.add_argument("--auto_batch_size", type=int, default=4096, help="global batch for accumulation_steps=auto")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
-    parser.add_argument("--torch_timeout", type=float, default=240, help="seconds for PyTorch's side of a setting")
+    parser.add_argument("--torch_timeout", type=float, default=240, help="most seconds for PyTorch's side of a setting")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     directory = pathlib.Path(args.output_dir).absolute()
@@ -63,7 +63,7 @@ def main() -> None:
     entries = [entry_of(document, setting) for setting, _ in parts]
     write_corpus(directory, longest=max(map(int, args.seq_lengths.split(","))), rows=max(512, args.auto_batch_size))
     todo = [(part, entry) for (_, part), entry in zip(parts, entries, strict=True) if not is_done(entry.get(part))]
-    for part, entry in sorted(todo, key=lambda item: item[0] in item[1]):  # What failed before comes last.
+    for part, entry in sorted(todo, key=lambda item: item[0] in item[1]):  # Parts that failed before come last.
         print(f"--- {name_of(entry)}: {part}", file=sys.stderr, flush=True)
         entry[part] = PARTS[part](args, directory, entry)
         write(directory, document)
@@ -72,13 +72,13 @@ def main() -> None:
 
 
 def stop(*_) -> None:
-    """Ends this process and what it started, once."""
+    """Ends this process and the processes that it started, once."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit("stopped; the same command goes on")
+    sys.exit("stopped; run the same command to continue")
 
 
 def look(device: str) -> dict:
-    """The machine and its TensorFlow; ends this process where there is not what is asked for."""
+    """The machine and its TensorFlow; exits if the requested device is missing."""
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"TensorFlow cannot be imported by {sys.executable}: {last_line(done.stderr)}")
@@ -95,7 +95,7 @@ def look(device: str) -> dict:
 
 
 def begin(directory: pathlib.Path, machine: dict) -> dict:
-    """What an earlier start has measured on the same GPU, or nothing."""
+    """The results of an earlier start on the same GPU, or an empty document."""
     document = {"settings": []}
     if (directory / "gpu.json").exists():
         document = json.loads((directory / "gpu.json").read_text())
@@ -105,7 +105,7 @@ def begin(directory: pathlib.Path, machine: dict) -> dict:
 
 
 def settings(args: argparse.Namespace) -> Iterator[dict]:
-    """What tells one group of measurements from the others, in the order of the table, and its parts."""
+    """The settings to measure, in the order of the table, each with its parts."""
     lengths, precisions = list(map(int, args.seq_lengths.split(","))), args.precisions.split(",")
     for size in args.sizes.split(","):
         setting = {"model": size, "batch_size": args.batch_size, "steps": args.steps, "device": args.device}
@@ -119,7 +119,7 @@ def settings(args: argparse.Namespace) -> Iterator[dict]:
 
 
 def entry_of(document: dict, setting: dict) -> dict:
-    """The document's entry of a setting, made where there is none."""
+    """The document's entry for a setting; added if there is none."""
     name = name_of(setting)
     for entry in document["settings"]:
         if name_of(entry) == name:
@@ -129,19 +129,19 @@ def entry_of(document: dict, setting: dict) -> dict:
 
 
 def name_of(setting: dict) -> str:
-    """A setting in a word, also the name of its files."""
+    """A short name for a setting, also used for its files."""
     return "{model}-{seq_length}-{precision}-batch{batch_size}-steps{steps}-{device}".format(**setting)
 
 
 def is_done(found: list[dict] | dict | None) -> bool:
-    """Whether a part was measured, and need not be tried again."""
+    """Whether a part was measured without a failure that should be tried again."""
     if isinstance(found, list):
         return all(row["status"] == "done" for row in found)
     return found is not None and ("failed" not in found or bool(found.get("examples_per_second")))
 
 
 def write_corpus(directory: pathlib.Path, longest: int, rows: int) -> None:
-    """Rows that fill every length asked for, and a vocabulary of BERT's size."""
+    """Writes rows that fill every requested length, and a vocabulary of BERT's size."""
     rng = random.Random(0)
     words = [f"word{i}" for i in range(1000)]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
@@ -162,7 +162,7 @@ def checkpointing(args: argparse.Namespace, directory: pathlib.Path, entry: dict
 
 
 def benchmark(output_dir: pathlib.Path, entry: dict, xla: list[bool], **options) -> list[dict]:
-    """The rows of `--mode=benchmark`, which goes on by itself in its directory; failed rows say why."""
+    """The rows of `--mode=benchmark`, which continues by itself in its directory; failed rows say why."""
     options |= {"benchmark_precisions": entry["precision"], "benchmark_steps": entry["steps"]}
     options |= {"mode": "benchmark", "benchmark_xla": ",".join("on" if on else "off" for on in xla)}
     status = run([sys.executable, ROOT / "run_finetune.py", *flags(output_dir, entry, options)], stdout=sys.stderr)
@@ -192,7 +192,7 @@ def auto(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> dict
 
 
 def flags(output_dir: pathlib.Path, entry: dict, options: dict) -> list[str]:
-    """Of the command, for any of its runs here."""
+    """The flags for each run of the command here."""
     files = output_dir.parent
     shared = {"model": f"scratch/{entry['model']}", "vocab_file": files / "vocab.txt", "output_dir": output_dir}
     shared |= {"train_file": files / "train.tsv", "batching": "padded", "max_seq_length": entry["seq_length"]}
@@ -201,7 +201,7 @@ def flags(output_dir: pathlib.Path, entry: dict, options: dict) -> list[str]:
 
 
 def peer(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> dict:
-    """PyTorch's figures, in a process of its own; `failed` says why there are none, or not all."""
+    """PyTorch's figures, measured in another process; `failed` says why figures are missing."""
     layers, hidden, heads, _ = SCRATCH_LAYOUTS[entry["model"]]
     options = {"hidden": hidden, "layers": layers, "heads": heads, "vocab": VOCABULARY, "dtype": entry["precision"]}
     options |= {name: entry[name] for name in ("seq_length", "batch_size", "steps")}
@@ -222,7 +222,7 @@ def peer(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> dict
             failure = f"not done after {args.torch_timeout:g} s"
         except OSError as error:
             failure = str(error)
-    # A line after each of its measurements: the last one holds them all.
+    # It prints a line after each measurement: the last one holds them all.
     lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
     found = json.loads(lines[-1]) if lines else {"examples_per_second": {}}
     if not failure and not found["examples_per_second"]:
@@ -231,11 +231,11 @@ def peer(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> dict
 
 
 PARTS = {"tfbert": own_rows, "torch": peer, "checkpointing": checkpointing, "auto": auto}
-"""The parts of a setting and what measures them."""
+"""The parts of a setting, and the functions that measure them."""
 
 
 def run(command: list, timeout: float | None = None, **options) -> int:
-    """A process's exit status; it is asked to end at the timeout, and when this process is."""
+    """Runs a process; returns its exit status. It gets SIGTERM at the timeout, and when this process does."""
     with subprocess.Popen([str(word) for word in command], **options) as process:
         try:
             return process.wait(timeout)
@@ -245,12 +245,12 @@ def run(command: list, timeout: float | None = None, **options) -> int:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
 
 
 def write(directory: pathlib.Path, document: dict) -> None:
-    """All figures so far, and their tables."""
+    """Writes all figures so far, and their tables."""
     write_json(directory / "gpu.json", document)
     measured = document["settings"]
     torch = next((entry["torch"] for entry in measured if "torch" in entry.get("torch", {})), {})
@@ -279,7 +279,7 @@ def table(heads: list[str], rows: list[list]) -> list[str]:
 
 
 def setting_cells(entry: dict) -> list:
-    """What a row is about."""
+    """The cells that name a row's setting."""
     return [entry[name] for name in ("model", "seq_length", "precision", "batch_size")]
 
 
@@ -291,7 +291,7 @@ def row_cells(row: dict) -> list[str]:
 
 
 def speed_cells(entry: dict, row: dict) -> list:
-    """A row of both sides."""
+    """A row with the speeds of both sides."""
     torch = entry.get("torch", {"failed": "not measured yet"})
     speeds, own = torch.get("examples_per_second", {}), row.get("examples_per_second")
     peers = [speeds.get(way) or failure(torch, f"{way} failed") for way in ("eager", "compiled")]
@@ -300,7 +300,7 @@ def speed_cells(entry: dict, row: dict) -> list:
 
 
 def failure(found: dict, name: str = "failed") -> str:
-    """Why there is no figure."""
+    """Why a figure is missing."""
     return f"failed: {found.get(name) or found['failed']}"
 
 

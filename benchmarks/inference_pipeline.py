@@ -1,13 +1,14 @@
-"""Examples a second: `--mode=predict` against transformers' PyTorch `pipeline` at its best batch size, in one run.
+"""Examples per second: `--mode=predict` against transformers' PyTorch `pipeline` at its best batch size, in one run.
 
     python benchmarks/inference_pipeline.py --model=RUN --file=dev.tsv --torch_python=peer/bin/python
 
-`RUN` is the output directory of a run on single texts. The two take turns, `--rounds` times, each in a process of its
-own, on the same texts on the CPU. Both times exclude loading the model; ours includes tracing it, reading the file,
-tokenising and writing the predictions; the pipeline's, after a warm-up, tokenising. The pipeline is timed for each of
-`--batch_sizes`, in the file's order and, to its advantage, sorted by length; its best figure counts. Ours is timed for
-`--own_batch_sizes`. Prints one JSON line, with the machine and the CPU seconds of each process, the kernel's apart
-(the pipeline's process times all its sizes). `--no-keep_freed_memory` leaves glibc's malloc as it comes on our side.
+`RUN` is the output directory of a run on single texts. The two take turns, `--rounds` times, each in its own process,
+on the same texts on the CPU. Both times exclude loading the model. Ours includes tracing it, reading the file,
+tokenising and writing the predictions; the pipeline's includes tokenising, after a warm-up. The pipeline is timed for
+each of `--batch_sizes`, in the file's order and, to its advantage, sorted by length; its best figure counts. Ours is
+timed for `--own_batch_sizes`. Prints one JSON line, with the machine and the CPU seconds of each process, those in the
+kernel apart (the pipeline's process runs all its sizes). `--no-keep_freed_memory` leaves our side's glibc malloc at its
+defaults.
 """
 
 import argparse
@@ -23,13 +24,13 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def main() -> None:
-    """Rounds of both, and the ratio of the best figures."""
+    """Runs the rounds of both, and prints the ratio of the best figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--file", required=True)
     parser.add_argument("--torch_python", required=True)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=10, help="the file's texts are taken so many times over")
+    parser.add_argument("--repeat", type=int, default=10, help="how many times the file's texts are repeated")
     parser.add_argument("--batch_sizes", default="1,8,32,64,128")
     parser.add_argument("--own_batch_sizes", default="32,64,128")
     parser.add_argument("--bfloat16", action="store_true", help="both compute in bfloat16")
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def own_speed(args: argparse.Namespace, scratch: pathlib.Path, size: int) -> dict[str, float]:
-    """Examples a second that the command itself reports, and what its process used, the start included."""
+    """Examples per second as the command reports them, and the CPU time and memory of its whole process."""
     output = scratch / "out.tsv"
     output.unlink(missing_ok=True)
     command = [sys.executable, ROOT / "run_finetune.py", "--mode=predict", "--device=cpu", f"--model={args.model}"]

@@ -1,4 +1,4 @@
-"""What every benchmark says beside its figures: the machine, and a process's CPU time, the kernel's part apart."""
+"""What every benchmark reports with its figures: the machine, and CPU time in the program and in the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def machine() -> dict[str, str]:
-    """The CPU, its vector instructions, cores, kernel, C library and large pages; as far as the system tells."""
+    """The CPU, its vector instructions, cores, kernel, C library and large pages, as far as the system reports them."""
     try:
         known = set(pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
         huge_pages = _HUGE_PAGES.read_text(encoding="utf-8").strip()
@@ -35,7 +35,7 @@ def machine() -> dict[str, str]:
 
 
 def wait(process: subprocess.Popen) -> dict[str, float]:
-    """Waits for a process to end, sets its `returncode`, and gives its CPU seconds and peak memory in MB."""
+    """Waits for a process to end, sets its `returncode`, and returns its CPU seconds and peak memory in MB."""
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return {
@@ -46,7 +46,7 @@ def wait(process: subprocess.Popen) -> dict[str, float]:
 
 
 def done(*words: object) -> tuple[str, str, dict[str, float]]:
-    """Runs a process, and ends with its output if it fails; what it wrote to stdout and stderr, and what it used."""
+    """Runs a process; if it fails, exits and shows its output. Returns its stdout, stderr, CPU seconds and memory."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen([str(word) for word in words], stdout=out, stderr=errors)
         used = wait(process)

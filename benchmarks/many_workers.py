@@ -1,11 +1,11 @@
-"""One worker against two on this machine, a killed worker, and what checkpoints cost, on one's own data and model.
+"""One worker against two on this machine, a killed worker, and the cost of checkpoints, on your own data and model.
 
     python benchmarks/many_workers.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv --output_dir=runs/w
 
-Three runs of `tfbert.launch`, one after the other: one worker; two workers; two workers of which one is killed with
-SIGKILL after `--kill_at` updates and that start again by themselves. The last two must end in the same weights, to the
-bit. Workers share the machine's cores, so two of them cannot be twice as fast on a CPU. Prints one JSON line, and exits
-with 1 where the weights differ.
+Three runs of `tfbert.launch`, one after the other: one worker; two workers; and two workers, one of which is killed
+with SIGKILL after `--kill_at` updates, so that both start again by themselves. The last two runs must end in the same
+weights, to the bit. Workers share the machine's cores, so two of them cannot be twice as fast on a CPU. Prints one JSON
+line; the exit status is 1 if the weights differ.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def main() -> int:
-    """The three runs, and what they say."""
+    """Makes the three runs, and prints their results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "train_file", "validation_file", "output_dir"):
         parser.add_argument(f"--{name}", required=True)
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def start(args: argparse.Namespace, directory: pathlib.Path, *, workers: int, restarts: int = 0) -> subprocess.Popen:
-    """`tfbert.launch` of a run into `directory`; its output goes to this process's standard error."""
+    """Starts `tfbert.launch` with output directory `directory`; its output goes to this process's standard error."""
     launch = [sys.executable, "-m", "tfbert.launch", f"--num_workers={workers}", f"--max_restarts={restarts}", "--"]
     options = {name: getattr(args, name) for name in ("model", "train_file", "validation_file", "save_steps")}
     options |= {"strategy": "multi_worker", "max_steps": args.steps, "output_dir": directory, "logging_steps": 5}
@@ -77,7 +77,7 @@ def finish(launcher: subprocess.Popen) -> None:
 
 
 def kill_one(launcher: subprocess.Popen, log: pathlib.Path, step: int) -> int:
-    """Kills the last worker once the log has reached `step`; the step it was at."""
+    """Kills the last worker when the log has reached `step`; returns the step that it had reached."""
     while launcher.poll() is None:
         lines = log.read_text().splitlines() if log.exists() else []
         done = max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)

@@ -1,10 +1,10 @@
-"""The picture of README: one seed and one global batch, split in several ways, dropout on, draw one line.
+"""The picture in README: runs with one seed and one global batch, split in several ways, dropout on, draw one line.
 
     python benchmarks/one_line.py --work_dir=runs/one_line
 
 Each split is a run of `run_finetune.py` on the built-in corpus. The picture shows the training loss of each update, and
-below it how far the loss of each run is from the first run's. A file of benchmarks/results/ says by how much losses and
-weights differ. Runs that are there are not made again.
+below it how far the loss of each run is from the first run's. A file in benchmarks/results/ says how much losses and
+weights differ. Existing runs are not made again.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SPLITS = {
 
 
 def main() -> None:
-    """Makes the runs that are missing, draws them, and writes what they differ by."""
+    """Makes the missing runs, draws them, and writes how much they differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="where the runs are")
     parser.add_argument("--max_steps", type=int, default=300)
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def train(args: argparse.Namespace, run: pathlib.Path, split: list[str]) -> None:
-    """One run, unless it is done."""
+    """Makes one run, unless it exists."""
     if (run / "all_results.json").exists():
         return
     options = [f"--max_steps={args.max_steps}", f"--global_batch_size={args.global_batch_size}", "--logging_steps=1"]
@@ -61,7 +61,7 @@ def losses_of(run: pathlib.Path) -> np.ndarray:
 
 
 def draw(losses: dict[str, np.ndarray]) -> None:
-    """Lines on top of each other, the first the widest, so that each can be seen; below, what they differ by."""
+    """Draws the lines on top of each other, the first the widest, so that all can be seen; below, their differences."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -97,7 +97,7 @@ def draw(losses: dict[str, np.ndarray]) -> None:
 
 
 def page(args: argparse.Namespace, runs: dict[str, pathlib.Path], losses: dict[str, np.ndarray]) -> list[str]:
-    """The results file, a paragraph an entry."""
+    """The results file, one entry per paragraph."""
     (first, run), *others = runs.items()
     expected = load_file(run / "model.safetensors")
     moved = max(float(np.abs(values - values.mean()).max()) for values in expected.values())

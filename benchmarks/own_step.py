@@ -8,10 +8,10 @@ def own_step(config):
     """Sets up a run as the command does; TensorFlow is imported here, after the allocator is set.
 
     Args:
-        config: Of the run, resolved.
+        config: The run's configuration, resolved.
 
     Returns:
-        A function that makes so many updates and returns their seconds, wall, user and kernel; and the `Run`.
+        A function that makes a number of updates and returns their seconds (wall, user, kernel); and the `Run`.
     """
     from tfbert.batches.pipeline import distribute_batches
     from tfbert.devices import runtime

@@ -2,8 +2,8 @@
 
     python benchmarks/predict_memory.py --model=RUN --few=10000 --many=1000000
 
-Each runs in a process of its own (`ru_maxrss`, in kB on Linux). Texts are made from a few words, 3 to 12 of them.
-Prints one JSON line, and exits with 1 where the many take over 500 MB more than the few.
+Each runs in its own process (`ru_maxrss`, in kB on Linux). Each text has 3 to 12 words, from a small set of words.
+Prints one JSON line; the exit status is 1 if the many texts take over 500 MB more than the few.
 """
 
 import argparse
@@ -44,7 +44,7 @@ LIMIT_MB = 500
 
 
 def main() -> int:
-    """Both runs, and the difference."""
+    """Makes both runs, and prints the difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--few", type=int, default=10_000)
@@ -66,7 +66,7 @@ def peak_of(args: argparse.Namespace, count: int, scratch: pathlib.Path) -> dict
     with (scratch / "in.txt").open("w") as file:
         for _ in range(count):
             file.write(" ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "\n")
-    # A process between, so that its children's peak is that of one run.
+    # An intermediate process, so that the peak of its children is that of one run.
     code = (
         "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:]);"
         "print(json.dumps([done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))"

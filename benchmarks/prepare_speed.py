@@ -1,14 +1,17 @@
-"""`--mode=prepare` against the algorithm in plain Python: sentences a second and core, statistics, memory, same bytes.
+"""`--mode=prepare` against the algorithm in plain Python: sentences/s and core, statistics, memory, same bytes.
 
     python benchmarks/prepare_speed.py --corpus=train.jsonl.gz --vocab_file=vocab.txt
 
-The corpus is cut into sentences once; from that file both sides make records, pairs with next sentence, one pass. A
-side's speed is its sentences over the CPU seconds of all its threads and of the kernel for it: of the peer
-(`peers/plain_records.py`) without its start; of ours in process, a shard of the whole corpus made three times after a
-small one, and as the whole command, its start included. The statistics are counted from both sides' records. Memory is
-that of the command on the corpus and on `--times` copies of it, whose documents begin with words of their own, with
-shards of the same size: the largest process with all that it maps, and of all processes together what no file holds,
-looked at five times a second (Linux). Writes a file of benchmarks/results/.
+The corpus is cut into sentences once. From that file both sides make records: pairs with next sentence, one pass.
+
+Speed is sentences over CPU seconds, of all threads and of the kernel. The peer's (`peers/plain_records.py`) excludes
+its start. Ours is measured twice: in this process, where a shard of the whole corpus is made three times after a small
+one; and as the whole command, its start included. The statistics are counted from both sides' records.
+
+Memory is that of the command, on the corpus and on `--times` copies of it (each with its own first words, so that
+documents differ), with shards of the same size. It is the resident memory of the largest process, with everything that
+it maps, and the anonymous memory of all processes together, sampled five times per second (Linux). Writes a file in
+benchmarks/results/.
 """
 
 import argparse
@@ -32,16 +35,16 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def main() -> None:
-    """All of it, one after the other."""
+    """Makes all measurements, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="a file that --input_files takes")
     parser.add_argument("--vocab_file", required=True)
-    parser.add_argument("--max_documents", type=int, default=0, help="the first ones of the corpus; 0: all")
+    parser.add_argument("--max_documents", type=int, default=0, help="only the first documents of the corpus; 0: all")
     parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--num_shards", type=int, default=4, help="of the corpus once")
-    parser.add_argument("--times", type=int, default=10, help="as often is it written for the second peak of memory")
-    parser.add_argument("--work_dir", default="", help="for what lies between; by default where temporary files go")
-    parser.add_argument("--output", default="", help="where results go; by default a new file of benchmarks/results/")
+    parser.add_argument("--num_shards", type=int, default=4, help="shards for one copy of the corpus")
+    parser.add_argument("--times", type=int, default=10, help="copies of the corpus for the second peak of memory")
+    parser.add_argument("--work_dir", default="", help="for intermediate files; default: a temporary directory")
+    parser.add_argument("--output", default="", help="file for the results; default: a new file in benchmarks/results/")
     args = parser.parse_args()
     output = pathlib.Path(args.output or default_output("prepare"))
     if output.exists():
@@ -73,12 +76,12 @@ def main() -> None:
 
 
 def say(line: str) -> None:
-    """How far it is."""
+    """Reports the progress."""
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
 def write_corpora(args: argparse.Namespace, once: pathlib.Path, many: pathlib.Path) -> dict[str, float]:
-    """Writes the sentences, once and several times; counts them, and the seconds that reading and cutting take."""
+    """Writes the sentences, once and several times; counts them, and measures the time to read and cut them."""
     from tfbert.config.data import DataConfig
     from tfbert.config.pretraining import PRETRAINING, CorpusConfig
     from tfbert.corpus.sources import open_source
@@ -112,7 +115,7 @@ def command(
     start = time.perf_counter()
     with (scratch / "command.log").open("w") as log:
         process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=subprocess.STDOUT)
-        together = 0 if keep else peak_together(process.pid)  # Looking takes kernel time.
+        together = 0 if keep else peak_together(process.pid)  # Sampling takes kernel time.
         used = wait(process)
     if process.returncode:
         sys.exit((scratch / "command.log").read_text())
@@ -130,12 +133,12 @@ def command(
 
 
 def peak_together(pid: int) -> int:
-    """Looks at a process and its children until it has ended, without reaping it; the most MB of anonymous memory that
-    they have together."""
+    """Samples a process and its children until it has ended, without reaping it; returns the most MB of anonymous
+    memory that they had together."""
     most = 0
     while (stat := _text(f"/proc/{pid}/stat")) and stat.rpartition(")")[2].split()[0] != "Z":
         pids, total = [pid], 0
-        for each in pids:  # It grows meanwhile.
+        for each in pids:  # The list grows during the loop.
             pids += [int(child) for child in _text(f"/proc/{each}/task/{each}/children").split()]
             lines = _text(f"/proc/{each}/smaps_rollup").splitlines()
             total += next((int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")), 0)
@@ -152,7 +155,7 @@ def _text(path: str) -> str:
 
 
 def plain(args: argparse.Namespace, corpus: pathlib.Path, output: pathlib.Path) -> dict:
-    """The peer, as it reports itself; with its process's peak memory."""
+    """The peer's own report, with its process's peak memory."""
     words = [sys.executable, ROOT / "benchmarks" / "peers" / "plain_records.py", f"--input_file={corpus}"]
     words += [f"--vocab_file={args.vocab_file}", f"--output_file={output}", f"--max_seq_length={args.max_seq_length}"]
     words += [f"--max_predictions_per_seq={most_predictions(args)}"]
@@ -161,14 +164,14 @@ def plain(args: argparse.Namespace, corpus: pathlib.Path, output: pathlib.Path) 
 
 
 def most_predictions(args: argparse.Namespace) -> int:
-    """Those of a record of full length, as ours has them by default."""
+    """The predictions of a record of full length: our default."""
     from tfbert.corpus.masking import most_predictions as of_length
 
     return of_length(0, masked_lm_prob=0.15, max_seq_length=args.max_seq_length)
 
 
 def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.Path) -> list[dict]:
-    """A shard of all documents, made in this process, which has made a small one before."""
+    """Makes a shard of all documents in this process, after a small one as warm-up."""
     from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
     from tfbert.corpus.manifest import ENTRIES
     from tfbert.corpus.recipe import Recipe
@@ -197,7 +200,7 @@ def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.
 
 
 def statistics_of(path: pathlib.Path) -> dict[str, float]:
-    """What the algorithm decides, counted from records."""
+    """Statistics of what the algorithm decides, counted from records."""
     import numpy as np
 
     from tfbert.corpus.record_files import open_records
@@ -214,7 +217,7 @@ def statistics_of(path: pathlib.Path) -> dict[str, float]:
         given.append(part.masked.ids[row, part.masked.positions[row, rank]])
         was.append(part.masked.labels[row, rank])
     given, was = np.concatenate(given), np.concatenate(was)
-    mask_id = np.bincount(given[given != was]).argmax()  # [MASK], by far.
+    mask_id = np.bincount(given[given != was]).argmax()  # By far the most frequent one is [MASK].
     return {
         "records": len(records),
         "tokens of a record, mean": lengths.mean(),

@@ -3,22 +3,22 @@
     python benchmarks/pretraining_helps.py --corpus=train.jsonl.gz --validation_corpus=test.jsonl.gz \\
         --data=imdb=train.jsonl.gz,test.jsonl.gz --data=sst2=train.tsv,dev.tsv --work_dir=runs/helps
 
-The corpus' texts alone are pre-trained on, with a vocabulary learned from them. Then, for each data set, number of
-labels and seed, in the same way but for what is named:
+The model is pre-trained on the corpus' texts alone, with a vocabulary learned from them. Then it is fine-tuned, for
+each data set, number of labels and seed, in arms that differ only in what is named:
 
-- `pretrained`: those weights;
+- `pretrained`: the pre-trained weights;
 - `scratch`: random weights of the same size and vocabulary;
 - `scratch, 10 times`: with ten times the updates;
-- `..., own rate`: with the rate that is right for random weights.
+- `..., own rate`: with the learning rate that suits random weights.
 
 Every row is a run of `run_finetune.py`, evaluated once, at its end, so nothing is chosen by the scores that are shown.
-The labels are the same ones for all seeds and arms. The baselines of pre-training are those of the words that the
-evaluation masks: the share of the most frequent one, and the entropy of their frequencies, which no guess that looks at
-no context can have less loss than.
+The labelled examples are the same for all seeds and arms. The baselines of pre-training are computed from the words
+that the evaluation masks: the share of the most frequent word, and the entropy of their frequencies, which is the
+smallest loss of any guess that ignores the context.
 
-A file of benchmarks/results/ is written after every part and row, with its minutes; what is done is kept in
-`--work_dir` and not done again, so the same command goes on where it was stopped. More data sets, arms, labels and
-seeds may be asked for then; with other settings it is refused.
+A file in benchmarks/results/ is written after every part and row, with its minutes. Finished parts are kept in
+`--work_dir` and not made again, so the same command continues where it was stopped. It may then name more data sets,
+arms, labels and seeds; other changes of settings are refused.
 """
 
 import argparse
@@ -55,12 +55,12 @@ _SECONDS_BETWEEN_NOTES = 20.0
 def main() -> None:
     """Pre-trains, then makes all rows that are missing."""
     args = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that what runs is stopped as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that running children are stopped as well.
     state = State(args)
     pretrain(args, state)
     datasets = {name: files.split(",") for name, _, files in (given.partition("=") for given in args.data)}
     combinations = itertools.product(args.seeds.split(","), datasets, args.labels.split(","), args.arms.split(";"))
-    for seed, name, labels, arm in combinations:  # A seed of everything before the next one.
+    for seed, name, labels, arm in combinations:  # Everything with one seed before the next seed.
         key = f"{name}; {labels}; {seed}; {arm}"
         if key not in state.rows:
             state.add_row(key, fine_tune(args, state, arm, *datasets[name], int(labels), int(seed)))
@@ -70,30 +70,30 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """The command's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", required=True, help="JSON lines with a text each, may be .gz")
+    parser.add_argument("--corpus", required=True, help="JSON lines, one text per line; may be .gz")
     parser.add_argument("--validation_corpus", required=True, help="likewise")
     parser.add_argument(
-        "--data", required=True, action="append", help="NAME=TRAIN_FILE,VALIDATION_FILE; may be several"
+        "--data", required=True, action="append", help="NAME=TRAIN_FILE,VALIDATION_FILE; may be repeated"
     )
-    parser.add_argument("--work_dir", required=True, help="for records, weights and what is done")
-    parser.add_argument("--max_documents", type=int, default=0, help="of the corpus; 0: all")
+    parser.add_argument("--work_dir", required=True, help="directory for records, weights and finished parts")
+    parser.add_argument("--max_documents", type=int, default=0, help="documents of the corpus; 0: all")
     parser.add_argument("--max_validation_documents", type=int, default=1000)
     parser.add_argument("--learn_vocab", type=int, default=8192)
     parser.add_argument("--model", default="scratch/mini")
     parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--mixed_precision", action="store_true", help="of pre-training")
+    parser.add_argument("--mixed_precision", action="store_true", help="in pre-training")
     parser.add_argument("--pretraining_epochs", type=float, default=10)
     parser.add_argument("--pretraining_batch_size", type=int, default=64)
     parser.add_argument("--pretraining_learning_rate", type=float, default=5e-4)
     parser.add_argument("--fine_tuning_epochs", type=float, default=4)
     parser.add_argument("--fine_tuning_batch_size", type=int, default=32)
-    parser.add_argument("--learning_rate", type=float, default=1e-4, help="of fine-tuning")
-    parser.add_argument("--own_rate", type=float, default=5e-4, help="of the arms that are named so")
+    parser.add_argument("--learning_rate", type=float, default=1e-4, help="in fine-tuning")
+    parser.add_argument("--own_rate", type=float, default=5e-4, help="learning rate of the arms named `own rate`")
     parser.add_argument("--max_eval_examples", type=int, default=5000)
     parser.add_argument("--labels", default="1000,4000")
     parser.add_argument("--seeds", default="42,43,44")
     parser.add_argument("--arms", default=";".join(ARMS), help="separated by semicolons")
-    parser.add_argument("--output", default="", help="where results go; by default a new file of benchmarks/results/")
+    parser.add_argument("--output", default="", help="file for the results; default: a new file in benchmarks/results/")
     args = parser.parse_args()
     if unknown := set(args.arms.split(";")) - ARMS.keys():
         parser.error(f"no such arms: {', '.join(sorted(unknown))}")
@@ -101,13 +101,13 @@ def arguments() -> argparse.Namespace:
 
 
 class State:
-    """What is done, in a file that is written after each part; and the page that is made of it.
+    """The finished parts, in a file that is written after each part, and the page that is made from it.
 
     Attributes:
-        directory: For what the parts leave.
+        directory: For the files of the parts.
         output: The page.
-        parts: By name, minutes and what was found.
-        rows: Of fine-tuning, by data set, labels, seed and arm.
+        parts: By name, the minutes and the results.
+        rows: Rows of fine-tuning, by data set, labels, seed and arm.
     """
 
     def __init__(self, args: argparse.Namespace):
@@ -120,7 +120,7 @@ class State:
         if found and found["settings"] != settings:
             differing = [name for name, value in settings.items() if found["settings"].get(name) != value]
             sys.exit(f"{self._file} is of other settings ({', '.join(differing)}): pass another --work_dir.")
-        # The page of a run that goes on for days is one file.
+        # A run that takes days writes one page only.
         self.output = pathlib.Path(args.output or found.get("output") or default_output("pretraining-helps"))
         if not found and self.output.exists():
             sys.exit(f"{self.output} exists: pass another --output, or move it away.")
@@ -128,7 +128,7 @@ class State:
         self.parts, self.rows = found.get("parts", {}), found.get("rows", {})
 
     def add_row(self, key: str, row: dict) -> None:
-        """Keeps a row."""
+        """Adds a row, and writes both files."""
         self.rows[key] = row
         print(f"{time.strftime('%H:%M:%S')} {key}: {row}", file=sys.stderr, flush=True)
         self.write()
@@ -140,7 +140,7 @@ class State:
         self.output.write_text(page(self._args, self.parts, self.rows), encoding="utf-8")
 
     def run(self, name: str, *words: object) -> None:
-        """Runs a command that goes on by itself where it was stopped, and counts its minutes over all starts."""
+        """Runs a command that continues by itself where it was stopped; adds up its minutes over all starts."""
         part = self.parts.setdefault(name, {"minutes": 0.0})
         before, start, noted = part["minutes"], time.monotonic(), time.monotonic()
         log = self.directory / f"{name}.log"
@@ -163,7 +163,7 @@ class State:
 
 
 def pretrain(args: argparse.Namespace, state: State) -> None:
-    """Records, weights and baselines, each if it is not there."""
+    """Makes records, weights and baselines, each unless it exists."""
     command, directory = [sys.executable, ROOT / "run_pretraining.py"], state.directory
     names = {
         "train": (args.corpus, args.max_documents),
@@ -200,7 +200,7 @@ def vocab_file(state: State) -> pathlib.Path:
 
 
 def write_texts(corpus: pathlib.Path, output: pathlib.Path, limit: int) -> None:
-    """Writes the texts alone, of a corpus that is sorted by class evenly taken ones: no label is seen."""
+    """Writes only the texts, without labels; with a limit, evenly spaced ones, as a corpus may be sorted by class."""
     with gzip.open(corpus, "rt") if corpus.suffix == ".gz" else corpus.open() as file:
         lines = [line for line in file if line.strip()]
     count = min(limit or len(lines), len(lines))
@@ -213,7 +213,7 @@ def write_texts(corpus: pathlib.Path, output: pathlib.Path, limit: int) -> None:
 
 
 def baselines(records: pathlib.Path, max_seq_length: int) -> dict[str, float]:
-    """What can be had without any context, of the words that the evaluation of these records masks."""
+    """The best results without any context, for the words that the evaluation of these records masks."""
     import numpy as np
 
     from tfbert.corpus.record_files import open_records
@@ -235,7 +235,7 @@ def baselines(records: pathlib.Path, max_seq_length: int) -> dict[str, float]:
 
 
 def fine_tune(args, state: State, arm: str, train_file: str, validation_file: str, labels: int, seed: int) -> dict:
-    """One row."""
+    """Makes one row."""
     how, directory = ARMS[arm], state.directory / "row"
     shutil.rmtree(directory, ignore_errors=True)
     words = [sys.executable, ROOT / "run_finetune.py", f"--output_dir={directory}", f"--seed={seed}"]

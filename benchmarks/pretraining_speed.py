@@ -3,12 +3,12 @@
     python benchmarks/pretraining_speed.py --model=scratch/small --train_records=records-128 \\
         --torch_python=peer/bin/python --global_batch_size=32
 
-Ours is the function that `model.fit` runs, with its input pipeline, which reads the records and masks them anew. The
-batches it is going to read are written beforehand for the peers (`peers/pretraining.py`, each a process of its own):
-the same records, masks, order and widths, in memory already. A turn is `--steps` updates of each side; the first third
-of the turns is left out. Matrix peak is the best rate of a large product, looked for between turns; the work is that
-of the real tokens and masked words alone, whatever a side computes besides. Writes a file of benchmarks/results/ after
-every turn; a file that is there gets a section more, so that lengths share one.
+Ours is the function that `model.fit` runs, with its input pipeline, which reads the records and draws their masks. The
+batches that it will read are written beforehand for the peers (`peers/pretraining.py`, each in its own process): the
+same records, masks, order and widths, already in memory. A turn is `--steps` updates of each side; the first third of
+the turns is left out. Matrix peak is the best rate of a large matrix product, measured between turns. Work counts only
+real tokens and masked words, whatever else a side computes. Writes a file in benchmarks/results/ after every turn; if
+the file exists, a section is added, so that several lengths share one file.
 """
 
 import argparse
@@ -33,20 +33,20 @@ from tfbert.modes.pretrain import with_records  # noqa: E402
 
 
 def main() -> None:
-    """Turns of all sides, and their ratios."""
+    """Runs the turns of all sides, and reports their ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="scratch/small", help="the peers' weights are random in any case")
+    parser.add_argument("--model", default="scratch/small", help="the peers always have random weights")
     for name in ("train_records", "torch_python"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--peers", default="pretraining,masked_lm,gathered")
-    parser.add_argument("--torch_threads", default="", help="to try; by default half the cores, and all")
+    parser.add_argument("--torch_threads", default="", help="numbers to try; default: half the cores, and all")
     parser.add_argument("--global_batch_size", type=int, default=32)
     parser.add_argument(
-        "--mixed_precision", action="store_true", help="all sides in bfloat16; fair where the CPU has it only"
+        "--mixed_precision", action="store_true", help="all sides in bfloat16; only fair on a CPU that supports it"
     )
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--output", default="", help="where results go; by default benchmarks/results/ of today")
+    parser.add_argument("--output", default="", help="file for the results; default: today's, in benchmarks/results/")
     args = parser.parse_args()
     output = pathlib.Path(args.output or default_output("pretraining-speed"))
     before = output.read_text(encoding="utf-8") if output.exists() else ""
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def own_side(args: argparse.Namespace, scratch: pathlib.Path):
-    """A function that makes so many updates, the `Run`, and its configuration."""
+    """A function that makes a number of updates, the `Run`, and its configuration."""
     use_onednn()
     keep_freed_memory()
     config = Config(
@@ -89,7 +89,7 @@ def own_side(args: argparse.Namespace, scratch: pathlib.Path):
 
 
 def write_batches(run, count: int, path: pathlib.Path) -> list:
-    """Writes the run's first batches as arrays; returns the `Work` of each: of its real tokens."""
+    """Writes the run's first batches as arrays; returns the `Work` of each, for its real tokens only."""
     import numpy as np
 
     from tfbert.batches.plan import FILL
@@ -123,8 +123,8 @@ class Peer:
 
     Args:
         args: The command's.
-        kind: Which.
-        scratch: Where its files lie.
+        kind: Which peer.
+        scratch: The directory of its files.
     """
 
     def __init__(self, args: argparse.Namespace, kind: str, scratch: pathlib.Path):
@@ -138,14 +138,14 @@ class Peer:
         self.chosen = json.loads(chosen)
 
     def updates(self, first: int, last: int) -> tuple[float, ...]:
-        """Makes updates on these batches; their seconds, wall, user and kernel."""
+        """Makes updates on these batches; returns their seconds (wall, user, kernel)."""
         self.process.stdin.write(f"{first} {last}\n")
         self.process.stdin.flush()
         return tuple(map(float, self.process.stdout.readline().split()))
 
 
 def peak(config: Config) -> float:
-    """Floating-point operations a second of a large product, now."""
+    """Floating-point operations per second of a large matrix product, now."""
     from tfbert.modes.benchmark.row import measure_peak
 
     return measure_peak(config)

@@ -1,4 +1,4 @@
-"""What the files of benchmarks/results/ share: their beginning, their tables, and when they are written."""
+"""What the files in benchmarks/results/ share: their names, their beginning and their tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def default_output(name: str) -> pathlib.Path:
-    """A new file of benchmarks/results/ of today."""
+    """The path of a file in benchmarks/results/ with today's date."""
     return RESULTS / f"{datetime.date.today()}-{name}.md"
 
 
@@ -26,13 +26,13 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 
 
 def beginning(title: str, script: str, args: argparse.Namespace, *more: str) -> list[str]:
-    """Title, machine and command, a paragraph each.
+    """Title, machine and command, one paragraph each.
 
     Args:
-        title: Of the page.
-        script: Its file's name.
-        args: Its options; of paths the page tells the last part alone.
-        more: What else there is to say of software, as `PyTorch 2.13`.
+        title: The page's title.
+        script: The script's file name.
+        args: The script's options; of paths, the page shows only the last part.
+        more: Other software, such as `PyTorch 2.13`.
     """
     about = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine().items())
     versions = environment()["versions"]
@@ -45,7 +45,7 @@ def beginning(title: str, script: str, args: argparse.Namespace, *more: str) -> 
 
 
 def flags_said(args: argparse.Namespace) -> list[str]:
-    """Options as a command line has them, those that are not set left out."""
+    """Options as on a command line, without those that are not set."""
     out = []
     for name, value in vars(args).items():
         if value in ("", None, False, []) or name in ("output", "work_dir"):

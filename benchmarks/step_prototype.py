@@ -2,9 +2,9 @@
 
     python benchmarks/step_prototype.py --model=DIR --train_file=train.tsv
 
-The prototype pads batches to a multiple of 8, updates with tf_keras's AdamW on plain operations, drops out with
+The prototype pads batches to a multiple of 8, updates with tf_keras's AdamW on plain operations, uses
 `tf.nn.experimental.stateless_dropout` and computes the model as transformers does. Both train on the same batches of
-real rows, grouped by length, in float32; the peak rate of a matrix product is measured beside them.
+real rows, grouped by length, in float32. The peak rate of a matrix product is measured as well.
 """
 
 import pathlib

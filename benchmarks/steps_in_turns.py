@@ -1,12 +1,12 @@
-"""The command's own training step against PyTorch's bare one, in turns: for machines whose speed moves.
+"""The command's own training step against a bare PyTorch step, in turns: for machines whose speed varies.
 
     python benchmarks/steps_in_turns.py --model=DIR --train_file=train.tsv --torch_python=peer/bin/python
 
 Ours is the function that `model.fit` runs, with its input pipeline, on real batches of 32 grouped by length; PyTorch's
 (`peers/torch_turns.py`: fused AdamW, clipping, no Trainer, no data to prepare) gets random tokens of the same widths. A
-turn is `--steps` updates of one side, then of the other; the first third of them is left out. Prints one JSON line,
-with the machine and each side's CPU seconds, the kernel's apart; `--no-keep_freed_memory` leaves glibc's malloc as it
-comes.
+turn is `--steps` updates of one side, then of the other; the first third of the turns is left out. Prints one JSON
+line, with the machine and each side's CPU seconds, those in the kernel apart. `--no-keep_freed_memory` leaves glibc's
+malloc at its defaults.
 """
 
 import argparse
@@ -38,7 +38,7 @@ BATCH = 32
 
 
 def main() -> None:
-    """Turns of both sides, and their ratio."""
+    """Runs the turns of both sides, and prints their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "train_file", "torch_python"):
         parser.add_argument(f"--{name}", required=True)
@@ -84,8 +84,8 @@ def take(items, count):
 
 
 def own_side(args, scratch):
-    """(a function that makes so many updates and returns their seconds, wall, user and kernel; an iterator of the
-    widths of the updates)."""
+    """A function that makes a number of updates and returns their seconds (wall, user, kernel), and an iterator over
+    the widths of the updates."""
     config = Config(
         model=ModelConfig(model_name_or_path=args.model),
         data=DataConfig(train_file=args.train_file, max_seq_length=args.max_seq_length),

@@ -1,14 +1,14 @@
-"""Tagging words and finding answers: whole runs of this trainer and of its PyTorch peer in turns, scores and speeds.
+"""Tagging words and answering questions: whole runs of this trainer and its PyTorch peer in turns, scores and speeds.
 
     python benchmarks/tasks_in_turns.py --task=token_classification --model=DIR --train_file=train.txt \\
         --validation_file=dev.txt --test_file=test.txt --torch_python=peer/bin/python
     python benchmarks/tasks_in_turns.py --task=question_answering --model=DIR --train_file=train.json \\
         --validation_file=dev.json --seeds=42 --torch_python=peer/bin/python
 
-The peer is `peers/TASK.py`: Hugging Face's Trainer at the same settings. Every seed is a turn, in which one side comes
-first and in the next turn the other; a side trains, is evaluated with the weights it ends with, and predicts
-`--predict_examples` examples once for each of `--batch_sizes`: each in a process of its own, on the CPU. After every
-turn the results so far are written, as a file of benchmarks/results/; at the end all is printed as JSON.
+The peer is `peers/TASK.py`: Hugging Face's Trainer at the same settings. Every seed is a turn; the side that comes
+first alternates. A side trains, is evaluated with its final weights, and predicts `--predict_examples` examples once
+for each of `--batch_sizes`: each in its own process, on the CPU. After every turn, the results so far are written to a
+file in benchmarks/results/; at the end, everything is printed as JSON.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _LENGTHS = {"token_classification": 128, "question_answering": 256}
 
 
 def main() -> None:
-    """Turns of both sides, and their ratios."""
+    """Runs the turns of both sides, and reports their ratios."""
     args = arguments()
     output = pathlib.Path(args.output or ROOT / "benchmarks" / "results" / f"{datetime.date.today()}-{args.task}.md")
     if output.exists():
@@ -59,23 +59,23 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command's; what depends on the task is settled."""
+    """The command's arguments, with defaults that depend on the task filled in."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", required=True, choices=list(_EPOCHS))
     for name in ("model", "train_file", "validation_file", "torch_python"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--test_file", default="")
     parser.add_argument("--seeds", default="42,43,44")
-    parser.add_argument("--num_train_epochs", type=float, default=None, help="3 for tagging, 2 for answers")
-    parser.add_argument("--max_seq_length", type=int, default=None, help="128 for tagging, 256 for answers")
+    parser.add_argument("--num_train_epochs", type=float, default=None, help="default: 3 for tagging, 2 for answers")
+    parser.add_argument("--max_seq_length", type=int, default=None, help="default: 128 for tagging, 256 for answers")
     parser.add_argument("--global_batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--max_train_examples", type=int, default=0)
     parser.add_argument("--max_eval_examples", type=int, default=0)
     parser.add_argument("--version_2_with_negative", action="store_true", help="some questions have no answer")
-    parser.add_argument("--predict_examples", type=int, default=2000, help="those of the last file, over and over")
-    parser.add_argument("--batch_sizes", default="8,32", help="of predictions, tried on both sides")
-    parser.add_argument("--output", default="", help="where results go; by default a new file of benchmarks/results/")
+    parser.add_argument("--predict_examples", type=int, default=2000, help="those of the last file, repeated")
+    parser.add_argument("--batch_sizes", default="8,32", help="batch sizes of prediction, tried on both sides")
+    parser.add_argument("--output", default="", help="file for the results; default: a new file in benchmarks/results/")
     args = parser.parse_args()
     args.num_train_epochs = args.num_train_epochs or _EPOCHS[args.task]
     args.max_seq_length = args.max_seq_length or _LENGTHS[args.task]
@@ -83,7 +83,7 @@ def arguments() -> argparse.Namespace:
 
 
 def settings(args: argparse.Namespace) -> list[str]:
-    """What the results say of the command: its options, of paths the names alone."""
+    """The command's options as the results show them; of paths, only the names."""
     values = {name: value for name, value in vars(args).items() if value not in ("", 0, False) and name != "output"}
     values["torch_python"] = "peer/bin/python"
     for name in ("model", "train_file", "validation_file", "test_file"):
@@ -93,10 +93,10 @@ def settings(args: argparse.Namespace) -> list[str]:
 
 
 def write_examples(args: argparse.Namespace, path: pathlib.Path) -> int:
-    """Writes what both sides predict, as JSON lines: the sentences or questions of the last file, as often as needed.
+    """Writes the examples that both sides predict, as JSON lines: those of the last file, repeated as often as needed.
 
     Returns:
-        How many.
+        The number of examples.
     """
     source = args.test_file or args.validation_file
     if args.task == "token_classification":
@@ -110,7 +110,7 @@ def write_examples(args: argparse.Namespace, path: pathlib.Path) -> int:
 
 
 def flags(args: argparse.Namespace, *names: str) -> list[str]:
-    """Options that both sides have under the same name; those that are not set are left out."""
+    """Options that have the same name on both sides, without those that are not set."""
     values = {name: getattr(args, name) for name in names}
     return [f"--{name}={value}" for name, value in values.items() if value not in ("", 0, False)]
 
@@ -142,7 +142,7 @@ def peer(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
 
 
 def own(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
-    """The command's turn, as it reports it."""
+    """Our turn, as the command reports it."""
     command = [sys.executable, ROOT / "run_finetune.py", "--device=cpu"]
     version_2 = ["--version_2_with_negative"] * args.version_2_with_negative
 
@@ -179,8 +179,8 @@ def own(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
 
 
 def speed_said(lines: str) -> float:
-    """Examples a second by what `--mode=predict` logs: whole seconds, and a whole number of examples in one. The larger
-    of the two is the finer one."""
+    """Examples per second from what `--mode=predict` logs: whole seconds, and a whole number of examples per second.
+    The larger of these two numbers is the more precise one."""
     ((count, clock, speed),) = re.findall(r"predicted ([\d,]+) examples in ([\d:]+), ([\d,]+) a second", lines)
     seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(clock.split(":"))))
     count, speed = (int(text.replace(",", "")) for text in (count, speed))

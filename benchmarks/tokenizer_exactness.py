@@ -2,8 +2,8 @@
 
     python benchmarks/tokenizer_exactness.py --data_dir=$TFBERT_DATA_DIR --vocab_dir=$TFBERT_VOCAB_DIR
 
-`data_dir` holds sst2/, imdb/, rte/ and scicite/; `vocab_dir` the three vocabularies of `VOCABULARIES`. Texts are not
-cut, except that the pairs of RTE are compared once more cut to 64 tokens. Special tokens written in a text are plain
+`data_dir` holds sst2/, imdb/, rte/ and scicite/; `vocab_dir` holds the three vocabularies of `VOCABULARIES`. Texts are
+not cut, but the pairs of RTE are compared a second time, cut to 64 tokens. Special tokens written in a text are plain
 text on both sides. Prints Markdown tables; the exit status is 1 if any row differs.
 """
 
@@ -72,7 +72,7 @@ def seconds_of(function, *args, **kwargs):
 
 
 def compare(name, tokenizer, reference, sets):
-    """Prints one line a set; returns how many rows differ."""
+    """Prints one line per set; returns how many rows differ."""
     total = 0
     for set_name, (first, second, max_seq_length) in sets.items():
         ours, encoded = seconds_of(tokenizer.encode, first, second, max_seq_length=max_seq_length)
@@ -99,7 +99,7 @@ def compare(name, tokenizer, reference, sets):
 
 
 def time_batches(tokenizer, reference, texts, rounds=5):
-    """Seconds of both on the same texts, in turns: (ours, theirs, ours on all cores, theirs on all cores) a round."""
+    """Seconds of both on the same texts, in turns; per round: (ours, theirs, our CPU seconds, their CPU seconds)."""
     times = []
     for _ in range(rounds):
         cpu = [time.process_time()]
@@ -107,7 +107,7 @@ def time_batches(tokenizer, reference, texts, rounds=5):
         cpu.append(time.process_time())
         theirs, result = seconds_of(reference, texts, return_attention_mask=False, return_token_type_ids=False)
         cpu.append(time.process_time())
-        del result  # Millions of Python integers: freed here, not while the other's time is taken.
+        del result  # Millions of Python integers: freed here, not while the other side is timed.
         times.append((ours, theirs, cpu[1] - cpu[0], cpu[2] - cpu[1]))
     return times
 
@@ -128,7 +128,7 @@ def main():
     versions |= {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}
     print(", ".join(f"{name} {version}" for name, version in versions.items()) + f"; {os.cpu_count()} CPU cores\n")
 
-    # Without the warning that texts are longer than the model takes: they are not cut on purpose.
+    # Suppresses the warning that texts are longer than the model allows: they are uncut on purpose.
     transformers.logging.set_verbosity_error()
     sets = read_sets(args.data_dir)
     print("| vocabulary | set | rows | tokens | rows that differ | tfbert s | BertTokenizerFast s |")

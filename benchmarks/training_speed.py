@@ -3,14 +3,14 @@
     python benchmarks/training_speed.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv \\
         --torch_python=peer/bin/python [--plain_python=peer-tf/bin/python] [--mixed_precision]
 
-Each run is a process of its own: one epoch on the same rows with the same batch size, rate and decay, each turn with
-a seed of its own. Examples/s are those of the whole training, tracing and compiling included, evaluation and loading
-not; `steady` leaves those out as well. Seconds to the first update count from the process's start. The peers are
-Hugging Face's PyTorch Trainer at its best settings (`peers/hf_trainer.py`) and, where asked for, the plain
-`model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`), which is slow: that one is
-compared with a run of ours on the same fewer rows. Prints one JSON document, with the machine, the ratio to each peer's
-best run, every side's mean accuracy, and of each training process its CPU seconds (the kernel's apart) and peak memory.
-`--no-keep_freed_memory` leaves glibc's malloc as it comes on our side.
+Each run has its own process: one epoch on the same rows with the same batch size, learning rate and weight decay; each
+turn has its own seed. Examples/s are those of the whole training, including tracing and compiling but not evaluation
+and loading; `steady` excludes tracing and compiling too. Seconds to the first update count from the process's start.
+The peers are Hugging Face's PyTorch Trainer at its best settings (`peers/hf_trainer.py`) and, with `--plain_python`,
+the plain `model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`). That one is slow,
+so it is compared with a run of ours on the same smaller number of rows. Prints one JSON document with the machine, the
+ratio to each peer's best run, every side's mean accuracy, and the CPU seconds (those in the kernel apart) and peak
+memory of each training process. `--no-keep_freed_memory` leaves our side's glibc malloc at its defaults.
 """
 
 import argparse
@@ -28,16 +28,16 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def main() -> None:
-    """Turns of all sides, and their ratios."""
+    """Runs the turns of all sides, and reports their ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "train_file", "validation_file", "torch_python"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--plain_python", default="", help="an environment with TensorFlow, tf-keras and transformers")
+    parser.add_argument("--plain_python", default="", help="Python with TensorFlow, tf-keras and transformers")
     parser.add_argument("--plain_examples", type=int, default=960, help="rows for the plain fit, which is slow")
     parser.add_argument("--max_train_examples", type=int, default=16_000)
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--turns", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=42, help="of the first turn; the next has the next")
+    parser.add_argument("--seed", type=int, default=42, help="seed of the first turn; each turn adds 1")
     parser.add_argument("--mixed_precision", action="store_true", help="both sides in bfloat16")
     parser.add_argument("--keep_freed_memory", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
@@ -75,9 +75,9 @@ def peer(args: argparse.Namespace, python: str, script: str, examples: int, seed
 
 
 def own(args: argparse.Namespace, examples: int, seed: int) -> dict:
-    """The command's run, as it reports it; like the peer's it is evaluated once it is over.
+    """Our run, as the command reports it; like the peer's, it is evaluated when it is over.
 
-    A start of its own, for two updates, gives the time to the first.
+    A separate start, of two updates, measures the time to the first update.
     """
     command = [sys.executable, ROOT / "run_finetune.py"]
     data = [flag for flag in data_flags(args, examples, seed) if "validation_file" not in flag]
@@ -102,15 +102,15 @@ def own(args: argparse.Namespace, examples: int, seed: int) -> dict:
 
 
 def data_flags(args: argparse.Namespace, examples: int, seed: int) -> list[str]:
-    """What all sides are given."""
+    """The data options of all sides."""
     values = {name: getattr(args, name) for name in ("model", "train_file", "validation_file", "max_seq_length")}
     values |= {"max_train_examples": examples, "seed": seed}
     return [f"--{name}={value}" for name, value in values.items()]
 
 
 def timed(command: list, sign: str) -> tuple[list[str], float | None, dict[str, float]]:
-    """A process's lines, the seconds from its start to the first line that holds `sign`, and what it used; it must
-    succeed."""
+    """A process's lines, the seconds from its start to the first line that holds `sign`, and its CPU time and memory.
+    The process must succeed."""
     started, lines, seconds = time.perf_counter(), [], None
     words = [str(word) for word in command]
     process = subprocess.Popen(words, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -1,4 +1,4 @@
-"""What `tasks_in_turns.py` found, as a file of benchmarks/results/: Markdown, PyTorch first in each pair of numbers."""
+"""The results of `tasks_in_turns.py` as a Markdown file in benchmarks/results/; in pairs, PyTorch's number is first."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TITLES = {
 }
 _METRICS = ("f1", "precision", "recall", "accuracy", "exact_match", "exact", "HasAns_f1", "NoAns_f1")
 _PARTS_OF_ONE = ("token_classification",)
-"""Tasks whose metrics are fractions: shown as percent."""
+"""Tasks whose metrics are fractions; they are shown as percentages."""
 _SIDES = ("pytorch", "tfbert")
 
 
 def turns_report(task: str, about: dict, num_predicted: int, turns: list[dict]) -> str:
-    """The file so far.
+    """The text of the file so far.
 
     Args:
         task: Its name.
@@ -97,7 +97,7 @@ def _prediction(turns: list[dict]) -> str:
 
 
 def _ratios(turns: list[dict], speed: Callable[[dict], float | None]) -> str:
-    """Ours over the peer's, of the time that all turns took."""
+    """The ratio of our speed to the peer's over the time of all turns."""
     speeds = {side: [speed(turn[side]) for turn in turns] for side in _SIDES}
     if any(not value or value != value for values in speeds.values() for value in values):
         return "none"
@@ -106,7 +106,7 @@ def _ratios(turns: list[dict], speed: Callable[[dict], float | None]) -> str:
 
 
 def _pair(sides: list[dict], name: str) -> list[str]:
-    """Both numbers, and ours over the peer's; a run of few updates has no steady speed."""
+    """Both numbers, and the ratio of ours to the peer's; a run of few updates has no steady speed."""
     peer, own = (side[name] for side in sides)
     if not peer or not own or peer != peer:
         return ["none", "none"]

@@ -133,7 +133,7 @@ def test_nothing_there(tmp_path):
         with pytest.raises(UsageError, match=f"must exist. Received: input_files='{re.escape(str(path))}', {what}"):
             find(path)
     (tmp_path / "broken.txt").symlink_to(tmp_path / "gone")
-    with pytest.raises(UsageError, match="broken.txt', which is none"):
+    with pytest.raises(UsageError, match="broken.txt', which is something else"):
         find(tmp_path)
     with pytest.raises(UsageError, match="text_column='body' is not in the data"):
         (tmp_path / "a.jsonl").write_bytes(ROW)

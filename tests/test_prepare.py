@@ -276,7 +276,7 @@ def test_the_command_learns_a_vocabulary_once(tmp_path, monkeypatch, logged):
 
 def test_shards_that_would_not_fit_in_memory_are_refused(words, tmp_path, monkeypatch):
     monkeypatch.setattr(buckets, "MAX_SHARD_BYTES", 100)
-    with pytest.raises(UsageError, match="text of a shard must be at most 0 MiB, .* Pass a higher --num_shards"):
+    with pytest.raises(UsageError, match="text of a shard must be at most 0 MiB: .* Pass a higher --num_shards"):
         prepare_records(made_up_corpus(), words, config(), tmp_path / "records")
     assert not list(tmp_path.iterdir())
 

@@ -1,4 +1,4 @@
-"""What the training peers share: their arguments, and the rows that tfbert takes of the same file."""
+"""What the training peers share: their arguments, and the rows that tfbert takes from the same file."""
 
 import argparse
 import pathlib
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def arguments(description: str) -> argparse.Namespace:
-    """What a training peer is told."""
+    """The arguments of a training peer."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "train_file", "validation_file"):
         parser.add_argument(f"--{name}", required=True)
@@ -32,6 +32,7 @@ def read(path: str, limit: int = 0) -> tuple[list[str], np.ndarray]:
 
 
 def chosen(count: int, limit: int) -> np.ndarray:
-    """The rows of so many that tfbert's `--max_train_examples` and `--max_eval_examples` keep, in order; 0 for all."""
+    """The indices of `limit` rows out of `count`, in order: those that tfbert's `--max_train_examples` and
+    `--max_eval_examples` keep. A limit of 0: all."""
     order = np.random.Generator(np.random.PCG64(0)).permutation(count)
     return np.sort(order[: limit or count])

@@ -1,4 +1,4 @@
-"""How the PyTorch peers train: Hugging Face's Trainer at its best, with tfbert's settings; and how they predict."""
+"""How the PyTorch peers train (Hugging Face's Trainer at its best, with tfbert's settings) and how they predict."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArgume
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _WARM_UP = 10
-"""Updates that tfbert's steady speed leaves out as well, or half of them if there are fewer than twice as many."""
+"""Updates that the steady speed leaves out, as tfbert's does; half of all updates if there are fewer than 20."""
 
 
 class Clock(TrainerCallback):
-    """When each update ended; prints a line after the first one."""
+    """Records when each update ended; prints a line after the first one."""
 
     def __init__(self):
         self.ends: list[float] = []
@@ -32,7 +32,7 @@ class Clock(TrainerCallback):
             print("first update done", flush=True)
 
     def steady(self, num_rows: int, batch_size: int) -> float:
-        """Rows a second after the warm-up; NaN where it is too short for that."""
+        """Rows per second after the warm-up; NaN if the run is too short."""
         an_epoch = [batch_size] * (num_rows // batch_size) + [num_rows % batch_size] * (num_rows % batch_size > 0)
         rows = [an_epoch[step % len(an_epoch)] for step in range(len(self.ends))]
         first = min(_WARM_UP, len(rows) // 2)
@@ -52,11 +52,11 @@ def build_trainer(
     clock: Clock | None = None,
     **others,
 ) -> Trainer:
-    """A Trainer with tfbert's settings: linear rate after a tenth of warm-up, decay without biases and LayerNorm (the
-    Trainer's own rule), clipping at 1.0 (its default), rows of like length together, padded to the longest.
+    """A Trainer with tfbert's settings: linear decay of the rate after 10% warm-up, weight decay without biases and
+    LayerNorm (the Trainer's own rule), clipping at 1.0 (its default), rows grouped by length and padded to the longest.
 
-    PyTorch has as many threads as the machine has cores, and picks its attention itself (`sdpa`: faster than `eager`
-    in prediction on a CPU, alike in training).
+    PyTorch has as many threads as the machine has cores, and chooses its attention itself (`sdpa`: faster than `eager`
+    in prediction on a CPU, equally fast in training).
     """
     return Trainer(
         model=model,
@@ -86,7 +86,7 @@ def build_trainer(
 
 
 def fine_tune(args: argparse.Namespace, model: torch.nn.Module, rows: Sequence[dict], collate: Callable) -> dict:
-    """Trains on rows as the peer of a task was told, saves the model, and gives the speed."""
+    """Trains on rows with a peer's arguments, saves the model, and returns the speed."""
     clock = Clock()
     trainer = build_trainer(
         model,
@@ -111,10 +111,10 @@ def fine_tune(args: argparse.Namespace, model: torch.nn.Module, rows: Sequence[d
 
 @torch.inference_mode()
 def token_logits(model: torch.nn.Module, rows: Sequence[dict], *, batch_size: int, pad_id: int) -> list[np.ndarray]:
-    """Logits of the tokens of each row, float32 `[length, labels]`, those of starts and ends for answers.
+    """Logits of the tokens of each row, float32 `[length, labels]`; for answers, those of starts and ends.
 
-    Rows are padded to the longest of their batch, and sorted by length for it: `pipeline`, which takes them as they
-    come, is slower.
+    Rows are sorted by length and padded to the longest of their batch: `pipeline`, which takes them in the given order,
+    is slower.
     """
     model.eval()
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]["input_ids"]))
@@ -136,12 +136,12 @@ def run_job(
     jobs: dict[str, Callable[[argparse.Namespace, transformers.PreTrainedTokenizerBase], dict]],
     add_arguments: Callable[[argparse.ArgumentParser], None],
 ) -> None:
-    """Reads the arguments of a task's peer, does the job, and prints what it found as a JSON line.
+    """Reads the arguments of a task's peer, does the job, and prints the results as a JSON line.
 
     Args:
         description: The script's docstring.
-        jobs: By name; each is given the arguments and the model's tokenizer.
-        add_arguments: Adds those of the task.
+        jobs: By name; each receives the arguments and the model's tokenizer.
+        add_arguments: Adds the task's own arguments.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("job", choices=list(jobs))
@@ -153,7 +153,7 @@ def run_job(
     parser.add_argument("--num_train_epochs", type=float, default=3.0)
     parser.add_argument("--global_batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
-    parser.add_argument("--batch_size", type=int, default=32, help="of `predict`")
+    parser.add_argument("--batch_size", type=int, default=32, help="for `predict`")
     parser.add_argument("--seed", type=int, default=42)
     add_arguments(parser)
     args = parser.parse_args()
@@ -166,7 +166,7 @@ def run_job(
 
 
 def timed_predictions(args: argparse.Namespace, predict: Callable[[list[dict]], object]) -> dict:
-    """Examples a second of `predict` on the objects of `--input_file`, JSON lines, after a warm-up of four batches."""
+    """Examples per second of `predict` on the objects in `--input_file`, JSON lines, after four batches of warm-up."""
     lines = pathlib.Path(args.input_file).read_text(encoding="utf-8").splitlines()
     examples = [json.loads(line) for line in lines]
     predict(examples[: 4 * args.batch_size])

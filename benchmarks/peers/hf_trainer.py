@@ -3,8 +3,8 @@
     python -m venv peer && peer/bin/pip install torch "transformers>=5" accelerate
     peer/bin/python benchmarks/peers/hf_trainer.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv
 
-Reads tab-separated files with a header whose first column is the label, as GLUE's SST-2. Prints a line when its first
-update is done, and one JSON line at its end.
+Reads tab-separated files with a header whose first column is the label, such as GLUE's SST-2. Prints a line when its
+first update is done, and one JSON line at the end.
 """
 
 import json

@@ -5,10 +5,10 @@
     TF_USE_LEGACY_KERAS=1 peer-tf/bin/python benchmarks/peers/plain_fit.py --model=DIR --train_file=train.tsv \\
         --validation_file=dev.tsv
 
-What transformers' own TensorFlow examples do: every text padded to `--max_seq_length`, tf_keras's AdamW with decay on
-matrices only, a linear rate, clipping by global norm. Reads tab-separated files as `hf_trainer.py` does. Prints when
-its first update was done, and one JSON line. The versions are tfbert's own: transformers 4.55 to 4.57 cannot load
-PyTorch-format safetensors into a TensorFlow model, and 5 has no TensorFlow.
+Does what transformers' own TensorFlow examples do: every text padded to `--max_seq_length`, tf_keras's AdamW with decay
+on matrices only, a linearly decaying rate, clipping by global norm. Reads tab-separated files as `hf_trainer.py` does.
+Prints a line when its first update is done, and one JSON line at the end. The versions are tfbert's own: transformers
+4.55 to 4.57 cannot load PyTorch-format safetensors into a TensorFlow model, and 5 has no TensorFlow.
 """
 
 import json

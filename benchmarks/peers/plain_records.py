@@ -2,9 +2,9 @@
 
     python benchmarks/peers/plain_records.py --input_file=corpus.txt --vocab_file=vocab.txt --output_file=out.tfrecord
 
-Written from the paper and from what the script does, not from its text. It needs TensorFlow for the file alone, and
-transformers for the tokenizer: BERT's basic tokenizer and WordPiece as they were first written, in Python. Prints a
-JSON line: sentences, records, and the CPU seconds, from the first line read to the last record written.
+Written from the paper and from what the script does, not copied from it. It needs TensorFlow only to write the file,
+and transformers for the tokenizer: BERT's basic tokenizer and WordPiece as they were first written, in Python. Prints a
+JSON line: sentences, records, and the CPU seconds from the first line read to the last record written.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def read(path: str, tokenizer: BertTokenizer) -> list[Document]:
-    """Documents of a file that has a sentence a line and a blank line between two."""
+    """The documents of a file with one sentence per line and a blank line between documents."""
     documents: list[Document] = [[]]
     with pathlib.Path(path).open(encoding="utf-8") as lines:
         for line in lines:
@@ -66,7 +66,7 @@ def read(path: str, tokenizer: BertTokenizer) -> list[Document]:
 
 
 def pairs_of(documents: list[Document], number: int, args, rng: random.Random):
-    """The pairs of one document: (tokens of A, tokens of B, whether B is of another document)."""
+    """The pairs of one document: (tokens of A, tokens of B, whether B is from another document)."""
     document, room = documents[number], args.max_seq_length - 3
     target = rng.randint(2, room) if rng.random() < args.short_seq_prob else room
     first = 0
@@ -87,7 +87,7 @@ def pairs_of(documents: list[Document], number: int, args, rng: random.Random):
                 b.extend(sentence)
                 if len(b) >= target - len(a):
                     break
-            first = split  # What A did not take comes again.
+            first = split  # What A does not use is used again.
         else:
             b = joined(document[split:stop])
             first = stop
@@ -98,12 +98,12 @@ def pairs_of(documents: list[Document], number: int, args, rng: random.Random):
 
 
 def joined(sentences: list[Sentence]) -> Sentence:
-    """Their tokens, a new list."""
+    """The tokens of all sentences, as a new list."""
     return list(itertools.chain.from_iterable(sentences))
 
 
 def masked(a: Sentence, b: Sentence, is_random: bool, words: list[str], args, rng: random.Random) -> dict:
-    """A record as text, with what is to be predicted of it."""
+    """A record as text, masked, with the words to predict."""
     tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
     places = [place for place, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     rng.shuffle(places)

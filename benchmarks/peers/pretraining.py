@@ -2,13 +2,13 @@
 
     peer/bin/python benchmarks/peers/pretraining.py --kind=pretraining --config=config.json --batches=batches.npz
 
-Random weights, fused AdamW, clipping, dropout on, attention as transformers chooses it, and of some numbers of threads
-the fastest. `pretraining` and `masked_lm` are transformers' models as they are: they compute the scores of every word
-at every position. `gathered` is the first one, but only masked positions go to its head: a loop of one's own that
-nobody ships, to tell how much of a difference that makes.
+Random weights, fused AdamW, clipping, dropout on, attention as transformers chooses it, and the fastest of several
+numbers of threads. `pretraining` and `masked_lm` are transformers' models as they are: they compute the scores of every
+word at every position. `gathered` is the first one, but only masked positions go to its head: custom code that nobody
+ships, to show how much difference that makes.
 
-Prints `ready` and what it chose, as JSON. Then reads lines `FIRST LAST`, makes an update on each batch from the first
-to the one before the last, and prints their seconds, and those of CPU time in the program and in the kernel.
+Prints `ready` and its choices as JSON. Then reads lines `FIRST LAST`, makes an update on each batch from FIRST to
+LAST - 1, and prints their seconds, and the CPU seconds in the program and in the kernel.
 """
 
 import argparse
@@ -28,12 +28,12 @@ IGNORED = -100
 
 
 def main() -> None:
-    """Answers until its input ends."""
+    """Answers requests until its input ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", required=True, choices=["pretraining", "masked_lm", "gathered"])
     parser.add_argument("--config", required=True, help="the model's config.json")
-    parser.add_argument("--batches", required=True, help="as pretraining_speed.py writes them")
-    parser.add_argument("--threads", default="", help="numbers of them to try; by default half the cores, and all")
+    parser.add_argument("--batches", required=True, help="file of batches that pretraining_speed.py writes")
+    parser.add_argument("--threads", default="", help="numbers of threads to try; default: half the cores, and all")
     parser.add_argument("--bfloat16", action="store_true")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -56,7 +56,7 @@ def main() -> None:
     updates(0, 2)
     counts = sorted(set(map(int, args.threads.split(","))) if args.threads else {max(1, cores() // 2), cores()})
     tried = dict.fromkeys(counts, float("inf"))
-    for threads in counts * 3:  # The best of three, for other work may come between.
+    for threads in counts * 3:  # The best of three, because other work may interfere.
         torch.set_num_threads(threads)
         updates(0, 1)
         tried[threads] = min(tried[threads], updates(0, 2))
@@ -71,12 +71,12 @@ def main() -> None:
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_batches(path: str) -> list[tuple[dict, torch.Tensor, torch.Tensor]]:
-    """Inputs, labels of words at every position, and labels of pairs, of each batch."""
+    """For each batch: inputs, labels of words at every position, and labels of pairs."""
     out = []
     with np.load(path) as stored:
         for number in range(int(stored["count"])):

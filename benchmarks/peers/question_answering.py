@@ -1,12 +1,13 @@
-"""The peer of finding answers: transformers' AutoModelForQuestionAnswering in PyTorch, in its own environment.
+"""The peer of question answering: transformers' AutoModelForQuestionAnswering in PyTorch, in its own environment.
 
     python -m venv peer && peer/bin/pip install torch "transformers>=5" accelerate scipy
     peer/bin/python benchmarks/peers/question_answering.py train --model=DIR --train_file=train.json --output_dir=RUN
     peer/bin/python benchmarks/peers/question_answering.py evaluate --model=RUN --validation_file=dev.json
     peer/bin/python benchmarks/peers/question_answering.py predict --model=RUN --input_file=questions.jsonl
 
-Questions, answers and scores are those of tfbert's own code, which needs no TensorFlow here; so nothing differs but the
-tokenizer, the windows, which transformers' fast tokenizer makes, the model and the training. Prints a JSON line.
+tfbert's own code, which needs no TensorFlow here, reads the questions, chooses the answers and scores them. So only
+the tokenizer, the windows (made by transformers' fast tokenizer), the model and the training differ. Prints one JSON
+line.
 """
 
 import argparse
@@ -28,11 +29,11 @@ from tfbert.tasks.squad_metrics import squad_metrics  # noqa: E402
 
 
 def main() -> None:
-    """One of the three jobs."""
+    """Does one of the three jobs."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--max_seq_length", type=int, default=256)
-        parser.add_argument("--doc_stride", type=int, default=128, help="a step, as tfbert's")
+        parser.add_argument("--doc_stride", type=int, default=128, help="tokens from window to window, as in tfbert")
         parser.add_argument("--max_query_length", type=int, default=64)
         parser.add_argument("--version_2_with_negative", action="store_true")
 
@@ -55,7 +56,7 @@ def train(args: argparse.Namespace, tokenizer) -> dict:
 
 
 def evaluate(args: argparse.Namespace, tokenizer) -> dict:
-    """Answers to the validation and the test file, scored as tfbert scores its own."""
+    """Answers the questions of the validation and test files, and scores the answers as tfbert does."""
     model, found = AutoModelForQuestionAnswering.from_pretrained(args.model), {}
     for prefix, path in {"eval": args.validation_file, "test": args.test_file}.items():
         if not path:
@@ -75,7 +76,7 @@ def evaluate(args: argparse.Namespace, tokenizer) -> dict:
 
 
 def predict(args: argparse.Namespace, tokenizer) -> dict:
-    """How fast questions are answered, tokenizing and decoding included."""
+    """Measures how fast questions are answered, tokenizing and decoding included."""
     model = AutoModelForQuestionAnswering.from_pretrained(args.model)
 
     def answers(rows: list[dict]) -> Answers:
@@ -109,14 +110,14 @@ def answer(model, tokenizer, questions: list[str], contexts: list[str], args: ar
 
 
 def make_windows(tokenizer, questions: list[str], contexts: list[str], args: argparse.Namespace) -> list[dict]:
-    """The model's inputs for every window over the context of each question, question after question.
+    """The model's inputs for every window over the context of each question, in the order of the questions.
 
-    The tokenizer's `stride` is what two windows share. For a given step that depends on the question's length, so there
-    is a call for each length.
+    The tokenizer's `stride` is the number of tokens that two windows share. For a given step, that number depends on
+    the question's length, so there is one call for each length.
 
     Returns:
-        Besides the inputs `example`, the question; `context_start`, the place of the first token of context;
-        `first_token`, which of the context's tokens that is; `offsets`, int32 `[length, 2]`, the characters of the
+        The inputs, and `example`, the question's number; `context_start`, the place of the first token of context;
+        `first_token`, the number of that token in the context; `offsets`, int32 `[length, 2]`, the characters of the
         context's tokens, 0 elsewhere.
     """
     asked = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
@@ -146,12 +147,12 @@ def make_windows(tokenizer, questions: list[str], contexts: list[str], args: arg
 
 
 def positions(window: dict, start: int, end: int) -> tuple[int, int]:
-    """The first and the last token with a character of an answer; 0, 0, which is `[CLS]`, where it is not all there.
+    """The first and the last token of an answer; 0, 0, which is `[CLS]`, if the window does not hold all of it.
 
     Args:
         window: One of `make_windows`.
         start: The answer's first character.
-        end: The one after its last.
+        end: One past its last character.
     """
     offsets, first, last = window["offsets"], window["context_start"], len(window["offsets"]) - 2
     if last < first or offsets[first, 0] > start or offsets[last, 1] < end:
@@ -161,8 +162,8 @@ def positions(window: dict, start: int, end: int) -> tuple[int, int]:
 
 
 def has_most_context(windows: list[dict]) -> np.ndarray:
-    """bool `[tokens]`: whether a token has most context in this window, of equal ones the first, as in BERT's own
-    `run_squad.py`; False outside of contexts."""
+    """bool `[tokens]`: whether a token has most context in this window (the first one wins ties), as in BERT's own
+    `run_squad.py`; False outside contexts."""
     counts = np.bincount([window["example"] for window in windows])
     most = np.zeros(sum(len(window["input_ids"]) for window in windows), bool)
     best: dict[tuple[int, int], tuple[float, int]] = {}

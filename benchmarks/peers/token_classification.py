@@ -5,9 +5,9 @@
     peer/bin/python benchmarks/peers/token_classification.py evaluate --model=RUN --validation_file=dev.txt
     peer/bin/python benchmarks/peers/token_classification.py predict --model=RUN --input_file=tokens.jsonl
 
-tfbert's files and tags, read by its own code, which needs no TensorFlow here, and its scores, so that nothing differs
-but the tokenizer, the model and the training. A word's label is that of its first piece. Sentences that are longer than
-a row are split as tfbert splits them. Prints a JSON line.
+tfbert's own code, which needs no TensorFlow here, reads the files and computes the scores. So only the tokenizer, the
+model and the training differ. A word's label is that of its first piece. Sentences that are longer than a row are split
+as tfbert splits them. Prints a JSON line.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _UNLABELLED = -100
 
 
 def main() -> None:
-    """One of the three jobs."""
+    """Does one of the three jobs."""
     run_job(
         __doc__,
         {"train": train, "evaluate": evaluate, "predict": predict},
@@ -55,7 +55,7 @@ def train(args: argparse.Namespace, tokenizer) -> dict:
 
 
 def evaluate(args: argparse.Namespace, tokenizer) -> dict:
-    """Entities found in the validation and the test file, scored as tfbert scores its own."""
+    """Finds the entities of the validation and test files, and scores them as tfbert does."""
     model = AutoModelForTokenClassification.from_pretrained(args.model)
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
     meanings, ids, found = TagMeanings.of(names), {name: index for index, name in enumerate(names)}, {}
@@ -73,7 +73,7 @@ def evaluate(args: argparse.Namespace, tokenizer) -> dict:
 
 
 def predict(args: argparse.Namespace, tokenizer) -> dict:
-    """How fast sentences are tagged, tokenizing included."""
+    """Measures how fast sentences are tagged, tokenizing included."""
     model = AutoModelForTokenClassification.from_pretrained(args.model)
     return timed_predictions(args, lambda rows: predicted_tags(model, tokenizer, [row["tokens"] for row in rows], args))
 
@@ -87,14 +87,14 @@ def read(path: str, limit: int) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def predicted_tags(model, tokenizer, sentences: list[list[str]], args: argparse.Namespace) -> np.ndarray:
-    """The index of the tag of each word, one sentence after the other: int64 `[words]`."""
+    """The index of each word's tag, for all sentences in order: int64 `[words]`."""
     rows, places = encode(tokenizer, sentences, args.max_seq_length)
     logits = token_logits(model, rows, batch_size=args.batch_size, pad_id=tokenizer.pad_token_id)
     return np.array([logits[row][piece].argmax() for row, piece in places])
 
 
 def encode(tokenizer, sentences: Sequence[list[str]], max_seq_length: int) -> tuple[list[dict], list[tuple[int, int]]]:
-    """Rows `[CLS] words [SEP]`, and for each word its row and the place of its first piece there."""
+    """Rows `[CLS] words [SEP]`, and for each word, its row and the place of its first piece in it."""
     found = tokenizer(list(sentences), is_split_into_words=True, add_special_tokens=False)
     rows: list[dict] = []
     places: list[tuple[int, int]] = []
@@ -110,11 +110,11 @@ def encode(tokenizer, sentences: Sequence[list[str]], max_seq_length: int) -> tu
 
 
 def row_starts(first: np.ndarray, total: int, room: int) -> list[int]:
-    """The pieces that start a row: as few equal parts as fit, cut between words.
+    """The pieces that start a row: the fewest equal parts that fit, cut between words.
 
     Args:
         first: The first piece of each word.
-        total: How many there are in the sentence.
+        total: The number of pieces of the sentence.
         room: Most pieces in a row.
     """
     for parts in range(-(-total // room), total + 1):

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
 
 def main() -> None:
-    """One of the two jobs."""
+    """Does one of the two jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("job", choices=["logits", "pipeline"])
     parser.add_argument("--model", required=True)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def logits(args: argparse.Namespace, texts: list[str]) -> dict:
-    """Each text alone, without padding; and the labels that the pipeline gives."""
+    """The logits of each text alone, without padding; and the labels that the pipeline returns."""
     model, report = BertForSequenceClassification.from_pretrained(args.model, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"], report
     tokenizer = AutoTokenizer.from_pretrained(args.model)
@@ -57,7 +57,7 @@ def logits(args: argparse.Namespace, texts: list[str]) -> dict:
 
 
 def speeds(args: argparse.Namespace, texts: list[str]) -> dict:
-    """Examples a second of the pipeline for each batch size, in the given order and sorted by length."""
+    """Examples per second of the pipeline for each batch size, in the given order and sorted by length."""
     dtype = getattr(torch, args.dtype)
     classify = pipeline("text-classification", args.model, dtype=dtype, device=args.device)
     options = {"truncation": True, "max_length": args.max_seq_length}

@@ -2,9 +2,9 @@
 
     peer/bin/python benchmarks/peers/torch_step.py --hidden=768 --layers=12 --heads=12 --seq_length=128 --dtype=float16
 
-Fused AdamW, clipping, autocast with loss scaling for float16, fused attention, TF32 as TensorFlow has it, dropout on;
-as it is and with `torch.compile`. Batches lie on the device already. Prints a JSON line with examples/s after each of
-the two: the last line holds both.
+Fused AdamW, clipping, autocast with loss scaling for float16, fused attention, TF32 as in TensorFlow, dropout on; eager
+and with `torch.compile`. Batches are already on the device. Prints a JSON line with examples/s after each of the two:
+the last line holds both.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 
 def main() -> None:
-    """Both ways, the second where it works."""
+    """Measures both ways; the second one may fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("hidden", 768), ("layers", 12), ("heads", 12), ("vocab", 30522), ("seq_length", 128)):
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def speed(args: argparse.Namespace, compiles: bool) -> float:
-    """Examples of an update over the median of its seconds."""
+    """The examples of an update, divided by the median of its seconds."""
     torch.manual_seed(0)
     config = BertConfig(
         hidden_size=args.hidden,

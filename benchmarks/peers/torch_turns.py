@@ -1,7 +1,7 @@
-"""The peer of `steps_in_turns.py`: PyTorch's bare training step on batches of the widths it is told, in float32.
+"""The peer of `steps_in_turns.py`: a bare PyTorch training step on batches of given widths, in float32.
 
-Reads lines of widths, `13,9,27`; makes an update on 32 random texts of each; prints the line's seconds, and those of
-CPU time in the program and in the kernel.
+Reads lines of widths, such as `13,9,27`. For each width, makes an update on 32 random texts. Prints the seconds for the
+line, and the CPU seconds in the program and in the kernel.
 """
 
 import argparse
@@ -16,7 +16,7 @@ BATCH = 32
 
 
 def main() -> None:
-    """Answers until its input ends."""
+    """Answers requests until its input ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     args = parser.parse_args()

@@ -137,7 +137,7 @@ def _sound_batches(path: pathlib.Path, schema: Schema | None) -> Iterator[_Batch
                 size = 1
                 continue
             is_frame = isinstance(error, tf.errors.DataLossError)
-            yield "is damaged, or cut off" if is_frame else "differs in form from the first record of the file"
+            yield "is damaged, or cut off" if is_frame else "is not of the same form as the first record of the file"
             return
 
 
