@@ -71,7 +71,7 @@ def arguments() -> argparse.Namespace:
     """The command's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="JSON lines, one text per line; may be .gz")
-    parser.add_argument("--validation_corpus", required=True, help="likewise")
+    parser.add_argument("--validation_corpus", required=True, help="as for --corpus")
     parser.add_argument(
         "--data", required=True, action="append", help="NAME=TRAIN_FILE,VALIDATION_FILE; may be repeated"
     )

@@ -112,7 +112,7 @@ def _first_schema(path: pathlib.Path, name: str) -> Schema | None:
         return None
     except tf.errors.OpError as error:
         raise UsageError(
-            f"A file of records must be readable. Received: {name!r} ({first_line(error.message)})."
+            f"A file of records must be readable. Received: {name!r} ({first_line(error.message)}). Check the file."
         ) from None
     return None if first is None else detect_schema(first, name)
 

@@ -48,7 +48,7 @@ def read_questions(
     format = _format(source, format)
     if format not in ("jsonl", "parquet"):
         raise UsageError(
-            "Questions with answers come as JSON (SQuAD's own, or a question a line) or .parquet. "
+            "Questions with answers come as JSON (SQuAD's own, or one question per line) or .parquet. "
             f"Received: {_name(source)!r} as {format}. Convert it."
         )
     file = _open(source, format)
