@@ -255,7 +255,7 @@ def test_rare_mistakes_are_forgotten_and_memory_stays(monkeypatch):
 def test_predictions_that_are_not_finite_are_refused(records):
     found = MaskedPredictions(TOKENIZER.vocab)
     found.add(chunk_of([2, 6, 3], [1]), outputs_of([6], [np.nan]))
-    with pytest.raises(RunError, match="1 of 1 that are not"):
+    with pytest.raises(RunError, match="1 of 1 are not"):
         Pretraining(next_sentence=False).metrics(found, records)
 
 
