@@ -389,7 +389,7 @@ def full_at_step_9(monkeypatch):
     def full_disk(tensors, path):
         if "step-00000009" in str(path):
             path.write_bytes(b"half")
-            raise RunError(f"The weights could not be written to {path}: No space left on device")
+            raise RunError(f"The weights must be written whole. Received: {path} (No space left on device).")
         original(tensors, path)
 
     monkeypatch.setattr(checkpoint, "write_weights", full_disk)

@@ -31,12 +31,12 @@ class CorpusConfig:
     """The corpus: files, directories (all files in them) or patterns such as `corpus/*.jsonl.gz`, separated by commas.
     Empty: `dataset`, or the built-in corpus."""
     corpus_format: CorpusFormat = option("auto", modes=_PREPARE, tasks=_ONLY)
-    """`sentences`: one sentence a line, a blank line between documents; `document`: each file is a document; `jsonl`,
+    """`sentences`: one sentence per line, a blank line between documents; `document`: each file is a document; `jsonl`,
     `parquet`: each row is a document, its text in `text_column` (if two are found by name, one after the other).
     `auto`: parquet by its ending, jsonl by its ending or first line; other files are `sentences` if they have blank
     lines, else they are refused and both choices are named. All but parquet may be .gz."""
     language: str = option("en", modes=_PREPARE, tasks=_ONLY)
-    """Language of text that is not one sentence a line, as a code such as `de` or `zh`: its abbreviations do not end a
+    """Language of text that is not one sentence per line, as a code such as `de` or `zh`: its abbreviations do not end a
     sentence."""
     learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY)
     """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than read `vocab_file`."""

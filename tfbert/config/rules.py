@@ -97,6 +97,8 @@ def at_least(name: str, value: float, least: float) -> list[str]:
     """A line if the value is below `least`, or not finite."""
     if value >= least and math.isfinite(value):
         return []
+    if value >= least:
+        return [f"{name} must be finite. Received: {name}={value}. Pass a number."]
     return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
 
 

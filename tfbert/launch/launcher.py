@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import itertools
 import json
-import math
 import os
 import random
 import socket
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfbert.config.commands import FINETUNE, STARTED_AS, typed
+from tfbert.config.rules import at_least
 from tfbert.devices.cluster import USAGE_STATUS, divide_gpus, visible_gpus
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Output, Signals, WorkerGroup
@@ -63,8 +63,8 @@ class LaunchConfig:
             ("grace_seconds", 0),
         ):
             value = getattr(self, name)
-            if not (value >= least and math.isfinite(value)):
-                raise UsageError(f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one.")
+            if problems := at_least(name, value, least):
+                raise UsageError(problems[0])
         if not self.command:
             raise UsageError(f"A command must follow --. Received: none. Usage: {_usage()}")
 

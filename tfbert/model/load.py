@@ -135,7 +135,9 @@ def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, dire
         for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
             path.replace(directory / path.name)
     except OSError as error:
-        raise RunError(f"The model could not be written to {directory}: {first_line(error)}") from error
+        raise RunError(
+            f"The model must be written whole. Received: {directory} ({first_line(error)}). Free space there."
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -203,7 +203,9 @@ def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None
         partial.replace(path)
     except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
-        raise RunError(f"The weights could not be written to {path}: {first_line(error)}") from error
+        raise RunError(
+            f"The weights must be written whole. Received: {path} ({first_line(error)}). Free space there."
+        ) from error
 
 
 def describe_mismatch(

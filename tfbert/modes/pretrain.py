@@ -88,7 +88,7 @@ def _with_built_in_records(config: Config) -> Config:
             train, validation = process.submit(_prepare_built_in, config, records).result()
         except BrokenProcessPool:
             raise RunError(
-                "The process that makes records must not end, as it does if the kernel kills it for lack of memory. "
+                "The process that makes records was ended, probably by the kernel because memory is short. "
                 "Received: the built-in corpus. Start again."
             ) from None
     return dataclasses.replace(

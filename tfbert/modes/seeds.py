@@ -28,7 +28,7 @@ from tfbert.report.seeds import OverSeeds, seed_rows
 from tfbert.tasks.choose import settle_task
 from tfbert.train import launch_mark
 from tfbert.train.identity import differences, options, settings
-from tfbert.train.resume import how_to_go_on
+from tfbert.train.resume import how_to_resume
 from tfbert.train.run import finetune
 
 log = logging.getLogger("tfbert")
@@ -105,7 +105,7 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
         which = ", ".join(f"seed {seed} ({reason})" for seed, reason in failed.items())
         raise RunError(
             f"Every seed must train. Received: {len(failed)} of {len(seeds)} seeds that failed, {which}. "
-            f"See the messages above; {how_to_go_on(config, directory)}."
+            f"See the messages above; {how_to_resume(config, directory)}."
         )
     return found
 
@@ -177,7 +177,7 @@ def _stop_if_asked(status: int, signals: Signals, config: Config, directory: pat
     if signals.received.count(signal.SIGINT) > 1 and status:
         raise KeyboardInterrupt
     if status in (PREEMPTED_STATUS, _INTERRUPTED) or (signals.received and (status or has_more)):
-        raise Preempted(f"stopped on request; seeds that are done are kept, and {how_to_go_on(config, directory)}")
+        raise Preempted(f"stopped on request; seeds that are done are kept, and {how_to_resume(config, directory)}")
 
 
 def _wait_for_results(run: Config, signals: Signals) -> int:

@@ -18,6 +18,8 @@ from tfbert.output.output_dir import write_text
 
 log = logging.getLogger("tfbert")
 
+_WAY_OUT = "Free space there and start again: the run resumes from its newest checkpoint."
+
 
 class RunLog:
     """Takes records of numbers, each at a step.
@@ -60,7 +62,7 @@ class RunLog:
             self._file.flush()
             self._path.stat()  # Writing to a deleted file raises no error.
         except OSError as error:
-            raise RunError(f"The log must be writable. Received: {self._path} ({error.strerror}).") from None
+            raise RunError(f"The log must be writable. Received: {self._path} ({error.strerror}). {_WAY_OUT}") from None
         if self._summary is not None:
             self._write_summary(step, kind, numbers)
 
@@ -121,7 +123,7 @@ def _open_at(path: pathlib.Path, step: int) -> TextIO:
     try:
         return path.open("a", encoding="utf-8")
     except OSError as error:
-        raise RunError(f"The log must be writable. Received: {path} ({error.strerror}).") from None
+        raise RunError(f"The log must be writable. Received: {path} ({error.strerror}). {_WAY_OUT}") from None
 
 
 def clock_text(seconds: float) -> str:

@@ -110,7 +110,10 @@ def make(directory: pathlib.Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"Output must be writable. Received: {str(directory)!r} ({error.strerror}).") from None
+        raise RunError(
+            f"Output must be writable. Received: {str(directory)!r} ({error.strerror}). "
+            "Free space there, or pass another directory."
+        ) from None
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

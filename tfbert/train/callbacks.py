@@ -31,7 +31,7 @@ from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT, eval_prefix
 from tfbert.tasks.metrics import is_better
 from tfbert.train.checkpoint import RunState
-from tfbert.train.resume import how_to_go_on
+from tfbert.train.resume import how_to_resume
 
 if TYPE_CHECKING:
     from tfbert.train.build import Run
@@ -318,7 +318,7 @@ class Save(StepCallback):
         if is_stopping:
             raise Preempted(
                 f"stopped on request after step {step} of {self.schedule.total_steps}, with a checkpoint; "
-                f"{how_to_go_on(self._run.config, self._run.directory)}"
+                f"{how_to_resume(self._run.config, self._run.directory)}"
             )
 
     def _save(self, step: int) -> None:

@@ -134,10 +134,16 @@ class Checkpoints:
             set_weights_dict(model.model, read_weights(path / MODEL))
             tensors = load_file(path / OPTIMIZER)
         except (OSError, SafetensorError, UsageError) as error:
-            raise RunError(f"A checkpoint must hold this run's variables. Received: {path}: {error}") from None
+            raise RunError(
+                f"A checkpoint must hold this run's variables. Received: {path}: {error}. "
+                "Remove this checkpoint and start again."
+            ) from None
         for name, variable in _training_variables(model).items():
             if name not in tensors or tensors[name].size != variable.shape.num_elements():
-                raise RunError(f"A checkpoint must hold this run's variables. Received: {path} without {name!r}.")
+                raise RunError(
+                    f"A checkpoint must hold this run's variables. Received: {path} without {name!r}. "
+                    "Remove this checkpoint and start again."
+                )
             variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
 
     def _write(self, name: str, write: Callable[[pathlib.Path], None]) -> None:

@@ -232,7 +232,7 @@ def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, 
         ) from None
 
 
-def how_to_go_on(config: Config, directory: pathlib.Path) -> str:
+def how_to_resume(config: Config, directory: pathlib.Path) -> str:
     """How to resume a run that was stopped."""
     if config.output.output_dir and config.output.resume == "auto" and not config.output.overwrite_output_dir:
         return f"the same command resumes in {directory}"
