@@ -36,8 +36,8 @@ class CorpusConfig:
     `auto`: parquet by its ending, jsonl by its ending or first line; other files are `sentences` if they have blank
     lines, else they are refused and both choices are named. All but parquet may be .gz."""
     language: str = option("en", modes=_PREPARE, tasks=_ONLY)
-    """Language of text that is not one sentence per line, as a code such as `de` or `zh`: its abbreviations do not end a
-    sentence."""
+    """Language of text that does not have one sentence per line, as a code such as `de` or `zh`: its abbreviations do
+    not end a sentence."""
     learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY)
     """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than read `vocab_file`."""
     dupe_factor: int = option(1, modes=_PREPARE, tasks=_ONLY)
