@@ -27,6 +27,7 @@ from tfbert.modes.serving.tagger import Tagger
 from tfbert.modes.serving.text_classifier import TextClassifier
 from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model
 from tfbert.output import output_dir
+from tfbert.output.waiting import said_if_slow
 from tfbert.private import policy_storing_float16
 from tfbert.tasks.base import Examples
 
@@ -88,7 +89,8 @@ def export(config: Config) -> dict[str, Any]:
             halved = dataclasses.replace(model, classifier=copy_model(model.classifier, model.task.head()))
         results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
-    _write(served(model), directory, results)
+    with said_if_slow("tracing and writing the SavedModel"):
+        _write(served(model), directory, results)
     for name, value in results.items():
         log.info("%s: %s", name, value)
     log.info("exported to %s", directory)

@@ -22,6 +22,7 @@ from tfbert.model.bert_config import OWN_FIELD, check_token_types, record_inputs
 from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
 from tfbert.model.predictor import Predictor
 from tfbert.output.output_dir import RUN_CONFIG
+from tfbert.output.waiting import said_if_slow
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Examples, Task
 from tfbert.tasks.choose import task_of_model
 
@@ -165,15 +166,16 @@ def load_trained_model(config: Config) -> TrainedModel:
     trained = _trained_on(saved, directory)
     length = _max_seq_length(config, trained, saved, task)
     tokenizer = load_tokenizer(config.model, directory, training_texts=())
-    classifier = build_model(
-        config.model,
-        directory,
-        tokenizer=tokenizer,
-        head=task.head(),
-        max_seq_length=length,
-        seed=config.runtime.seed,
-        require_head=True,
-    )
+    with said_if_slow("loading the weights"):
+        classifier = build_model(
+            config.model,
+            directory,
+            tokenizer=tokenizer,
+            head=task.head(),
+            max_seq_length=length,
+            seed=config.runtime.seed,
+            require_head=True,
+        )
     num_texts = trained.get("num_texts")
     record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length, **task.notes())
     return TrainedModel(

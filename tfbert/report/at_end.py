@@ -7,6 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from tfbert.output.output_dir import write_json
+from tfbert.output.waiting import said_if_slow
 from tfbert.report.facts import FACTS, environment, evaluation_facts
 from tfbert.report.pages import write_report
 
@@ -41,7 +42,8 @@ def report_at_end(
             name, examples = next(iter(data.validation.items()))
             facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)
         write_json(directory / FACTS, facts)
-        return write_report(directory, results)
+        with said_if_slow("drawing the report"):
+            return write_report(directory, results)
     except Exception as error:  # Whatever it is: the model is there, and its results must be written.
         log.warning("the report could not be written (%s: %s); nothing else is lost", type(error).__name__, error)
         return None

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
+SECONDS_WITHOUT_BAR = 2.0
 _CHUNK_BYTES = 1 << 22  # Text handed to one graph call.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -38,7 +40,10 @@ def map_texts(
             return [tensor.numpy() for tensor in function(*texts)]
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        parts = list(threads.map(call, _chunks(sizes, batch_size)))
+        chunks = _chunks(sizes, batch_size)
+        # A bar on a terminal, and only where it takes long.
+        texts = threads.map(call, chunks)
+        parts = list(tqdm(texts, "tokenizing", len(chunks), False, disable=None, delay=SECONDS_WITHOUT_BAR))
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 

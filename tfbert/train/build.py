@@ -24,6 +24,7 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.output import hub
+from tfbert.output.waiting import said_if_slow
 from tfbert.step.finetuner import FineTuner
 from tfbert.step.optimizer import WarmupSchedule, build_optimizer
 from tfbert.tasks.base import Examples, TaskData
@@ -85,7 +86,8 @@ class Run:
 
     def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
         """Examples to predict, encoded as the training examples are."""
-        return self.data.task.encode(examples, self.tokenizer, self.config.data.max_seq_length)
+        with said_if_slow(f"encoding {len(examples):,} examples to evaluate"):
+            return self.data.task.encode(examples, self.tokenizer, self.config.data.max_seq_length)
 
 
 def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consensus) -> Run:
@@ -111,7 +113,8 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     if chief and config.hub.push_to_hub:
         hub.check_login()
     model_files = resolve_model(config.model)
-    data = load_data(config.data, config.task_options)
+    with said_if_slow("reading the data"):
+        data = load_data(config.data, config.task_options)
     task = data.task
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
     task.check_metric(metric)
@@ -119,8 +122,9 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     _check_evaluation_options(config, data)
 
     # The model and its inputs.
-    tokenizer = load_tokenizer(config.model, model_files, training_texts=data.train.texts())
-    with strategy.scope():
+    with said_if_slow("loading the vocabulary, or learning one from the training texts"):
+        tokenizer = load_tokenizer(config.model, model_files, training_texts=data.train.texts())
+    with strategy.scope(), said_if_slow("loading the weights"):
         classifier = build_model(
             config.model,
             model_files,
@@ -131,7 +135,8 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         )
     length = config.data.max_seq_length
     record_inputs(classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **task.notes())
-    train = task.encode(data.train, tokenizer, length, training)
+    with said_if_slow(f"encoding {len(data.train):,} training examples"):
+        train = task.encode(data.train, tokenizer, length, training)
     schedule = plan_run(config, len(train))
     config = resume.keep_warm_up(start, schedule.total_steps)
     facts = facts_of(data, train, tokenizer, classifier.config)

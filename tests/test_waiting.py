@@ -1,0 +1,53 @@
+"""Lines about work that takes long."""
+
+import io
+import logging
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfbert.output import waiting
+from tfbert.tokens.parallel import map_texts
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    "stream, seconds, expected",
+    [(Terminal, "SECONDS_ON_A_TERMINAL", ["reading ..."]), (io.StringIO, "SECONDS_IN_A_FILE", ["reading ..."])],
+)
+def test_slow_work_is_named_once(stream, seconds, expected, monkeypatch, caplog):
+    monkeypatch.setattr("sys.stderr", stream())
+    monkeypatch.setattr(waiting, seconds, 0.05)
+    with caplog.at_level(logging.INFO, "tfbert"), waiting.said_if_slow("reading"):
+        deadline = time.monotonic() + 20
+        while not caplog.messages and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert caplog.messages == expected
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_quick_work_is_not_named(stream, monkeypatch, caplog):
+    monkeypatch.setattr("sys.stderr", stream())
+    monkeypatch.setattr(waiting, "SECONDS_ON_A_TERMINAL", 0.2)
+    monkeypatch.setattr(waiting, "SECONDS_IN_A_FILE", 0.2)
+    with caplog.at_level(logging.INFO, "tfbert"):
+        with pytest.raises(ValueError, match="bad"), waiting.said_if_slow("reading"):
+            raise ValueError("bad")
+        time.sleep(0.5)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("delay, is_shown", [(0.0, True), (3600.0, False)])
+def test_texts_have_a_bar_on_a_terminal_where_they_take_long(delay, is_shown, monkeypatch):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setattr("tfbert.tokens.parallel.SECONDS_WITHOUT_BAR", delay)
+    (lengths,) = map_texts(tf.function(lambda texts: (tf.strings.length(texts),)), ["a", "bc"] * 5, batch_size=2)
+    np.testing.assert_array_equal(lengths, [1, 2] * 5)
+    assert ("tokenizing" in sys.stderr.getvalue()) == is_shown
