@@ -98,7 +98,7 @@ def test_joined_tokens_are_those_of_hugging_face(saved):
 @pytest.mark.parametrize(
     "value, options, message",
     [
-        ("no place", {}, r"has a \[MASK\]. Received: 'no place' in the input"),
+        ("no place", {}, r"have a \[MASK\]. Received: 'no place' in the input"),
         (["[MASK]", "none"], {}, r"'none' in inputs\[1\]"),
         (3, {}, "text"),
         (

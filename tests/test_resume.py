@@ -427,9 +427,9 @@ def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
 
 def test_who_stops_a_run_reads_how_it_goes_on(tmp_path):
     run = tmp_path / "run"
-    assert resume.how_to_go_on(config_for(run), run) == f"the same command resumes in {run}"
+    assert resume.how_to_resume(config_for(run), run) == f"the same command resumes in {run}"
     for config in (config_for(), config_for(run, overwrite_output_dir=True), config_for(run, resume="never")):
-        assert resume.how_to_go_on(config, run).startswith(f"--output_dir={run} resumes the run, with --resume=auto")
+        assert resume.how_to_resume(config, run).startswith(f"--output_dir={run} resumes the run, with --resume=auto")
 
 
 def test_a_start_that_cannot_write_its_first_file_leaves_nothing(tmp_path, monkeypatch):
