@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+from machine import machine
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -31,8 +33,6 @@ def main() -> None:
     if args.measure:
         print(json.dumps(measured(args.layers, args.hidden_size)))
         return
-    from machine import machine
-
     checkouts = {"this": str(ROOT)} | ({"other": str(pathlib.Path(args.against).resolve())} if args.against else {})
     found = {name: [] for name in checkouts}
     for _ in range(args.turns):

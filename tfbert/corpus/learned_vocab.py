@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from tfbert.corpus.documents import Source
 from tfbert.errors import UsageError
+from tfbert.output.logs import is_terminal
 from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS
 
 log = logging.getLogger("tfbert")
@@ -76,7 +77,7 @@ def sample(source: Source, seed: int, most_characters: int = SAMPLE_CHARACTERS) 
     left = 8 * most_characters
     kept: list[tuple[int, str, int, str]] = []  # A heap with the largest hash on top.
     num_kept = 0
-    with tqdm(total=len(parts), desc="reading a sample", unit="part", disable=None) as progress:
+    with tqdm(total=len(parts), desc="reading a sample", unit="part", disable=not is_terminal()) as progress:
         for i, part in enumerate(parts):
             allowed = left // (len(parts) - i)
             for number, document in enumerate(source.read(part)):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 
 import tqdm
 
-from tfbert.output.logs import clock_text
+from tfbert.output.logs import clock_text, is_terminal
 
 log = logging.getLogger("tfbert")
 
@@ -27,7 +26,9 @@ class PassProgress:
         self._what, self._total = what, max(1, total)
         self._done = self.sentences = 0
         self._start = self._reported = time.perf_counter()
-        self._bar = tqdm.tqdm(total=self._total, desc=what, dynamic_ncols=True, bar_format=_BAR) if _is_tty() else None
+        self._bar = (
+            tqdm.tqdm(total=self._total, desc=what, dynamic_ncols=True, bar_format=_BAR) if is_terminal() else None
+        )
 
     @property
     def seconds(self) -> float:
@@ -63,7 +64,3 @@ class PassProgress:
 
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
-
-
-def _is_tty() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()

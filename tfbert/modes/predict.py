@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pathlib
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +22,7 @@ from tfbert.modes.prediction_sentences import open_sentence_files
 from tfbert.modes.prediction_texts import open_texts
 from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
-from tfbert.output.logs import clock_text
+from tfbert.output.logs import clock_text, is_terminal
 from tfbert.tasks.choose import check_files
 from tfbert.tasks.prediction_files import PredictionFile
 from tfbert.tokens.tokenizer import TokenIds
@@ -205,7 +204,7 @@ class PredictionProgress:
         self._start = self._reported = time.perf_counter()
         self._is_shown = is_shown
         self._bar = None
-        if is_shown and sys.stderr.isatty():
+        if is_shown and is_terminal():
             self._bar = tqdm.tqdm(unit=" examples", dynamic_ncols=True, unit_scale=True)
 
     @property

@@ -18,7 +18,7 @@ from tfbert.output.output_dir import write_text
 
 log = logging.getLogger("tfbert")
 
-_WAY_OUT = "Free space there and start again: the run resumes from its newest checkpoint."
+_WAY_OUT = "Free space there and start again."
 
 
 class RunLog:
@@ -74,7 +74,7 @@ class RunLog:
         """
         if self._is_silent:
             return
-        if not sys.stderr.isatty():
+        if not is_terminal():
             log.info("%s", text)
             return
         if self._bar is None:
@@ -124,6 +124,11 @@ def _open_at(path: pathlib.Path, step: int) -> TextIO:
         return path.open("a", encoding="utf-8")
     except OSError as error:
         raise RunError(f"The log must be writable. Received: {path} ({error.strerror}). {_WAY_OUT}") from None
+
+
+def is_terminal() -> bool:
+    """Whether somebody watches stderr; not if it is closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def clock_text(seconds: float) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import threading
 from collections.abc import Iterator
+
+from tfbert.output.logs import is_terminal
 
 log = logging.getLogger("tfbert")
 
@@ -22,8 +23,8 @@ def said_if_slow(what: str) -> Iterator[None]:
     Args:
         what: The work, as `tokenizing 25,000 examples`.
     """
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    timer = threading.Timer(SECONDS_ON_A_TERMINAL if is_terminal else SECONDS_IN_A_FILE, log.info, ["%s ...", what])
+    seconds = SECONDS_ON_A_TERMINAL if is_terminal() else SECONDS_IN_A_FILE
+    timer = threading.Timer(seconds, log.info, ["%s ...", what])
     timer.daemon = True
     timer.start()
     try:

@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from tfbert.output.logs import is_terminal
+
 SECONDS_WITHOUT_BAR = 2.0
 _CHUNK_BYTES = 1 << 22  # Text handed to one graph call.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -42,8 +44,8 @@ def map_texts(
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         chunks = _chunks(sizes, batch_size)
         # A bar on a terminal, and only where it takes long.
-        texts = threads.map(call, chunks)
-        parts = list(tqdm(texts, "tokenizing", len(chunks), False, disable=None, delay=SECONDS_WITHOUT_BAR))
+        bar = {"desc": "tokenizing", "leave": False, "delay": SECONDS_WITHOUT_BAR, "disable": not is_terminal()}
+        parts = list(tqdm(threads.map(call, chunks), total=len(chunks), **bar))
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
