@@ -191,7 +191,8 @@ def test_the_number_of_replicas_is_settled_where_gpus_are_counted(tmp_path):
 @pytest.mark.parametrize("tf_config", [False, True])
 def test_a_row_counts_its_gpus(tmp_path, monkeypatch, tf_config):
     found = []
-    monkeypatch.setattr("tfbert.train.run.finetune", found.append)
+    monkeypatch.setattr("tfbert.train.run.finetune", lambda config: found.append(config) or {"gradient_bytes": 8})
+    monkeypatch.setattr(row_process, "measure_all_reduce", lambda config, num_bytes: num_bytes / 16)
     monkeypatch.setattr(row_process, "_num_gpus", lambda config: 2)
     monkeypatch.setattr(row_process, "measure_peak", lambda config: 1e12)
     axis = {"benchmark_workers": (2,)} if tf_config else {}
@@ -208,6 +209,8 @@ def test_a_row_counts_its_gpus(tmp_path, monkeypatch, tf_config):
         assert row_process.main([str(tmp_path / "run.json"), str(tmp_path / "row.json"), *extra]) == 0
         run = found.pop()
         assert (run.runtime.per_device_eval_batch_size, run.training.global_batch_size) == expected
+        seconds = json.loads((tmp_path / "row.json").read_text())["all_reduce_seconds"]
+        assert seconds == (0.5 if row is training else None)
 
 
 def finished(directory, row, replicas=1, **training):
@@ -215,7 +218,7 @@ def finished(directory, row, replicas=1, **training):
     numbers = {"train_examples_per_second_with_warmup": 40.0, "train_tokens_per_second_steady": 900.0}
     numbers |= {"step_seconds_p50": 0.1, "step_seconds_p95": 0.2, "compile_seconds": 3.0, "data_wait_share": 0.25}
     numbers |= {"peak_memory_bytes": 2**30, "train_model_gflops_per_second": 100.0}
-    numbers |= {"train_user_seconds": 30.0, "train_kernel_seconds": 4.5}
+    numbers |= {"train_user_seconds": 30.0, "train_kernel_seconds": 4.5, "gradient_bytes": 1000}
     run = make_run(directory / row.directory, replicas=replicas, precision="mixed_bfloat16", **numbers)
     config = json.loads(row.config.to_json())
     config["training"] |= training
@@ -229,7 +232,10 @@ def finished(directory, row, replicas=1, **training):
     (run / "run_config.json").write_text(json.dumps(config))
     facts = json.loads((run / "report.json").read_text()) | {"devices": "OneDeviceStrategy, 1 replica on GPU (H100)"}
     (run / "report.json").write_text(json.dumps(facts))
-    (run / "row.json").write_text(json.dumps({"peak_flops": 1e12, "num_workers": row.num_workers}))
+    all_reduce = None if replicas == 1 else 0.02
+    (run / "row.json").write_text(
+        json.dumps({"peak_flops": 1e12, "num_workers": row.num_workers, "all_reduce_seconds": all_reduce})
+    )
     return run
 
 
@@ -246,6 +252,7 @@ def test_numbers_are_those_of_what_the_run_settled(tmp_path):
     row = numbers_of.measured(training, config, run)
     assert (row["micro_batches"], row["precision"], row["replicas"]) == (4, "bfloat16", 1)
     assert "1 replica, bfloat16, batch 32 in 4 micro-batches, 128 tokens" in pages.setting_text(row)
+    assert "all_reduce_ms" not in row and row["gradient_bytes"] == 1000
     assert row["examples_per_second_with_warmup"] == 40.0, "evaluation and saving left out"
     assert (row["user_seconds"], row["kernel_seconds"]) == (30.0, 4.5)
 
@@ -253,6 +260,8 @@ def test_numbers_are_those_of_what_the_run_settled(tmp_path):
     assert (other["batch_size"], other["replicas"], other["micro_batches"]) == (32, 4, 1)
     assert other["data_wait_share"] == 0.125
     assert (other["user_seconds"], other["kernel_seconds"]) == (6.0, 0.5)
+    mirrored = numbers_of.measured(training, config, finished(tmp_path / "4", training, replicas=4))
+    assert mirrored["all_reduce_ms"] == 20.0
     rows = numbers_of.compared([row, other])
     assert "Devices: OneDeviceStrategy, 1 replica on GPU (H100)." in pages.page(config, rows, {})
     assert "1 replica on GPU" in pages.markdown(config, rows)

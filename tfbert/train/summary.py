@@ -15,6 +15,7 @@ from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
+from tfbert.measure.scaling import GRADIENT_BYTES
 from tfbert.output.logs import clock_text
 from tfbert.tasks.base import eval_prefix
 from tfbert.train.build import Run
@@ -115,6 +116,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "data_wait_share": round(progress.data_wait_share, 5),
         "peak_memory_bytes": peak_memory_bytes(),
         "num_replicas": run.strategy.num_replicas_in_sync,
+        "gradient_bytes": GRADIENT_BYTES * sum(v.shape.num_elements() for v in run.model.trainable_variables),
         "skipped_steps": int(counters.skipped_steps.numpy()),
     }
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}

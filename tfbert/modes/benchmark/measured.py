@@ -9,6 +9,7 @@ from typing import Any
 
 from tfbert.config.run import Config
 from tfbert.modes.benchmark.grid import BenchmarkRow
+from tfbert.modes.benchmark.prediction import predicted
 from tfbert.report.run_files import RunFiles, read_run
 
 COLUMNS = {
@@ -36,6 +37,8 @@ COLUMNS = {
     "peak_share": "model FLOPs of real tokens over the measured peak of a matrix product",
     "speed_up": "examples_per_second over those of the first row of the pass",
     "efficiency": "speed-up over the ratio of replicas",
+    "all_reduce_ms": "of the bytes of all gradients, measured after the run with nothing else to do",
+    "predicted_examples_per_second": "from the row of one replica and all_reduce_ms: see prediction.py",
     "score": "evaluation, where asked for",
     "cost": "of the whole run at the given price",
     "devices": "what the row ran on",
@@ -68,6 +71,8 @@ def measured(row: BenchmarkRow, benchmark_config: Config, directory: pathlib.Pat
     if row.measured == "training" and benchmark.price_per_hour:
         hours = whole_run_seconds(run, numbers, benchmark_config) / 3600
         numbers["cost"] = round(hours * benchmark.price_per_hour, 4)
+    if extra["all_reduce_seconds"]:
+        numbers["all_reduce_ms"] = round(1000 * extra["all_reduce_seconds"], 3)
     settings = row.settings | _settled(row, run, extra["num_workers"])
     return settings | {"row": row.number, "status": "done", "peak_flops": extra["peak_flops"]} | numbers
 
@@ -108,6 +113,7 @@ def _training(run: RunFiles) -> dict[str, Any]:
         "user_seconds": results["train_user_seconds"],
         "kernel_seconds": results["train_kernel_seconds"],
         "peak_memory_bytes": results["peak_memory_bytes"],
+        "gradient_bytes": results["gradient_bytes"],
         "gflops": results["train_model_gflops_per_second"],
     }
 
@@ -151,7 +157,7 @@ def failure_reason(status: int, stderr: str) -> str:
 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with speed-up and efficiency relative to the first row of their pass that is done."""
+    """The rows with speed-up and efficiency relative to the first row of their pass that is done, and predictions."""
     out = []
     for row in rows:
         first = next((r for r in rows if r["pass"] == row["pass"] and r["status"] == "done"), None)
@@ -159,5 +165,6 @@ def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             speed_up = row["examples_per_second"] / first["examples_per_second"]
             devices, first_devices = (r["workers"] * r["replicas"] for r in (row, first))
             row = row | {"speed_up": speed_up, "efficiency": speed_up * first_devices / devices}
+            row = row | predicted(row, rows)
         out.append(row)
     return out

@@ -6,6 +6,7 @@ from typing import Any
 
 from tfbert.config.run import Config
 from tfbert.modes.benchmark.measured import COLUMNS
+from tfbert.modes.benchmark.prediction import growth, one_replica
 from tfbert.report import plots
 from tfbert.report.compare import markdown_table, markdown_text
 from tfbert.report.facts import environment
@@ -24,6 +25,8 @@ _FORMATS = {
     "speed_up": "{:.2f}",
     "score": "{:.4f}",
     "cost": "{:.4g}",
+    "all_reduce_ms": "{:,.1f}",
+    "predicted_examples_per_second": "{:,.1f}",
 }
 _TITLES = {
     "examples_per_second_with_warmup": "examples/s with warm-up",
@@ -41,6 +44,8 @@ _TITLES = {
     "micro_batches": "micro-batches",
     "seq_length": "tokens",
     "speed_up": "speed-up",
+    "all_reduce_ms": "all-reduce, ms",
+    "predicted_examples_per_second": "predicted examples/s",
 }
 _SHARES = {"data_wait_share", "peak_share", "efficiency"}
 
@@ -91,7 +96,10 @@ def markdown(config: Config, rows: list[dict[str, Any]]) -> str:
     """The table as Markdown text, with what is needed to read it."""
     names, body = cells(rows)
     lines = [*_heading(config, rows), ""]
-    return "\n".join(markdown_text(line) for line in lines) + "\n" + markdown_table(names, body) + "\n" + _EXPLAINED
+    text = "\n".join(markdown_text(line) for line in lines) + "\n" + markdown_table(names, body) + "\n" + _EXPLAINED
+    for title, names, body, explained in growths(rows):
+        text += f"\n## {title}\n\n{markdown_table(names, body)}\n{explained}\n"
+    return text
 
 
 def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str, str]]) -> str:
@@ -109,8 +117,30 @@ def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str,
         done=[row["status"] == "done" for row in rows],
         plots=list(plots.values()),
         explained=_EXPLAINED,
+        growths=growths(rows),
         settings=[(row["row"], setting_text(row), row.get("reason", "")) for row in rows],
     )
+
+
+def growths(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], list[list[str]], str]]:
+    """What more devices would give: title, column names, a text for each cell and an explanation, of the training row
+    of most replicas that has a prediction; nothing without one."""
+    found = [row for row in rows if row.get("predicted_examples_per_second")]
+    if not found:
+        return []
+    row = max(found, key=lambda row: row["workers"] * row["replicas"])
+    one = one_replica(row, rows)
+    what = "GPUs" if "GPU" in row["devices"] else "machines"
+    body = [
+        [f"{number:,}", f"{batch:,}", f"{speed:,.1f}", share(efficiency)]
+        for number, batch, speed, efficiency in growth(row, one)
+    ]
+    explained = (
+        f"On paper: arithmetic at the speed of row {one['row']}, {memory(row['gradient_bytes'])} of gradients an "
+        f"update, and links as fast as those of row {row['row']}, in a ring. Links between machines are often slower "
+        "than those inside one: docs/scaling.md has the formula."
+    )
+    return [(f"More {what}, on paper", [what, "batch", "examples/s", "efficiency"], body, explained)]
 
 
 def devices_of(rows: list[dict[str, Any]]) -> list[str]:
@@ -158,5 +188,5 @@ _EXPLAINED = (
     "are relative to the first row of the same pass that is done. The share of the peak is the model's FLOPs for real "
     "tokens over the rate of a large matrix product in the same precision, measured after the row in its process. Peak "
     "memory is the device's, or the whole process's on a CPU; for an inference row it includes the two small updates "
-    "before it.\n"
+    "before it. Predicted speeds are those of one replica, in proportion, and the time of the all-reduce.\n"
 )

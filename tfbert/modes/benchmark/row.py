@@ -1,4 +1,5 @@
-"""One row's process: the ordinary run of `finetune`, then the machine's peak matrix rate in the run's precision.
+"""One row's process: the ordinary run of `finetune`, then what the machine gives: the peak matrix rate in the run's
+precision, and the time of an all-reduce of its gradients.
 
 python -m tfbert.modes.benchmark.row RUN_CONFIG.json RESULT.json [ROWS_AT_A_TIME]
 
@@ -24,6 +25,9 @@ from tfbert.output.output_dir import write_json
 
 _SECONDS = 1.0
 """How long the peak is measured."""
+_ALL_REDUCES = 5
+_PIECE_BYTES = 2**22
+"""As a matrix of BERT's: gradients are reduced variable by variable."""
 
 
 def main(argv: list[str]) -> int:
@@ -42,12 +46,14 @@ def main(argv: list[str]) -> int:
         if len(argv) > 2:
             num_replicas = num_workers * replicas_of(config.runtime, _num_gpus(config))
             config = settle_inference(config, int(argv[2]), num_replicas)
-        finetune(config)
+        results = finetune(config)
+        all_reduce_seconds = measure_all_reduce(config, results["gradient_bytes"]) if len(argv) == 2 else None
     except EXPECTED as error:
         print(f"error: {error}", file=sys.stderr)
         return error.status
     if not text or json.loads(text)["task"]["index"] == 0:
-        write_json(result_file, {"peak_flops": measure_peak(config), "num_workers": num_workers})
+        found = {"peak_flops": measure_peak(config), "num_workers": num_workers}
+        write_json(result_file, found | {"all_reduce_seconds": all_reduce_seconds})
     return 0
 
 
@@ -73,6 +79,41 @@ def measure_peak(config: Config) -> float:
             product[0, 0].numpy()  # Waits until it is computed.
             best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
     return best
+
+
+def measure_all_reduce(config: Config, num_bytes: int) -> float | None:
+    """Seconds that the replicas need to sum so many bytes, with nothing else to do; None for one replica.
+
+    The quickest of a few. All workers must call this.
+
+    Args:
+        config: Its devices.
+        num_bytes: That each replica holds, as float32 numbers.
+    """
+    import tensorflow as tf
+
+    from tfbert.devices.start import start_devices
+    from tfbert.step.gradients import all_reduce_sum
+
+    strategy = start_devices(config.runtime).strategy
+    if strategy.num_replicas_in_sync == 1:
+        return None
+    sizes = [min(_PIECE_BYTES, num_bytes - start) // 4 for start in range(0, num_bytes, _PIECE_BYTES)]
+
+    @tf.function
+    def reduce(value: tf.Tensor) -> tf.Tensor:
+        def replica() -> tf.Tensor:
+            # Constants would be folded; the sums must be needed.
+            return tf.add_n([sums[0] for sums in all_reduce_sum([tf.fill([size], value) for size in sizes])])
+
+        return strategy.experimental_local_results(strategy.run(replica))[0]
+
+    seconds = []
+    for number in range(1 + _ALL_REDUCES):  # The first one traces.
+        start = time.perf_counter()
+        reduce(tf.constant(float(number))).numpy()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])
 
 
 def _num_gpus(config: Config) -> int:

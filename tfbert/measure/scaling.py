@@ -1,0 +1,63 @@
+"""What more devices would give, on paper: time of an update = arithmetic + all-reduce + update.
+
+The gradients of an update are reduced once, after its last micro-batch, so nothing hides the all-reduce, and
+micro-batches divide its share of the time. A ring sends `2 (n - 1) / n` of the bytes over each of n links, which is the
+least possible (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms"): its time hardly grows with n.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+GRADIENT_BYTES = 4
+"""Of each trained number: gradients are summed and reduced in float32 in every precision."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Network:
+    """How devices are linked.
+
+    Attributes:
+        devices_per_node: Devices of a machine.
+        inside: Bytes a second that each device sends to another of its machine, while it receives as many.
+        between: Bytes a second that each machine sends to another, while it receives as many.
+    """
+
+    devices_per_node: int
+    inside: float
+    between: float
+
+
+def ring_seconds(num_bytes: float, num_links: int, bytes_per_second: float) -> float:
+    """Seconds of a ring all-reduce over equal links, without latency.
+
+    Args:
+        num_bytes: That each participant holds.
+        num_links: Participants, 1 or more.
+        bytes_per_second: Of each link in each direction.
+    """
+    return 2 * (num_links - 1) / num_links * num_bytes / bytes_per_second
+
+
+def ring_bytes_per_second(num_bytes: float, num_links: int, seconds: float) -> float:
+    """What links carry if a ring all-reduce takes these seconds: the inverse of `ring_seconds`, for 2 links or more."""
+    return 2 * (num_links - 1) / num_links * num_bytes / seconds
+
+
+def all_reduce_seconds(num_bytes: float, num_devices: int, network: Network) -> float:
+    """Seconds of an all-reduce: over the devices of each machine, and over the machines.
+
+    Args:
+        num_bytes: Of all gradients.
+        num_devices: Of all machines; as many on each.
+        network: Their links.
+    """
+    inside = min(num_devices, network.devices_per_node)
+    nodes = num_devices / inside
+    if nodes != int(nodes):
+        raise ValueError(
+            f"Devices must fill whole machines. Received: num_devices={num_devices} with {network.devices_per_node} "
+            f"on each. Pass a multiple of {network.devices_per_node}, or fewer than that."
+        )
+    seconds = ring_seconds(num_bytes, inside, network.inside)
+    return seconds + ring_seconds(num_bytes, int(nodes), network.between)
