@@ -74,6 +74,7 @@ GIVEN = {
     "warmup_ratio": ("0.25", 0.25),
     "warmup_steps": ("4", 4),
     "weight_decay": ("0.5", 0.5),
+    "dropout": ("0", 0.0),
     "max_grad_norm": ("0", 0.0),
     "max_skipped_steps": ("7", 7),
     "label_smoothing": ("0.1", 0.1),

@@ -342,6 +342,29 @@ def test_scratch_sizes(size, layers, hidden, heads):
     assert logits(model).shape == (2, 3)
 
 
+@pytest.mark.parametrize("own", [{}, {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.5}])
+@pytest.mark.parametrize("dropout", [None, 0.0, 0.3])
+def test_dropout_takes_the_place_of_all_the_models_own_rates(tmp_path, own, dropout):
+    directory = write(tmp_path / "model", pytorch_tensors(num_labels=len(NAMES)), FINE_TUNED | own)
+    for model in (build(directory, dropout=dropout), *([] if own else [build(dropout=dropout)])):
+        config, rates = model.config, collections.Counter()
+        for layer in model._flatten_layers():
+            if isinstance(layer, keras.layers.Dropout):
+                rates[layer.rate] += 1
+        if dropout is None:
+            expected = collections.Counter({0.1: config.num_hidden_layers})
+            expected[own.get("hidden_dropout_prob", 0.1)] += 1 + 2 * config.num_hidden_layers
+            expected[own.get("classifier_dropout", 0.1)] += 1
+        else:
+            expected = {dropout: 2 + 3 * config.num_hidden_layers}
+        assert rates == expected
+        rates = config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.classifier_dropout
+        if dropout is None:
+            assert rates == (own.get("hidden_dropout_prob", 0.1), 0.1, own.get("classifier_dropout"))
+        else:
+            assert rates == (dropout, dropout, None)
+
+
 def test_replicas_and_precisions_start_equal(tmp_path):
     directory = write(tmp_path, pytorch_tensors(num_labels=0))
     expected = build(directory, seed=3)

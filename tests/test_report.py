@@ -324,6 +324,10 @@ def test_quality_stands_before_speed(tmp_path):
     places = [page.index(f">{title}<") for title in ("Training and validation loss", "Classes", "Most wrong", "Speed")]
     assert places == sorted(places) and page.index(">Throughput<") > places[-1]
     assert "with dropout and label smoothing of 0.1; the validation loss" in page
+    page = pages.run_page(configure(run, training={"dropout": 0.0}))
+    assert "the point before, with label smoothing of 0.1; the validation loss" in page
+    page = pages.run_page(configure(run, training={"label_smoothing": 0.0}))
+    assert "the point before; the validation loss is the mean over all examples." in page
     results = [row[0] for row in Page(page).rows if row and row[0] in run.results]
     assert results[:3] == ["train_loss", "eval_loss", "eval_accuracy"]
 

@@ -184,6 +184,7 @@ REFUSED = [
     ({"training": {"optimizer": "lamb"}}, "optimizer='adamw' before and 'lamb' now"),
     ({"training": {"lr_schedule": "polynomial", "lr_power": 0.5}}, "lr_power=1.0 before and 0.5 now"),
     ({"training": {"global_batch_size": 16}}, "global_batch_size=32 before and 16 now"),
+    ({"training": {"dropout": 0.2}}, "dropout=None before and 0.2 now"),
     ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 before and 0.0 now"),
     ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 before and 0.1 now"),
     ({"training": {"class_weights": (1.0, 2.0)}}, r"class_weights='' before and \[1.0, 2.0\] now"),

@@ -55,6 +55,9 @@ class TrainingConfig:
     """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
     weight_decay: float = option(0.01, resume="same", modes=TRAIN)
     """Decoupled decay of the weights, as in AdamW and LAMB; never applied to biases and LayerNorm."""
+    dropout: float | None = option(None, resume="same", modes=TRAIN)
+    """Probability of dropout: of embeddings, layers, attention and what the classifier reads. None: the model's own,
+    0.1 for `scratch/` ones. 0 suits pre-training with few passes over the data (Geiping & Goldstein 2022)."""
     max_grad_norm: float = option(1.0, resume="same", modes=TRAIN)
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
     max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
@@ -104,9 +107,9 @@ class TrainingConfig:
                 "lr_power takes effect with lr_schedule=polynomial only. "
                 f"Received: lr_power={self.lr_power}. Add --lr_schedule=polynomial."
             )
-        for name in ("warmup_ratio", "label_smoothing"):
+        for name in ("warmup_ratio", "label_smoothing", "dropout"):
             value = getattr(self, name)
-            if not 0 <= value < 1:
+            if value is not None and not 0 <= value < 1:
                 out.append(f"{name} must be at least 0 and below 1. Received: {name}={value}. Pass for example 0.1.")
         weights = self.class_weights
         if isinstance(weights, str) and weights not in ("", "balanced"):

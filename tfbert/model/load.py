@@ -40,6 +40,7 @@ def build_model(
     head: Head,
     max_seq_length: int,
     seed: int,
+    dropout: float | None = None,
     require_head: bool = False,
 ) -> TFBertPreTrainedModel:
     """Builds the model with all its weights; call it in the strategy's scope.
@@ -56,6 +57,7 @@ def build_model(
         head: What the task needs above the encoder.
         max_seq_length: Longest input in tokens.
         seed: Decides the new weights.
+        dropout: Takes the place of all of the model's own rates; None keeps them.
         require_head: Whether to refuse to draw new weights, as evaluation and prediction must.
 
     Returns:
@@ -75,6 +77,9 @@ def build_model(
             # Before anything is read or built: a few bytes can describe more than a machine holds.
             _check_shapes(directory, stored, bert_config, head)
             tensors, reason = _read(stored, bert_config, head)
+    if dropout is not None:
+        bert_config.hidden_dropout_prob = bert_config.attention_probs_dropout_prob = dropout
+        bert_config.classifier_dropout = None  # As the hidden one.
     head.describe_in(bert_config)
     model = _create(bert_config, head)
 

@@ -211,11 +211,17 @@ def _about_losses(run: RunFiles) -> str:
     """What a reader must know to compare the two losses; empty where there is only one."""
     if not run.validation_losses:
         return ""
-    extras = loss_extras(run)
+    extras = ["dropout"] * (run.option("training", "dropout") != 0) + loss_extras(run)
+    if not extras:
+        return (
+            "Each training loss is the mean over the updates since the point before; the validation loss is the mean "
+            "over all examples."
+        )
+    more = extras != ["dropout"]
     return (
-        f"Each training loss is the mean over the updates since the point before, with {_and(['dropout', *extras])}; "
-        f"the validation loss is the mean over all examples, without {'any of these' if extras else 'dropout'}"
-        f"{': the gap between the two is not overfitting alone' if extras else ''}."
+        f"Each training loss is the mean over the updates since the point before, with {_and(extras)}; "
+        f"the validation loss is the mean over all examples, without {'any of these' if more else 'dropout'}"
+        f"{': the gap between the two is not overfitting alone' if more else ''}."
     )
 
 

@@ -132,6 +132,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             head=task.head(),
             max_seq_length=config.data.max_seq_length,
             seed=config.runtime.seed,
+            dropout=training.dropout,
         )
     length = config.data.max_seq_length
     record_inputs(classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **task.notes())
