@@ -87,9 +87,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pretraining_epochs", type=float, default=10)
     parser.add_argument("--pretraining_batch_size", type=int, default=64)
     parser.add_argument("--pretraining_learning_rate", type=float, default=5e-4)
+    parser.add_argument("--pretraining_dropout", type=float, default=0.0)
+    parser.add_argument("--no_next_sentence", action="store_true", help="masked words alone")
     parser.add_argument("--fine_tuning_epochs", type=float, default=4)
     parser.add_argument("--fine_tuning_batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=1e-4, help="in fine-tuning")
+    parser.add_argument("--dropout", type=float, default=0.1, help="in fine-tuning")
     parser.add_argument("--own_rate", type=float, default=5e-4, help="learning rate of the arms named `own rate`")
     parser.add_argument("--max_eval_examples", type=int, default=5000)
     parser.add_argument("--labels", default="1000,4000")
@@ -187,6 +190,7 @@ def pretrain(args: argparse.Namespace, state: State) -> None:
         options += [f"--model={args.model}", f"--num_train_epochs={args.pretraining_epochs}"]
         options += [f"--global_batch_size={args.pretraining_batch_size}", "--logging_steps=100"]
         options += [f"--learning_rate={args.pretraining_learning_rate}", f"--output_dir={directory / 'pretrained'}"]
+        options += [f"--dropout={args.pretraining_dropout}", *["--nonext_sentence"] * args.no_next_sentence]
         state.run("pretrain", *command, *options, *["--mixed_precision"] * args.mixed_precision)
         results = json.loads((directory / "pretrained" / "all_results.json").read_text())
         state.parts["pretrain"]["results"] = results
@@ -246,6 +250,7 @@ def fine_tune(args, state: State, arm: str, train_file: str, validation_file: st
     words += [f"--max_seq_length={args.max_seq_length}", f"--global_batch_size={args.fine_tuning_batch_size}"]
     words += [f"--num_train_epochs={args.fine_tuning_epochs * how['times']}", "--logging_steps=100"]
     words += [f"--learning_rate={args.own_rate if how['own_rate'] else args.learning_rate}", "--eval_steps=1000000000"]
+    words += [f"--dropout={args.dropout}"]
     if how["pretrained"]:
         words += [f"--model={state.directory / 'pretrained'}"]
     else:
@@ -281,10 +286,12 @@ def _pretraining(args: argparse.Namespace, parts: dict) -> list[str]:
     guess = max(known["pairs random"], 1 - known["pairs random"])
     lines = [
         ["masked accuracy", f"{found['eval_masked_accuracy']:.4f}", f"{known['share']:.4f} (always `{known['word']}`)"],
-        ["masked loss, nats", f"{found['eval_masked_lm_loss']:.3f}", f"{known['entropy']:.3f} (unigram entropy)"],
+        ["masked loss, nats", f"{math.log(found['eval_perplexity']):.3f}", f"{known['entropy']:.3f} (unigram entropy)"],
         ["perplexity", f"{found['eval_perplexity']:.1f}", f"{math.exp(known['entropy']):.1f}"],
-        ["next sentence", f"{found['eval_next_sentence_accuracy']:.4f}", f"{guess:.4f} (always the same answer)"],
     ]
+    if "eval_next_sentence_accuracy" in found:
+        score = f"{found['eval_next_sentence_accuracy']:.4f}"
+        lines.append(["next sentence", score, f"{guess:.4f} (always the same answer)"])
     text = (
         f"{args.model}, {totals['records']:,} records of at most {args.max_seq_length} tokens, {totals['documents']:,} "
         f"documents; {found['global_step']:,} updates of {args.pretraining_batch_size}, "
