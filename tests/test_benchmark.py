@@ -268,6 +268,27 @@ def test_numbers_are_those_of_what_the_run_settled(tmp_path):
     assert "devices" not in pages.cells(rows)[0]
 
 
+def test_a_file_of_questions_is_measured_as_it_is_trained_on(tmp_path, monkeypatch):
+    rows = []
+
+    def measure(row, config, directory):
+        rows.append(row)
+        (directory / row.directory).mkdir(parents=True)
+        return numbers_of.failed(row, "not run")
+
+    monkeypatch.setattr(runner, "_measure", measure)
+    answers = [{"text": "bad", "answer_start": 0}]
+    paragraph = {"context": "bad film", "qas": [{"id": "1", "question": "what?", "answers": answers}]}
+    (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    output = OutputConfig(output_dir=str(tmp_path / "grid"))
+    config = dataclasses.replace(grid(), data=DataConfig(train_file=str(tmp_path / "train.json")), output=output)
+    with pytest.raises(RunError, match="rows that failed"):
+        run_benchmark(config)
+    (row,) = rows
+    assert row.config.data.task == "question_answering"
+    assert (row.settings["seq_length"], row.config.data.max_seq_length) == (384, 384)
+
+
 def test_a_grid_without_a_row_that_is_done_fails(tmp_path, monkeypatch):
     def fails(command, log):
         log.write_text("error: The rule. Received: x.\n")

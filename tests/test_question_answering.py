@@ -12,8 +12,8 @@ from tests.saved_models import read_json, save_with_nan
 from tests.task_runs import QUESTIONS, arguments_of, command, config_of, write_tasks
 from tfbert.config.run import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert.data.certain_task import settle_task
 from tfbert.errors import RunError, UsageError
-from tfbert.tasks.choose import settle_task
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
 from tfbert.tasks.squad_metrics import squad_metrics

@@ -12,9 +12,9 @@ from tests.saved_models import read_json
 from tests.task_runs import SENTENCES, arguments_of, command, config_of, write_tasks
 from tfbert.config.run import DataConfig
 from tfbert.config.tasks import TaggingConfig, TaskOptions
+from tfbert.data.certain_task import settle_task
 from tfbert.data.tagged import read_sentences
 from tfbert.errors import UsageError
-from tfbert.tasks.choose import settle_task
 from tfbert.tasks.examples import load_data
 
 NAMES = ("O", "B-PER", "B-WORK", "I-WORK")

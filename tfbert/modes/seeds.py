@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tfbert.config.commands import STARTED_AS, command_of, option_words
 from tfbert.config.run import Config
+from tfbert.data.certain_task import settle_task
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, current_cluster
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
@@ -25,7 +26,6 @@ from tfbert.output import output_dir
 from tfbert.report.run_files import read_run
 from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, plain_table, write_seeds
 from tfbert.report.seeds import OverSeeds, seed_rows
-from tfbert.tasks.choose import settle_task
 from tfbert.train import launch_mark
 from tfbert.train.identity import differences, options, settings
 from tfbert.train.resume import how_to_resume

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from tfbert.config.data import STANDARD_STREAM, DataConfig
+from tfbert.data.certain_task import HOLDS
 from tfbert.data.files import RawData
 from tfbert.data.labels import NAMES_OR_MISSING
-from tfbert.data.squad import looks_like_squad
-from tfbert.data.tagged import looks_tagged
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.tasks.base import Task
@@ -25,7 +23,6 @@ from tfbert.tasks.token_classification import TokenClassification
 if TYPE_CHECKING:
     from transformers import BertConfig
 
-    from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
 
 
@@ -34,29 +31,13 @@ def class_words(asked: str) -> Container[str]:
     return NAMES_OR_MISSING if asked == Classification.name else ()
 
 
-def settle_task(config: Config) -> Config:
-    """The same configuration, with the task set if the training file certainly holds questions or tagged words."""
-    data = config.data
-    if data.task != "auto" or not data.train_file:
-        return config
-    path = pathlib.Path(data.train_file)
-    if _holds_questions(path, data):
-        task = QuestionAnswering.name
-    elif _holds_tags(path, data):
-        task = TokenClassification.name
-    else:
-        return config
-    return dataclasses.replace(config, data=dataclasses.replace(data, task=task))
-
-
 def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     """Refuses files that are certainly not for a saved model's task.
 
     Raises:
         UsageError: naming the first such file.
     """
-    known = {QuestionAnswering.name: _holds_questions, TokenClassification.name: _holds_tags}
-    others = {name: holds for name, holds in known.items() if name != task.name}
+    others = {name: holds for name, holds in HOLDS.items() if name != task.name}
     # If the user chooses columns, the file may well fit another task.
     for path in paths if not data.text_column else ():
         for name, holds in others.items():
@@ -66,15 +47,6 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
                     f"{name.replace('_', ' ')}, and a model for {task.kind}. "
                     "Pass a model for that task, or another file, or the columns to read with --text_column."
                 )
-
-
-def _holds_questions(path: pathlib.Path, data: DataConfig) -> bool:
-    return data.input_format == "squad" or (data.input_format == "auto" and looks_like_squad(path))
-
-
-def _holds_tags(path: pathlib.Path, data: DataConfig) -> bool:
-    columns = {"text_column": data.text_column, "label_column": data.label_column}
-    return looks_tagged(path, format=data.input_format, **columns)
 
 
 def choose_task(raw: RawData, asked: str, notes: list[str]) -> Task:

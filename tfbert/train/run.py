@@ -8,6 +8,7 @@ import time
 import weakref
 
 from tfbert.config.run import Config
+from tfbert.data.certain_task import settle_task
 from tfbert.devices import runtime
 from tfbert.devices.preemption import Consensus, StopRequest
 from tfbert.devices.start import start_devices
@@ -15,7 +16,6 @@ from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.step.finetuner import FineTuner
-from tfbert.tasks.choose import settle_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy

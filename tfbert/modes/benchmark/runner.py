@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfbert.config.run import Config
+from tfbert.data.certain_task import settle_task
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.benchmark import pages
 from tfbert.modes.benchmark.grid import BenchmarkRow, build_rows
@@ -49,7 +50,7 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
     name = f"benchmark-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     directory = pathlib.Path(config.output.output_dir or f"runs/{name}")
     _prepare(directory, config)
-    rows = build_rows(config, directory)
+    rows = build_rows(settle_task(config), directory)  # Its longest input depends on the task.
     log.info("benchmark of %d rows, to %s", len(rows), directory)
     done: list[dict[str, Any]] = []
     for row in rows:

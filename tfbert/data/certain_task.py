@@ -1,0 +1,39 @@
+"""The task that a file is beyond doubt for: questions in SQuAD's form, or tagged words. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING
+
+from tfbert.data.squad import looks_like_squad
+from tfbert.data.tagged import looks_tagged
+
+if TYPE_CHECKING:
+    from tfbert.config.data import DataConfig
+    from tfbert.config.run import Config
+
+
+def settle_task(config: Config) -> Config:
+    """The same configuration, with the task set if the training file certainly holds questions or tagged words."""
+    data = config.data
+    if data.task != "auto" or not data.train_file:
+        return config
+    path = pathlib.Path(data.train_file)
+    for name, holds in HOLDS.items():
+        if holds(path, data):
+            return dataclasses.replace(config, data=dataclasses.replace(data, task=name))
+    return config
+
+
+def _holds_questions(path: pathlib.Path, data: DataConfig) -> bool:
+    return data.input_format == "squad" or (data.input_format == "auto" and looks_like_squad(path))
+
+
+def _holds_tags(path: pathlib.Path, data: DataConfig) -> bool:
+    columns = {"text_column": data.text_column, "label_column": data.label_column}
+    return looks_tagged(path, format=data.input_format, **columns)
+
+
+HOLDS = {"question_answering": _holds_questions, "token_classification": _holds_tags}
+"""By task, whether a file is beyond doubt for it."""
