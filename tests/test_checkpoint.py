@@ -80,6 +80,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(stopped, runtime):
         finetune(make_config(corpus, "run", **runtime))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(stopped, caplog):
     """And the best evaluation is forgotten where its examples are others: metrics of two sets do not compare, and the

@@ -61,6 +61,7 @@ def test_what_fills_a_row_changes_nothing():
     np.testing.assert_array_equal(forward(model, other, False), forward(model, inputs, False))
 
 
+@pytest.mark.slow
 def test_with_dropout_the_logits_have_the_models_mean():
     """Means over 3,000 noises of both, some standard errors apart at most; dropout is on at every place of both."""
     model = tiny_bert(dropout=0.2)

@@ -113,8 +113,10 @@ def sgd_reference(model, global_batches, rate, clip=0.0):
     "count, replicas, micro_batches",
     [
         (2, 2, 3),
-        (34, 1, 4),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 2, 1), (33, 2, 3), (37, 2, 1), (47, 2, 3)]),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(34, 1, 4), (1, 2, 1), (33, 2, 3), (37, 2, 1), (47, 2, 3)]
+        ),
     ],
 )
 def test_shares_of_any_size_even_none(count, replicas, micro_batches):
@@ -211,7 +213,8 @@ def test_the_step_after_a_skipped_one_is_as_if_it_had_not_been(replicas):
     assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_a_first_loss_scale_does_not_overflow_on_a_loss_of_usual_size(replicas):
     model = build(dense, replicas=replicas, policy="mixed_float16", gradient_accumulation_steps=2)
     x, y = rows(32)

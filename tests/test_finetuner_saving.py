@@ -89,7 +89,8 @@ def test_a_directory_predicts(kind, tmp_path):
     assert_same(first, keras.models.load_model(str(tmp_path / "model")), kind)
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_a_model_of_two_replicas_is_loaded_by_one_and_by_two(tmp_path, replicas):
     path = str(tmp_path / "model.keras")
     with strategy_of(2).scope():

@@ -21,10 +21,8 @@ from tests.updates import (
 )
 from tfbert.step.optimizer import NO_DECAY
 
-SLOW = pytest.mark.slow
-QUICK = {(1, 4, "float32", False)}
 GRID = [
-    pytest.param(*case, marks=() if case in QUICK else SLOW, id="-".join(map(str, case)))
+    pytest.param(*case, id="-".join(map(str, case)))
     for case in (
         (replicas, micro_batches, policy, xla)
         for replicas in (1, 2)
@@ -45,6 +43,7 @@ def reference():
     return reference_steps(noisy_bert(), batches(), NumpyLAMB(RATE, DECAY, EPSILON), CLIP, NO_DECAY)
 
 
+@pytest.mark.slow  # By default, test_optimizer compares LAMB with NumPy, test_finetuner splits with AdamW.
 @pytest.mark.parametrize("replicas, micro_batches, policy, xla", GRID)
 def test_every_split_gives_the_weights_of_one_big_batch(replicas, micro_batches, policy, xla, reference):
     model = build(
@@ -70,7 +69,8 @@ def dense():
     return keras.Sequential(layers)
 
 
-@pytest.mark.parametrize("replicas, micro_batches", [(1, 1), pytest.param(2, 2, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas, micro_batches", [(1, 1), (2, 2)])
 def test_a_float16_step_that_is_not_finite_is_skipped_everywhere(replicas, micro_batches):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(16, 5)).astype(np.float32), rng.integers(0, 3, 16).astype(np.int32)

@@ -117,6 +117,7 @@ def test_no_room_for_one_example_is_an_error(monkeypatch):
         find_accumulation(model, *arguments)
 
 
+@pytest.mark.slow
 def test_more_micro_batches_than_examples_are_not_tried(monkeypatch, logged):
     """A batch far above the data would be split until each example of it, there or not, is one of its own."""
     model, (consensus, config, examples, schedule) = setting(count=2)
@@ -208,6 +209,7 @@ def test_a_run_keeps_what_it_found(corpus, monkeypatch, caplog):
     assert_same_bits(weights(corpus / "auto"), weights(corpus / "two"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_start_that_came_to_no_checkpoint_is_taken_up(corpus, monkeypatch):
     config = make_config(corpus, "auto")

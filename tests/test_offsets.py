@@ -99,6 +99,7 @@ def test_a_lone_surrogate_is_one_character(tokenizer):
     assert pieces.ends.tolist() == [3, 8, 13]
 
 
+@pytest.mark.slow
 def test_in_a_dataset_and_in_a_saved_model(tokenizer, tmp_path):
 
     class Module(tf.Module):

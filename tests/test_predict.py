@@ -304,6 +304,7 @@ def test_glue_files_from_local_files(runs, tmp_path):
     np.testing.assert_allclose([float(row["prediction"]) for row in rows], np.clip(scores, 0, 5), atol=6e-4)
 
 
+@pytest.mark.slow
 def test_glue_files_from_a_data_set(tmp_path, monkeypatch):
     """MNLI has two test sets, whose examples TensorFlow Datasets shuffles."""
     words = ["entailment", "neutral", "contradiction"]
@@ -337,6 +338,7 @@ def test_things_made_ahead_keep_their_order_and_errors():
     assert found == [1]
 
 
+@pytest.mark.slow
 def test_the_command_reads_a_pipe_and_exits(runs, tmp_path):
     def command(*arguments, text=""):
         return subprocess.run(

@@ -91,8 +91,8 @@ def packed_plan_of(examples, num_parts):
 @pytest.mark.parametrize(
     "next_sentence, replicas, accumulation, is_packed, xla",
     [
-        (True, 2, 2, False, False),
         (False, 1, 2, True, False),
+        pytest.param(True, 2, 2, False, False, marks=pytest.mark.slow),
         pytest.param(True, 1, 1, False, False, marks=pytest.mark.slow),
         pytest.param(False, 1, 4, False, False, marks=pytest.mark.slow),
         pytest.param(True, 1, 2, True, False, marks=pytest.mark.slow),

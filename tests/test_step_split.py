@@ -106,6 +106,7 @@ def test_a_profile_without_steps_says_so(tmp_path):
         read_split(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):
     config = changed(make_config(corpus, "out"), output={"profile_steps": (7, 9), "eval_steps": 0, "save_steps": 0})
     from tfbert.train.run import finetune

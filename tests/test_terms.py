@@ -200,6 +200,7 @@ def test_one_loss_and_weight_for_all_outputs(replicas, micro_batches):
     assert [metric.name for metric in trained.metrics] == names
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_may_name_its_outputs():
     class Named(keras.Model):
         def __init__(self):
