@@ -1,4 +1,5 @@
-"""Runs killed with SIGKILL end in the bits of a run never killed: {devices} x {precision} x {XLA}, dropout on.
+"""Runs killed with SIGKILL end in the bits of a run never killed: {devices} x {precision} x {XLA}, dropout on; and
+pre-training, on one device and two workers.
 
 Each case is one `tfbert.launch` that starts again by itself after three kills: from outside at a random time, by the
 worker itself with half of a checkpoint's file written, and from outside once more. The seed of the times is
@@ -6,6 +7,7 @@ TFBERT_KILL_SEED. Prints a line a case.
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -17,7 +19,10 @@ import time
 import numpy as np
 import pytest
 
+from tests.records import VOCAB_SIZE, some_records, write_records
 from tests.runs import assert_same_bits, make_config, steps_logged, weights
+from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
+from tfbert.config.run import DataConfig, ModelConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEPS = 120
@@ -37,8 +42,8 @@ def write_weights(tensors, path):
         os.kill(os.getpid(), signal.SIGKILL)
 
 checkpoint.write_weights = write_weights
-import run_finetune
-sys.exit(run_finetune.main())
+import {command}
+sys.exit({command}.main())
 """
 
 DEVICES = {
@@ -54,21 +59,39 @@ def workers_of(launcher):
     return [int(pid) for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
 
 
+def pretraining(corpus, name, **runtime):
+    """As many updates of an epoch as `make_config`: 44 records in batches of 8."""
+    config = make_config(corpus, name, **runtime)
+    write_records(corpus / "records.tfrecord", some_records(44))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCAB_SIZE - 5))]
+    (corpus / "words.txt").write_text("\n".join(words) + "\n")
+    records = (str(corpus / "records.tfrecord"),)
+    return dataclasses.replace(
+        config,
+        model=ModelConfig(model_name_or_path="scratch/L-2_H-128", vocab_file=str(corpus / "words.txt")),
+        data=DataConfig(task=PRETRAINING, max_seq_length=16),
+        pretraining=PretrainingConfig(train_records=records, validation_records=records),
+    )
+
+
+COMMANDS = {"run_finetune": make_config, "run_pretraining": pretraining}
+GRID = [("run_finetune", *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
+GRID += [("run_pretraining", devices, "float32", False) for devices in ("one_device", "two_workers")]
+
+
 @pytest.mark.slow
 @pytest.mark.multi_worker
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
-@pytest.mark.parametrize("xla", [False, True], ids=["", "xla"])
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("devices", DEVICES)
-def test_killed_runs_end_in_the_same_bits(corpus, capsys, devices, precision, xla):
+@pytest.mark.parametrize("command, devices, precision, xla", GRID)
+def test_killed_runs_end_in_the_same_bits(corpus, capsys, command, devices, precision, xla):
     num_workers, runtime = DEVICES[devices]
     armed, script = corpus / "armed", corpus / "worker.py"
-    script.write_text(WORKER.format(root=str(ROOT), armed=str(armed)))
+    script.write_text(WORKER.format(root=str(ROOT), armed=str(armed), command=command))
 
     def start(name, *launcher_flags):
         # Each start compiles each width anew.
         compiled = {"xla": True, "max_compiled_shapes": 2} if xla else {}
-        config = make_config(corpus, name, **compiled, **runtime, **PRECISIONS[precision])
+        config = COMMANDS[command](corpus, name, **compiled, **runtime, **PRECISIONS[precision])
         config = dataclasses.replace(
             config,
             training=dataclasses.replace(config.training, num_train_epochs=STEPS / 6),
@@ -77,9 +100,9 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, devices, precision, xl
         path = corpus / f"{name}.json"
         path.write_text(config.to_json())
         launch = [sys.executable, "-m", "tfbert.launch", f"--num_workers={num_workers}", *launcher_flags, "--"]
-        command = [*launch, str(script), f"--run_config={path}"]
+        words = [*launch, str(script), f"--run_config={path}"]
         with (corpus / f"{name}.err").open("w") as errors:
-            return subprocess.Popen(command, cwd=ROOT, stderr=errors, stdout=subprocess.DEVNULL)
+            return subprocess.Popen(words, cwd=ROOT, stderr=errors, stdout=subprocess.DEVNULL)
 
     assert start("straight").wait(timeout=300) == 0, (corpus / "straight.err").read_text()[-3000:]
 
@@ -111,4 +134,5 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, devices, precision, xl
     assert results[0]["train_loss"] == results[1]["train_loss"]
     assert results[0]["best_step"] == results[1]["best_step"]
     with capsys.disabled():
-        print(f"\n{devices} {precision} {'XLA' if xla else ''}: killed at steps {kills} and in a write; same bits")
+        case = f"{command} {devices} {precision} {'XLA' if xla else ''}"
+        print(f"\n{case}: killed at steps {kills} and in a write; same bits")

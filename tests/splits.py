@@ -1,0 +1,48 @@
+"""The ways of splitting a run that must give the same weights, as flags, and how nearly the same."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parent.parent
+DEVICES = {
+    "one_device": ["--strategy=one_device"],
+    "mirrored": ["--strategy=mirrored", "--num_replicas=2"],
+    "two_workers": ["--strategy=multi_worker"],
+}
+PRECISIONS = {
+    "float32": [],
+    "bfloat16": ["--mixed_precision", "--mixed_precision_dtype=bfloat16"],
+    "float16": ["--mixed_precision", "--mixed_precision_dtype=float16"],
+}
+
+
+def launched(script, arguments):
+    """Runs the command by `tfbert.launch` with two workers."""
+    launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", script]
+    subprocess.run([*launch, *arguments], check=True, timeout=400, cwd=ROOT)
+
+
+def assert_same_update(start, one, split, precision, *, without_gradient=("key.bias",)):
+    """Weights are those of the run in one piece: to 1e-5 in float32, as a whole in 16 bits.
+
+    Args:
+        start: The weights that both runs began with.
+        one: Those of the run in one piece.
+        split: Those of the other.
+        precision: Of both.
+        without_gradient: Ends of the names of weights whose gradient is 0 in exact arithmetic, such as attention's key
+            bias: AdamW makes updates of its rounding noise.
+    """
+    assert split.keys() == one.keys()
+    for name, expected in one.items():
+        if name.endswith(without_gradient):
+            continue
+        if precision == "float32":
+            np.testing.assert_allclose(split[name], expected, atol=1e-5, err_msg=name)
+        else:
+            # AdamW turns a rounded gradient near 0 into a whole update: compare the updates as a whole.
+            moved = np.abs(expected - start[name]).mean()
+            assert np.abs(split[name] - expected).mean() <= 0.1 * moved + 1e-7, name
