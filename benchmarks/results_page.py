@@ -48,7 +48,7 @@ def flags_said(args: argparse.Namespace) -> list[str]:
     """Options as on a command line, without those that are not set."""
     out = []
     for name, value in vars(args).items():
-        if value in ("", None, False, []) or name in ("output", "work_dir"):
+        if value is None or value is False or value in ("", []) or name in ("output", "work_dir"):
             continue
         for item in value if isinstance(value, list) else [value]:
             text = f"--{name}" if item is True else f"--{name}={_without_directories(name, str(item))}"

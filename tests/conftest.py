@@ -40,7 +40,6 @@ LONGEST = (
     "test_token_classification.py",
     "test_pretraining.py",
     "test_checkpoint.py",
-    "test_lamb.py",
     "test_load.py",
     "test_cluster.py",
     "test_micro_batches.py",

@@ -191,8 +191,14 @@ def test_the_number_of_replicas_is_settled_where_gpus_are_counted(tmp_path):
 @pytest.mark.parametrize("tf_config", [False, True])
 def test_a_row_counts_its_gpus(tmp_path, monkeypatch, tf_config):
     found = []
-    monkeypatch.setattr("tfbert.train.run.finetune", lambda config: found.append(config) or {"gradient_bytes": 8})
-    monkeypatch.setattr(row_process, "measure_all_reduce", lambda config, num_bytes: num_bytes / 16)
+
+    def finetune(config, at_end):
+        found.append(config)
+        if at_end:
+            at_end(None, {"gradient_bytes": 8})
+
+    monkeypatch.setattr("tfbert.train.run.finetune", finetune)
+    monkeypatch.setattr(row_process, "measure_all_reduce", lambda strategy, num_bytes: num_bytes / 16)
     monkeypatch.setattr(row_process, "_num_gpus", lambda config: 2)
     monkeypatch.setattr(row_process, "measure_peak", lambda config: 1e12)
     axis = {"benchmark_workers": (2,)} if tf_config else {}
@@ -472,3 +478,19 @@ def test_a_stopped_grid_ends_its_row(corpus):
     assert "the same command continues" in text.splitlines()[-1]
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+def test_workers_and_replicas_are_measured_beside_what_one_predicts(corpus):
+    for name, devices in (("benchmark_workers", "workers"), ("benchmark_replicas", "replicas")):
+        config = tiny_grid(corpus, price_per_hour=1.0, **{name: (1, 2)})
+        config = dataclasses.replace(config, output=OutputConfig(output_dir=str(corpus / name)))
+        one, two = run_benchmark(config)
+        assert (one["status"], two["status"], two[devices]) == ("done", "done", 2), two.get("reason")
+        assert "all_reduce_ms" not in one and two["all_reduce_ms"] > 0
+        seconds = two["batch_size"] / one["examples_per_second"] + two["all_reduce_ms"] / 1000
+        assert two["predicted_examples_per_second"] == pytest.approx(two["batch_size"] / seconds, abs=0.01)
+        model = json.loads((corpus / name / "rows" / "001" / "report.json").read_text())
+        assert one["gradient_bytes"] == 4 * model["parameters"]
+        assert "predicted examples/s" in (corpus / name / "benchmark.md").read_text()

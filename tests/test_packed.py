@@ -97,21 +97,19 @@ def test_examples_of_a_row_see_nothing_of_each_other():
 
 
 GRID = [
-    pytest.param(*case, marks=() if quick else pytest.mark.slow, id="-".join(map(str, case)))
-    for case, quick in [
-        ((1, 2, "float32", False), False),
-        ((1, 1, "float32", True), False),
-        ((1, 4, "float32", False), False),
-        ((2, 2, "float32", False), False),
-        ((2, 2, "float32", True), False),
-        ((2, 4, "mixed_bfloat16", False), False),
-        ((1, 2, "mixed_float16", True), False),
-        ((2, 1, "mixed_float16", False), False),
-        ((1, 8, "float32", False), False),
-    ]
+    (1, 2, "float32", False),
+    (1, 1, "float32", True),
+    (1, 4, "float32", False),
+    (2, 2, "float32", False),
+    (2, 2, "float32", True),
+    (2, 4, "mixed_bfloat16", False),
+    (1, 2, "mixed_float16", True),
+    (2, 1, "mixed_float16", False),
+    (1, 8, "float32", False),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas, micro_batches, policy, xla", GRID)
 def test_updates_equal_those_of_one_example_a_row(replicas, micro_batches, policy, xla):
     """Five updates with weights, pairs and a short last batch, against whole plain batches in NumPy."""

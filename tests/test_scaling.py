@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from tfbert.config.run import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tests.models import strategy_of
+from tfbert.config.run import Config
 from tfbert.measure.scaling import Network, all_reduce_seconds, ring_bytes_per_second, ring_seconds
 from tfbert.modes.benchmark import pages
 from tfbert.modes.benchmark import row as row_process
@@ -34,11 +35,11 @@ def test_a_ring_sends_each_part_around_twice(num_links):
 
 
 def test_machines_are_reduced_over_inside_and_between():
-    network = Network(devices_per_node=4, inside=100.0, between=10.0)
+    network = Network(devices_per_node=4, intra_node=100.0, inter_node=10.0)
     assert all_reduce_seconds(1000, 1, network) == 0
     assert all_reduce_seconds(1000, 2, network) == pytest.approx(10)
     assert all_reduce_seconds(1000, 8, network) == pytest.approx(15 + 100)
-    with pytest.raises(ValueError, match="num_devices=6 with 4 on each"):
+    with pytest.raises(ValueError, match="num_devices=6, devices_per_node=4"):
         all_reduce_seconds(1000, 6, network)
 
 
@@ -67,11 +68,25 @@ def test_sizes_are_berts(size, millions):
     assert scaling.num_parameters(*scaling.LAYOUTS[size]) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
-def test_a_batch_that_does_not_divide_is_refused():
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--global_batch_size=10 --gpus=4", "Received: global_batch_size=10 for 4 GPUs."),
+        ("--gpus=12", "Received: 12 with gpus_per_node=8."),
+        ("--gpus=0", "Received: '0'."),
+        ("--gpus=a", "--gpus"),
+        ("--intra_node=nan", "Received: intra_node=nan."),
+        ("--examples=-1", "Received: examples=-1.0."),
+        ("--price=2", "Received: price=2.0. Add --examples."),
+        ("--examples_per_gpu=2 --global_batch_size=4", "Received: examples_per_gpu=2 and global_batch_size=4."),
+    ],
+)
+def test_what_cannot_be_is_refused(words, message, capsys):
     import scaling
 
-    with pytest.raises(SystemExit, match="Received: 10 for 4"):
-        scaling.main(["--examples_per_second=1", "--global_batch_size=10", "--gpus=4"])
+    with pytest.raises(SystemExit) as error:
+        scaling.main(["--examples_per_second=1", *words.split()])
+    assert error.value.code == 2 and message in capsys.readouterr().err
 
 
 def numbers(row, workers, batch, speed, *, replicas=1, devices="CPU", all_reduce_ms=None, **more):
@@ -116,16 +131,19 @@ def test_growth_has_the_links_that_were_measured():
 
 def test_both_pages_show_predictions_where_there_are_any():
     config = Config(mode="benchmark")
-    rows = compared([numbers(1, 1, 16, 100.0), numbers(2, 2, 32, 150.0, all_reduce_ms=40.0)])
+    cpus = compared([numbers(1, 1, 16, 100.0), numbers(2, 2, 32, 150.0, all_reduce_ms=40.0)])
+    assert "predicted examples/s" in pages.markdown(config, cpus) and "on paper" not in pages.markdown(config, cpus)
+    rows = compared([numbers(1, 1, 16, 100.0), numbers(2, 2, 32, 150.0, devices="GPU", all_reduce_ms=40.0)])
+    assert pages.row_text(rows[1]).startswith("150.0 examples/s (predicted ")
+    assert pages.row_text(rows[0]).startswith("100.0 examples/s, step")
     for text in (pages.markdown(config, rows), pages.page(config, rows, {})):
-        assert "More machines, on paper" in text and "predicted examples/s" in text
+        assert "More GPUs, on paper" in text and "predicted examples/s" in text
         assert "row 1" in text and "256" in text
     assert "on paper" not in pages.markdown(config, rows[:1])
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_a_row_times_the_sum_over_its_replicas(num_replicas, tmp_path, monkeypatch):
-    runtime = RuntimeConfig(device="cpu", strategy="mirrored", num_replicas=num_replicas)
     sums = []
     from tfbert.step import gradients
 
@@ -134,10 +152,11 @@ def test_a_row_times_the_sum_over_its_replicas(num_replicas, tmp_path, monkeypat
         return real(tensors)
 
     monkeypatch.setattr(gradients, "all_reduce_sum", counted)
-    monkeypatch.setattr("tfbert.train.run.finetune", lambda config: {"gradient_bytes": 9 * 2**20})
+    strategy = strategy_of(num_replicas)
+    results = {"gradient_bytes": 9 * 2**20}
+    monkeypatch.setattr("tfbert.train.run.finetune", lambda config, at_end: at_end(strategy, results))
     monkeypatch.setattr(row_process, "measure_peak", lambda config: 1e12)
-    config = Config(data=DataConfig(), training=TrainingConfig(), runtime=runtime, output=OutputConfig())
-    (tmp_path / "run.json").write_text(config.to_json())
+    (tmp_path / "run.json").write_text(Config().to_json())
     assert row_process.main([str(tmp_path / "run.json"), str(tmp_path / "row.json")]) == 0
     seconds = json.loads((tmp_path / "row.json").read_text())["all_reduce_seconds"]
     assert (seconds is None) == (num_replicas == 1)

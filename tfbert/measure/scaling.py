@@ -1,4 +1,4 @@
-"""What more devices would give, on paper: time of an update = arithmetic + all-reduce + update.
+"""What more devices would give, on paper: time of an update = arithmetic, the optimizer's too, + all-reduce.
 
 The gradients of an update are reduced once, after its last micro-batch, so nothing hides the all-reduce, and
 micro-batches divide its share of the time. A ring sends `2 (n - 1) / n` of the bytes over each of n links, which is the
@@ -19,29 +19,30 @@ class Network:
 
     Attributes:
         devices_per_node: Devices of a machine.
-        inside: Bytes a second that each device sends to another of its machine, while it receives as many.
-        between: Bytes a second that each machine sends to another, while it receives as many.
+        intra_node: Bytes a second that each device sends to another of its machine, while it receives as many.
+        inter_node: Bytes a second that each machine sends to another, while it receives as many.
     """
 
     devices_per_node: int
-    inside: float
-    between: float
+    intra_node: float
+    inter_node: float
 
 
-def ring_seconds(num_bytes: float, num_links: int, bytes_per_second: float) -> float:
+def ring_seconds(num_bytes: float, num_participants: int, bytes_per_second: float) -> float:
     """Seconds of a ring all-reduce over equal links, without latency.
 
     Args:
         num_bytes: That each participant holds.
-        num_links: Participants, 1 or more.
+        num_participants: 1 or more.
         bytes_per_second: Of each link in each direction.
     """
-    return 2 * (num_links - 1) / num_links * num_bytes / bytes_per_second
+    return 2 * (num_participants - 1) / num_participants * num_bytes / bytes_per_second
 
 
-def ring_bytes_per_second(num_bytes: float, num_links: int, seconds: float) -> float:
-    """What links carry if a ring all-reduce takes these seconds: the inverse of `ring_seconds`, for 2 links or more."""
-    return 2 * (num_links - 1) / num_links * num_bytes / seconds
+def ring_bytes_per_second(num_bytes: float, num_participants: int, seconds: float) -> float:
+    """What links carry if a ring all-reduce takes these seconds, which NCCL's tests call bus bandwidth: the inverse of
+    `ring_seconds`, for 2 participants or more."""
+    return 2 * (num_participants - 1) / num_participants * num_bytes / seconds
 
 
 def all_reduce_seconds(num_bytes: float, num_devices: int, network: Network) -> float:
@@ -51,13 +52,16 @@ def all_reduce_seconds(num_bytes: float, num_devices: int, network: Network) -> 
         num_bytes: Of all gradients.
         num_devices: Of all machines; as many on each.
         network: Their links.
+
+    Raises:
+        ValueError: if the devices do not fill whole machines.
     """
-    inside = min(num_devices, network.devices_per_node)
-    nodes = num_devices / inside
+    on_each = min(num_devices, network.devices_per_node)
+    nodes = num_devices / on_each
     if nodes != int(nodes):
         raise ValueError(
-            f"Devices must fill whole machines. Received: num_devices={num_devices} with {network.devices_per_node} "
-            f"on each. Pass a multiple of {network.devices_per_node}, or fewer than that."
+            f"Devices must fill whole machines. Received: num_devices={num_devices}, "
+            f"devices_per_node={on_each}. Pass a multiple of {on_each}, or fewer than that."
         )
-    seconds = ring_seconds(num_bytes, inside, network.inside)
-    return seconds + ring_seconds(num_bytes, int(nodes), network.between)
+    seconds = ring_seconds(num_bytes, on_each, network.intra_node)
+    return seconds + ring_seconds(num_bytes, int(nodes), network.inter_node)

@@ -128,7 +128,7 @@ def _open_at(path: pathlib.Path, step: int) -> TextIO:
 
 def is_terminal() -> bool:
     """Whether somebody watches stderr; not if it is closed."""
-    return sys.stderr is not None and sys.stderr.isatty()
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def clock_text(seconds: float) -> str:

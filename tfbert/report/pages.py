@@ -211,16 +211,18 @@ def _about_losses(run: RunFiles) -> str:
     """What a reader must know to compare the two losses; empty where there is only one."""
     if not run.validation_losses:
         return ""
-    extras = ["dropout"] * (run.option("training", "dropout") != 0) + loss_extras(run)
+    dropout = run.facts.get("dropout", run.option("training", "dropout"))
+    extras = ["dropout"] * (dropout != 0) + loss_extras(run)
     if not extras:
         return (
             "Each training loss is the mean over the updates since the point before; the validation loss is the mean "
             "over all examples."
         )
     more = extras != ["dropout"]
+    those = "any of these" if len(extras) > 1 else "dropout" if not more else "it"
     return (
         f"Each training loss is the mean over the updates since the point before, with {_and(extras)}; "
-        f"the validation loss is the mean over all examples, without {'any of these' if more else 'dropout'}"
+        f"the validation loss is the mean over all examples, without {those}"
         f"{': the gap between the two is not overfitting alone' if more else ''}."
     )
 

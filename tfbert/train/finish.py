@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import tf_keras as keras
 
@@ -18,6 +19,9 @@ from tfbert.train.build import Run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.fit import Trained
 from tfbert.train.summary import summary, train_results
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
 
 log = logging.getLogger("tfbert")
 
@@ -52,6 +56,7 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
             "devices": describe(run.strategy),
             "precision": keras.mixed_precision.global_policy().name,
             "parameters": run.classifier.num_parameters(),
+            "dropout": _dropout(run.classifier.config),
             "profile": trained.profile.facts() if trained.profile else None,
             "decisive_metric": evaluation.decisive if evaluation else None,
         }
@@ -62,3 +67,9 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
     for line in lines:
         log.info("%s", line)
     return results
+
+
+def _dropout(bert_config: BertConfig) -> float:
+    """The model's largest rate of dropout."""
+    rates = bert_config.hidden_dropout_prob, bert_config.attention_probs_dropout_prob, bert_config.classifier_dropout
+    return max(rate for rate in rates if rate is not None)

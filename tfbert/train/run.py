@@ -6,6 +6,9 @@ import gc
 import logging
 import time
 import weakref
+from collections.abc import Callable
+
+import tensorflow as tf
 
 from tfbert.config.run import Config
 from tfbert.data.certain_task import settle_task
@@ -28,7 +31,10 @@ _earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
 """Models of earlier runs in this process that Python has not yet freed."""
 
 
-def finetune(config: Config) -> dict[str, float]:
+AtEnd = Callable[[tf.distribute.Strategy, dict[str, float]], None]
+
+
+def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]:
     """Trains, evaluates and saves a classifier as the configuration says; resumes where an earlier start stopped.
 
     Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
@@ -36,6 +42,7 @@ def finetune(config: Config) -> dict[str, float]:
 
     Args:
         config: The run.
+        at_end: Called on every worker after the run, with its strategy and its results.
 
     Returns:
         What `all_results.json` holds: `train_*`, `eval_*` of the weights that were kept, `test_*`.
@@ -50,10 +57,10 @@ def finetune(config: Config) -> dict[str, float]:
             f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it for each, or use the command."
         )
     with runtime.settings_kept():
-        return _finetune(settle_task(config).resolved())
+        return _finetune(settle_task(config).resolved(), at_end)
 
 
-def _finetune(config: Config) -> dict[str, float]:
+def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
     started = time.perf_counter()
     devices = start_devices(config.runtime)
     strategy, consensus = devices.strategy, Consensus(devices.strategy)
@@ -74,6 +81,8 @@ def _finetune(config: Config) -> dict[str, float]:
                 tidy(start.directory, keep=config.output.save_total_limit)  # In case it was killed there.
         if devices.chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
             log.info("uploaded to %s", hub.push(start.directory, config.hub))
+        if at_end:
+            at_end(strategy, results)
         return results
 
 

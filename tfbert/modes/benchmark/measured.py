@@ -37,6 +37,7 @@ COLUMNS = {
     "peak_share": "model FLOPs of real tokens over the measured peak of a matrix product",
     "speed_up": "examples_per_second over those of the first row of the pass",
     "efficiency": "speed-up over the ratio of replicas",
+    "gradient_bytes": "what each replica reduces in an update, in float32",
     "all_reduce_ms": "of the bytes of all gradients, measured after the run with nothing else to do",
     "predicted_examples_per_second": "from the row of one replica and all_reduce_ms: see prediction.py",
     "score": "evaluation, where asked for",

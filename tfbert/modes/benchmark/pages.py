@@ -47,6 +47,8 @@ _TITLES = {
     "all_reduce_ms": "all-reduce, ms",
     "predicted_examples_per_second": "predicted examples/s",
 }
+_LEFT_OUT = {"devices", "gradient_bytes"}
+"""The heading names the devices; the bytes depend on the model alone."""
 _SHARES = {"data_wait_share", "peak_share", "efficiency"}
 
 
@@ -57,7 +59,7 @@ def cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
         names.remove("status")
     # Settings that all rows share are left out here; the page's heading names them.
     names = [n for n in names if n not in _SETTINGS or len({str(row.get(n)) for row in rows}) > 1 or n == "pass"]
-    names = [name for name in names if name != "devices"]  # Too long for a cell; the heading names them.
+    names = [name for name in names if name not in _LEFT_OUT]
     return [_TITLES.get(name, name) for name in names], [[_cell(name, row.get(name)) for name in names] for row in rows]
 
 
@@ -89,7 +91,9 @@ def row_text(row: dict[str, Any]) -> str:
     """What a row measured, in a line."""
     if row["status"] != "done":
         return f"failed: {row['reason']}"
-    return f"{row['examples_per_second']:,.1f} examples/s, step {row['step_ms_p50']:,.1f} ms"
+    predicted = row.get("predicted_examples_per_second")
+    beside = f" (predicted {predicted:,.1f})" if predicted else ""
+    return f"{row['examples_per_second']:,.1f} examples/s{beside}, step {row['step_ms_p50']:,.1f} ms"
 
 
 def markdown(config: Config, rows: list[dict[str, Any]]) -> str:
@@ -123,14 +127,14 @@ def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str,
 
 
 def growths(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], list[list[str]], str]]:
-    """What more devices would give: title, column names, a text for each cell and an explanation, of the training row
-    of most replicas that has a prediction; nothing without one."""
-    found = [row for row in rows if row.get("predicted_examples_per_second")]
+    """What more GPUs would give: title, column names, a text for each cell and an explanation, of the training row of
+    most replicas that has a prediction; nothing without one. Replicas on CPUs have links of memory, which say nothing
+    of a network."""
+    found = [row for row in rows if row.get("predicted_examples_per_second") and "GPU" in row["devices"]]
     if not found:
         return []
     row = max(found, key=lambda row: row["workers"] * row["replicas"])
     one = one_replica(row, rows)
-    what = "GPUs" if "GPU" in row["devices"] else "machines"
     body = [
         [f"{number:,}", f"{batch:,}", f"{speed:,.1f}", share(efficiency)]
         for number, batch, speed, efficiency in growth(row, one)
@@ -140,7 +144,7 @@ def growths(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], list[list[
         f"update, and links as fast as those of row {row['row']}, in a ring. Links between machines are often slower "
         "than those inside one: docs/scaling.md has the formula."
     )
-    return [(f"More {what}, on paper", [what, "batch", "examples/s", "efficiency"], body, explained)]
+    return [("More GPUs, on paper", ["GPUs", "batch", "examples/s", "efficiency"], body, explained)]
 
 
 def devices_of(rows: list[dict[str, Any]]) -> list[str]:
@@ -188,5 +192,6 @@ _EXPLAINED = (
     "are relative to the first row of the same pass that is done. The share of the peak is the model's FLOPs for real "
     "tokens over the rate of a large matrix product in the same precision, measured after the row in its process. Peak "
     "memory is the device's, or the whole process's on a CPU; for an inference row it includes the two small updates "
-    "before it. Predicted speeds are those of one replica, in proportion, and the time of the all-reduce.\n"
+    "before it. A predicted speed is that of one replica, in proportion to the examples, with the time of the "
+    "all-reduce added to each update.\n"
 )

@@ -24,8 +24,8 @@ def predicted(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, floa
 
 
 def one_replica(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row of one replica that differs from a row of several in nothing but its batch; of these, the one that
-    computes the most similar number of examples at a time. None without one."""
+    """The row of one replica that differs from a row of several in nothing but its batch and its micro-batches; of
+    these, the one that computes the most similar number of examples at a time. None without one."""
     alike = ("pass", "precision", "xla", "seq_length", "batching")
     found = [
         other
@@ -46,7 +46,7 @@ def growth(row: dict[str, Any], one: dict[str, Any]) -> list[tuple[int, int, flo
         one: Its row of one replica.
 
     Returns:
-        Devices (GPUs, or machines where replicas are CPUs), examples of an update, examples a second, efficiency.
+        Devices, examples of an update, examples a second, efficiency.
     """
     share = row["batch_size"] // _replicas(row)
     seconds = share / one["examples_per_second"]

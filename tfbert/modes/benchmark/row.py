@@ -9,10 +9,12 @@ The third argument is for inference rows only: see `grid.BenchmarkRow`.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pathlib
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
@@ -22,6 +24,11 @@ from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED
 from tfbert.modes.benchmark.grid import replicas_of, settle_inference
 from tfbert.output.output_dir import write_json
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+log = logging.getLogger("tfbert")
 
 _SECONDS = 1.0
 """How long the peak is measured."""
@@ -35,6 +42,11 @@ def main(argv: list[str]) -> int:
     config_file, result_file = map(pathlib.Path, argv[:2])
     text = os.environ.get("TF_CONFIG")
     num_workers = cluster_from_tf_config(text).size if text else 1
+    found: dict[str, float | None] = {"all_reduce_seconds": None}
+
+    def at_end(strategy: tf.distribute.Strategy, results: dict[str, float]) -> None:
+        found["all_reduce_seconds"] = measure_all_reduce(strategy, results["gradient_bytes"])
+
     silence_libraries()
     use_onednn()
     try:
@@ -46,14 +58,12 @@ def main(argv: list[str]) -> int:
         if len(argv) > 2:
             num_replicas = num_workers * replicas_of(config.runtime, _num_gpus(config))
             config = settle_inference(config, int(argv[2]), num_replicas)
-        results = finetune(config)
-        all_reduce_seconds = measure_all_reduce(config, results["gradient_bytes"]) if len(argv) == 2 else None
+        finetune(config, at_end=None if len(argv) > 2 else at_end)
     except EXPECTED as error:
         print(f"error: {error}", file=sys.stderr)
         return error.status
     if not text or json.loads(text)["task"]["index"] == 0:
-        found = {"peak_flops": measure_peak(config), "num_workers": num_workers}
-        write_json(result_file, found | {"all_reduce_seconds": all_reduce_seconds})
+        write_json(result_file, found | {"peak_flops": measure_peak(config), "num_workers": num_workers})
     return 0
 
 
@@ -81,21 +91,22 @@ def measure_peak(config: Config) -> float:
     return best
 
 
-def measure_all_reduce(config: Config, num_bytes: int) -> float | None:
-    """Seconds that the replicas need to sum so many bytes, with nothing else to do; None for one replica.
+def measure_all_reduce(strategy: tf.distribute.Strategy, num_bytes: int) -> float | None:
+    """Seconds that the replicas need to sum so many bytes, with nothing else to do: the quickest of a few times.
 
-    The quickest of a few. All workers must call this.
+    All workers must call this.
 
     Args:
-        config: Its devices.
+        strategy: The run's.
         num_bytes: That each replica holds, as float32 numbers.
+
+    Returns:
+        The seconds; None for one replica, or where memory does not suffice.
     """
     import tensorflow as tf
 
-    from tfbert.devices.start import start_devices
     from tfbert.step.gradients import all_reduce_sum
 
-    strategy = start_devices(config.runtime).strategy
     if strategy.num_replicas_in_sync == 1:
         return None
     sizes = [min(_PIECE_BYTES, num_bytes - start) // 4 for start in range(0, num_bytes, _PIECE_BYTES)]
@@ -109,10 +120,14 @@ def measure_all_reduce(config: Config, num_bytes: int) -> float | None:
         return strategy.experimental_local_results(strategy.run(replica))[0]
 
     seconds = []
-    for number in range(1 + _ALL_REDUCES):  # The first one traces.
-        start = time.perf_counter()
-        reduce(tf.constant(float(number))).numpy()
-        seconds.append(time.perf_counter() - start)
+    try:
+        for number in range(1 + _ALL_REDUCES):  # The first one traces.
+            start = time.perf_counter()
+            reduce(tf.constant(float(number))).numpy()
+            seconds.append(time.perf_counter() - start)
+    except tf.errors.ResourceExhaustedError:
+        log.warning("no room to time the all-reduce alone; the row has no prediction")
+        return None
     return min(seconds[1:])
 
 

@@ -49,8 +49,8 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
     """
     name = f"benchmark-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     directory = pathlib.Path(config.output.output_dir or f"runs/{name}")
-    _prepare(directory, config)
     rows = build_rows(settle_task(config), directory)  # Its longest input depends on the task.
+    _prepare(directory, config)
     log.info("benchmark of %d rows, to %s", len(rows), directory)
     done: list[dict[str, Any]] = []
     for row in rows:
@@ -60,8 +60,9 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
             numbers = _measure(row, config, directory)
             write_json(directory / row.directory / "numbers.json", numbers)
         done.append(numbers)
-        _write(directory, config, compared(done))
-        log.info("row %d of %d: %s", row.number, len(rows), pages.row_text(numbers))
+        measured_rows = compared(done)
+        _write(directory, config, measured_rows)
+        log.info("row %d of %d: %s", row.number, len(rows), pages.row_text(measured_rows[-1]))
     log.info("saved to %s", directory)
     if all(numbers["status"] == "failed" for numbers in done):
         raise RunError(
@@ -72,11 +73,8 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
 
 
 def _prepare(directory: pathlib.Path, config: Config) -> None:
-    text = config.to_json()
     if directory.is_dir() and any(directory.iterdir()):
-        run_config = directory / RUN_CONFIG
-        is_same = run_config.is_file() and run_config.read_text(encoding="utf-8") == text
-        if not is_same and not config.output.overwrite_output_dir:
+        if not _holds(directory / RUN_CONFIG, config) and not config.output.overwrite_output_dir:
             raise UsageError(
                 f"output_dir must be new, or hold the same benchmark. Received: output_dir={str(directory)!r}. "
                 "Pass another, or --overwrite_output_dir to replace an earlier benchmark."
@@ -95,14 +93,25 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
         raise UsageError(
             f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
         ) from None
-    write_text(directory / RUN_CONFIG, text)
+    write_text(directory / RUN_CONFIG, config.to_json())
+
+
+def _holds(file: pathlib.Path, config: Config) -> bool:
+    """Whether a file holds this configuration, perhaps as a version with fewer options wrote it."""
+    try:
+        return Config.from_json(file.read_text(encoding="utf-8")) == config
+    except (OSError, ValueError, UsageError):
+        return False
 
 
 def _earlier(row: BenchmarkRow, directory: pathlib.Path) -> dict[str, Any] | None:
     """The numbers of a row that an earlier start of the same benchmark measured.
 
-    None for a row that failed: memory that was in use, or a package that was missing, may be available now.
+    None for a row that failed: memory that was in use, or a package that was missing, may be available now. None too
+    for a row of other settings, which an earlier version made of the same options.
     """
+    if row.config is None or not _holds(_config_file(row, directory), row.config):
+        return None
     try:
         numbers = json.loads((directory / row.directory / "numbers.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -116,7 +125,7 @@ def _measure(row: BenchmarkRow, config: Config, directory: pathlib.Path) -> dict
     run_directory.mkdir(parents=True)
     if row.config is None:
         return failed(row, row.reason)
-    config_file = directory / "rows" / f"{row.number:03}.json"
+    config_file = _config_file(row, directory)
     write_text(config_file, row.config.to_json())
     command = [sys.executable, "-m", "tfbert.modes.benchmark.row", str(config_file), str(run_directory / "row.json")]
     if row.rows_at_a_time is not None:
@@ -137,6 +146,10 @@ def _measure(row: BenchmarkRow, config: Config, directory: pathlib.Path) -> dict
     for path in [*run_directory.glob("*.safetensors"), run_directory / "checkpoints"]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     return numbers
+
+
+def _config_file(row: BenchmarkRow, directory: pathlib.Path) -> pathlib.Path:
+    return directory / "rows" / f"{row.number:03}.json"
 
 
 def _run(command: list[str], log_file: pathlib.Path) -> int:
