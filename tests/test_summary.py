@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras as keras
 
 from tests.clocks import Clock, Log, a_model, progress_over, update
@@ -28,6 +29,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
         progress.on_train_batch_end(step)
     model.optimizer.iterations.assign(4)
     config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
+    model.trainable_variables = [tf.Variable(np.zeros(shape)) for shape in ([3, 4], [5])]
     run = types.SimpleNamespace(
         model=model,
         schedule=progress.schedule,
@@ -39,6 +41,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
     assert results["train_examples_per_second_with_warmup"] == pytest.approx(4 * 8 / 10)
     assert results["train_examples_per_second_steady"] == pytest.approx(2 * 8 / 2)
     assert results["train_samples_per_second"] == pytest.approx(4 * 8 / 50)
+    assert results["gradient_bytes"] == 4 * (3 * 4 + 5), "float32, whatever the weights are"
 
 
 class Encoded(types.SimpleNamespace):
