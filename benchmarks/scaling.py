@@ -18,9 +18,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from results_page import table  # noqa: E402
 
 from tfbert.measure.scaling import GRADIENT_BYTES, Network, all_reduce_seconds  # noqa: E402
+from tfbert.model.files import SCRATCH_LAYOUTS  # noqa: E402
 
-LAYOUTS = {"base": (12, 768), "large": (24, 1024)}
-"""Layers and hidden size."""
 VOCABULARY, POSITIONS = 30522, 512
 _BATCHES = ("examples_per_gpu", "global_batch_size")
 
@@ -28,7 +27,7 @@ _BATCHES = ("examples_per_gpu", "global_batch_size")
 def main(argv: list[str] | None = None) -> str:
     """Prints the table, and returns it."""
     args = arguments(argv)
-    num_bytes = GRADIENT_BYTES * num_parameters(*LAYOUTS[args.size])
+    num_bytes = GRADIENT_BYTES * num_parameters(args.size)
     network = Network(
         devices_per_node=args.gpus_per_node, intra_node=args.intra_node * 1e9, inter_node=args.inter_node * 1e9
     )
@@ -61,7 +60,7 @@ def main(argv: list[str] | None = None) -> str:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=LAYOUTS, default="base")
+    parser.add_argument("--size", choices=["base", "large"], default="base")
     parser.add_argument(
         "--examples_per_second", type=float, required=True, help="of one GPU, as --mode=benchmark or anybody measured"
     )
@@ -90,7 +89,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         if gpus > args.gpus_per_node and gpus % args.gpus_per_node:
             parser.error(
                 f"GPUs must fill whole machines. Received: {gpus} with gpus_per_node={args.gpus_per_node}. "
-                f"Pass fewer than that, or multiples."
+                "Pass fewer than that, or multiples."
             )
         if args.global_batch_size and args.global_batch_size % gpus:
             parser.error(
@@ -107,8 +106,9 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def num_parameters(layers: int, hidden: int) -> int:
+def num_parameters(size: str) -> int:
     """Numbers of BERT's encoder and pooler, with an MLP of four times the hidden size."""
+    layers, hidden, *_ = SCRATCH_LAYOUTS[size]
     embeddings = (VOCABULARY + POSITIONS + 2) * hidden + 2 * hidden
     attention = 4 * (hidden * hidden + hidden) + 2 * hidden
     mlp = 2 * hidden * 4 * hidden + 4 * hidden + hidden + 2 * hidden

@@ -19,6 +19,12 @@ PRECISIONS = {
 }
 
 
+def split_flags(devices, micro_batches, precision, xla):
+    """The flags of one way."""
+    accumulation = f"--gradient_accumulation_steps={micro_batches}"
+    return [accumulation, *DEVICES[devices], *PRECISIONS[precision], *["--xla"] * xla]
+
+
 def launched(script, arguments):
     """Runs the command by `tfbert.launch` with two workers."""
     launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", script]

@@ -11,7 +11,7 @@ from absl import flags
 import flags as command_flags
 from tests.models import tiny_bert
 from tests.runs import changed, make_config, undrawn, weights, write_corpus
-from tests.splits import DEVICES, PRECISIONS, assert_same_update, launched
+from tests.splits import DEVICES, PRECISIONS, assert_same_update, launched, split_flags
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
@@ -66,10 +66,7 @@ def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, device
     arguments = [
         f"--run_config={directory / 'config.json'}",
         f"--output_dir={tmp_path / 'split'}",
-        f"--gradient_accumulation_steps={micro_batches}",
-        *DEVICES[devices],
-        *PRECISIONS[precision],
-        *["--xla"] * xla,
+        *split_flags(devices, micro_batches, precision, xla),
     ]
     if devices == "two_workers":
         launched("run_finetune.py", arguments)

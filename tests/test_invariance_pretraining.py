@@ -12,7 +12,7 @@ from absl import flags
 import flags as command_flags
 from tests.records import VOCAB_SIZE, some_records, write_records
 from tests.runs import undrawn, weights
-from tests.splits import DEVICES, PRECISIONS, assert_same_update, launched
+from tests.splits import DEVICES, PRECISIONS, assert_same_update, launched, split_flags
 from tfbert.config.commands import PRETRAIN
 from tfbert.modes.pretrain import pretrain
 
@@ -65,12 +65,9 @@ def test_every_split_gives_the_weights_of_one_device(
     arguments = [
         *common,
         f"--output_dir={tmp_path / 'split'}",
-        f"--gradient_accumulation_steps={micro_batches}",
         f"--optimizer={optimizer}",
         f"--learning_rate={RATES[optimizer]}",
-        *DEVICES[devices],
-        *PRECISIONS[precision],
-        *["--xla"] * xla,
+        *split_flags(devices, micro_batches, precision, xla),
     ]
     if devices == "two_workers":
         launched("run_pretraining.py", arguments)

@@ -65,7 +65,7 @@ def test_the_page_has_commands():
 def test_sizes_are_berts(size, millions):
     import scaling
 
-    assert scaling.num_parameters(*scaling.LAYOUTS[size]) / 1e6 == pytest.approx(millions, abs=0.05)
+    assert scaling.num_parameters(size) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,17 @@ def ring_seconds(num_bytes: float, num_participants: int, bytes_per_second: floa
         num_participants: 1 or more.
         bytes_per_second: Of each link in each direction.
     """
-    return 2 * (num_participants - 1) / num_participants * num_bytes / bytes_per_second
+    return _bytes_over_a_link(num_bytes, num_participants) / bytes_per_second
 
 
 def ring_bytes_per_second(num_bytes: float, num_participants: int, seconds: float) -> float:
     """What links carry if a ring all-reduce takes these seconds, which NCCL's tests call bus bandwidth: the inverse of
     `ring_seconds`, for 2 participants or more."""
-    return 2 * (num_participants - 1) / num_participants * num_bytes / seconds
+    return _bytes_over_a_link(num_bytes, num_participants) / seconds
+
+
+def _bytes_over_a_link(num_bytes: float, num_participants: int) -> float:
+    return 2 * (num_participants - 1) / num_participants * num_bytes
 
 
 def all_reduce_seconds(num_bytes: float, num_devices: int, network: Network) -> float:

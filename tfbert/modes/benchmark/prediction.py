@@ -26,15 +26,11 @@ def predicted(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, floa
 def one_replica(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The row of one replica that differs from a row of several in nothing but its batch and its micro-batches; of
     these, the one that computes the most similar number of examples at a time. None without one."""
+    if not row.get("all_reduce_ms"):
+        return None
     alike = ("pass", "precision", "xla", "seq_length", "batching")
-    found = [
-        other
-        for other in rows
-        if row.get("all_reduce_ms")
-        and other["status"] == "done"
-        and _replicas(other) == 1
-        and all(other[name] == row[name] for name in alike)
-    ]
+    done = [other for other in rows if other["status"] == "done" and _replicas(other) == 1]
+    found = [other for other in done if all(other[name] == row[name] for name in alike)]
     return min(found, key=lambda other: abs(math.log(_at_a_time(other) / _at_a_time(row))), default=None)
 
 
