@@ -16,8 +16,6 @@ import subprocess
 import sys
 import time
 
-from machine import machine
-
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -26,18 +24,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--hidden_size", type=int, default=384)
+    parser.add_argument("--mixed_precision", action="store_true", help="bfloat16")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--against", default="", help="another checkout")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        print(json.dumps(measured(args.layers, args.hidden_size)))
+        print(json.dumps(measured(args.layers, args.hidden_size, args.mixed_precision)))
         return
+    from machine import machine  # Not in a measuring process: it puts this checkout first on the path.
+
     checkouts = {"this": str(ROOT)} | ({"other": str(pathlib.Path(args.against).resolve())} if args.against else {})
     found = {name: [] for name in checkouts}
     for _ in range(args.turns):
         for name, checkout in checkouts.items():
             options = [f"--layers={args.layers}", f"--hidden_size={args.hidden_size}"]
+            options += ["--mixed_precision"] * args.mixed_precision
             run = subprocess.run(
                 [sys.executable, __file__, "--measure", *options],
                 env=os.environ | {"PYTHONPATH": checkout},
@@ -55,7 +57,7 @@ def main() -> None:
         print(f"{part:<12}" + "".join(f"{wall:>12.2f}{cpu:>8.2f}" for wall, cpu in best))
 
 
-def measured(layers: int, hidden_size: int) -> dict[str, list[float]]:
+def measured(layers: int, hidden_size: int, is_mixed: bool) -> dict[str, list[float]]:
     """Wall and CPU seconds of each part, in this process."""
     parts, before = {}, [time.perf_counter(), _cpu()]
 
@@ -66,6 +68,7 @@ def measured(layers: int, hidden_size: int) -> dict[str, list[float]]:
 
     import tfbert
 
+    assert pathlib.Path(tfbert.__file__).is_relative_to(pathlib.Path.cwd()), tfbert.__file__
     tfbert.keep_freed_memory()
     import numpy as np
     import tensorflow as tf
@@ -76,6 +79,7 @@ def measured(layers: int, hidden_size: int) -> dict[str, list[float]]:
     from tfbert.finetuner import FineTuner
     from tfbert.step.fused import FusedAdamW
 
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if is_mixed else "float32")
     done("import")
     config = BertConfig(
         num_hidden_layers=layers,

@@ -2,7 +2,9 @@
 
 import contextlib
 import copy
+import gc
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -236,6 +238,26 @@ def test_variables_of_one_shape_and_decay_share_what_is_compiled(has_strategy):
     for variable in variables:  # The first update's size is the rate, and a kernel's decay besides.
         decay = 0.1 if variable.shape.rank == 2 else 0.0
         np.testing.assert_allclose(variable.numpy(), 1 - 0.05 - 0.05 * decay, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [fused, lamb])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_another_model_in_the_process_shares_what_is_compiled(make, policy):
+    """Also where Keras wraps variables, or where an optimizer's are created while the first step is traced."""
+    counts = []
+    for _ in range(4):
+        layers = [keras.layers.Dense(23, dtype=keras.mixed_precision.Policy(policy)) for _ in range(3)]
+        model = keras.Sequential([keras.layers.Input([23]), *layers])
+        variables, start = model.trainable_variables, [v.numpy() for v in model.trainable_variables]
+        optimizer = make()
+        step = tf.function(partial(optimizer.apply_scaled, variables=variables), autograph=False)
+        step([tf.ones(v.shape) for v in variables], factor=tf.ones([]), is_finite=tf.constant(True))
+        counts.append(type(optimizer)._update.experimental_get_tracing_count())
+        for variable, before in zip(variables, start, strict=True):
+            assert np.all(variable.numpy() != before)
+        del layers, model, variables, optimizer, step
+        gc.collect()
+    assert counts[0] == counts[-1], "each model compiled its own"
 
 
 @pytest.mark.parametrize("make", [fused, lamb])

@@ -69,18 +69,26 @@ class FusedAdamW(keras.optimizers.AdamW):
         grads, variables = zip(*grads_and_vars, strict=True)
         index = [self._index_dict[self._var_key(v)] for v in variables]
         decays = [float(self.weight_decay) * self._use_weight_decay(v) for v in variables]
-        groups = [variables, [self._momentums[i] for i in index], [self._velocities[i] for i in index], grads]
+        state = [variables, [self._momentums[i] for i in index], [self._velocities[i] for i in index]]
         step = tf.cast(self.iterations + 1, tf.float32)
-        now = _Now(step, tf.cast(self.learning_rate, tf.float32), factor, is_finite)
-        local = [[distribution.experimental_local_results(item) for item in group] for group in groups]
-        for replica in range(len(local[0][0])):
-            parts = [[item[replica] for item in group] for group in local]
-            with tf.device(parts[0][0].device):
-                self._update_all([*parts, decays], now)
+        now = _Now(step, tf.cast(tf.convert_to_tensor(self.learning_rate), tf.float32), factor, is_finite)
+        *local, grads = [[distribution.experimental_local_results(item) for item in group] for group in [*state, grads]]
+        for replica in range(len(grads[0])):
+            # A variable that Keras wraps, as under mixed precision, or that is created while its step is traced, is
+            # an unknown object to tf.function: the function would be traced for it alone and capture it, and a later
+            # model's call would fail once it is gone. A handle is a tensor, whatever the variable.
+            handles = [[item[replica].handle for item in group] for group in local]
+            with tf.device(local[0][0][replica].device):
+                self._update_all([*handles, [grad[replica] for grad in grads], decays], now)
         return self.iterations.assign_add(1)
 
     def _update_all(self, groups: list[list], now: _Now) -> None:
-        """Updates one replica's variables; `groups` are the variables, both moments, gradients and decays."""
+        """Updates one replica's variables.
+
+        Args:
+            groups: Handles of the variables and of both moments; gradients, with their variables' shapes; decays.
+            now: What they share.
+        """
         update = functools.partial(self._update, betas=(self.beta_1, self.beta_2), epsilon=self.epsilon, now=now)
         if _takes_all_at_once(groups[0][0].device):
             update(*groups)
@@ -105,8 +113,9 @@ class FusedAdamW(keras.optimizers.AdamW):
         )
         for p, m, v, g, decay in zip(params, momentums, velocities, grads, decays, strict=True):
             if decay:
-                p.assign(p - p * (decay * rate))
-            adam(var=p.handle, m=m.handle, v=v.handle, grad=tf.where(now.is_finite, g * now.factor, 0.0))
+                w = _read(p, g.shape)
+                _assign(p, w - w * (decay * rate))
+            adam(var=p, m=m, v=v, grad=tf.where(now.is_finite, g * now.factor, 0.0))
 
 
 class FusedLAMB(FusedAdamW):
@@ -130,17 +139,25 @@ class FusedLAMB(FusedAdamW):
         beta_1, beta_2 = (tf.where(now.is_finite, beta, 1.0) for beta in betas)
         correct_1, correct_2 = (1 / (1 - tf.pow(beta, now.step)) for beta in betas)
         for p, m, v, g, decay in zip(params, momentums, velocities, grads, decays, strict=True):
-            w, g = p.read_value(), tf.where(now.is_finite, g * now.factor, 0.0)
-            first = m.read_value() * beta_1 + g * (1 - beta_1)
-            second = v.read_value() * beta_2 + g * g * (1 - beta_2)
-            m.assign(first, read_value=False)
-            v.assign(second, read_value=False)
+            w, g = _read(p, g.shape), tf.where(now.is_finite, g * now.factor, 0.0)
+            first = _read(m, g.shape) * beta_1 + g * (1 - beta_1)
+            second = _read(v, g.shape) * beta_2 + g * g * (1 - beta_2)
+            _assign(m, first)
+            _assign(v, second)
             u = first * correct_1 / (tf.sqrt(second * correct_2) + epsilon)
             if decay:
                 u += decay * w
             length, of_update = norm(w), norm(u)
             has_both = tf.logical_and(length > 0, of_update > 0)
-            p.assign(w - rate * tf.where(has_both, length / of_update, 1.0) * u, read_value=False)
+            _assign(p, w - rate * tf.where(has_both, length / of_update, 1.0) * u)
+
+
+def _read(handle: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    return tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), shape)
+
+
+def _assign(handle: tf.Tensor, value: tf.Tensor) -> None:
+    tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
 def _takes_all_at_once(device: str) -> bool:
