@@ -1,8 +1,10 @@
-"""The private parts of TensorFlow and Keras that are used: that they are there, do what is relied on, and no others."""
+"""Private parts of TensorFlow, Keras and transformers: they are there, do what is relied on, and all in one room."""
 
 import ast
 import inspect
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -162,3 +164,23 @@ def test_the_loss_scales_variables_are_those_that_it_reads():
     variables["value"].assign(4.0)
     variables["good_steps"].assign(3)
     assert (float(optimizer.loss_scale), int(optimizer.dynamic_counter)) == (4.0, 3)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_metrics_of_transformers_import_what_they_call_when_they_call_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "transformers.data.metrics", raising=False)
+    assert private.import_modeling_tf_bert().TFBertModel
+    metrics = sys.modules["transformers.data.metrics"]
+    assert not hasattr(metrics.f1_score, "__wrapped__"), "scikit-learn's own"
+    one, other = np.array([1, 0, 1, 1]), np.array([1, 1, 1, 0])
+    assert metrics.glue_compute_metrics("mrpc", one, other)["f1"] == pytest.approx(2 / 3)
+    assert metrics.glue_compute_metrics("cola", one, one)["mcc"] == 1.0
+    assert metrics.glue_compute_metrics("sts-b", one, 2 * one)["corr"] == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_a_model_is_built_without_scikit_learn():
+    program = "from tfbert.private import import_modeling_tf_bert as bert; import sys; bert(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    assert "transformers.models.bert.modeling_tf_bert" in done.stdout.split()
+    assert not {"sklearn", "scipy.stats"} & set(done.stdout.split())

@@ -1,12 +1,15 @@
-"""Private parts of TensorFlow and Keras that are called or changed, each with its reason. No other module uses one.
+"""Private parts of TensorFlow, Keras and transformers that are called or changed, each with its reason.
 
-`tests/test_private.py` notices when they change. The one exception is `FusedAdamW`, which overrides methods of Keras's
-optimizer itself.
+No other module uses one, but for `FusedAdamW`, which overrides methods of Keras's optimizer. `tests/test_private.py`
+notices when they change.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -119,3 +122,31 @@ def loss_scale_variables(optimizer: keras.mixed_precision.LossScaleOptimizer) ->
     """`value` and `good_steps` of a dynamic loss scale: Keras shows their values, but not the variables."""
     state = optimizer._loss_scale
     return {"value": state._current_loss_scale, "good_steps": state._counter}
+
+
+def import_modeling_tf_bert() -> ModuleType:
+    """transformers' module of BERT's classes, imported without scikit-learn and SciPy: a fifth less of all imports.
+
+    They come with GLUE's metrics, which transformers has deprecated and its models do not use; there is no option.
+    The metrics' functions import what they call when they call it.
+    """
+    name = "transformers.data.metrics"
+    if name not in sys.modules:
+        from transformers.utils import import_utils
+
+        before, import_utils._sklearn_available = import_utils._sklearn_available, False
+        try:
+            metrics = importlib.import_module(name)
+        finally:
+            import_utils._sklearn_available = before
+        for module, functions in _OF_METRICS.items():
+            vars(metrics).update({function: _imported_late(module, function) for function in functions})
+    return importlib.import_module("transformers.models.bert.modeling_tf_bert")
+
+
+_OF_METRICS = {"scipy.stats": ("pearsonr", "spearmanr"), "sklearn.metrics": ("f1_score", "matthews_corrcoef")}
+"""What `transformers.data.metrics` imports, module -> names."""
+
+
+def _imported_late(module: str, function: str) -> Callable[..., Any]:
+    return lambda *args, **options: getattr(importlib.import_module(module), function)(*args, **options)

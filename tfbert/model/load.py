@@ -246,8 +246,9 @@ def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -
 
 def _create(config: BertConfig, head: Head) -> TFBertPreTrainedModel:
     """A model whose variables exist, all 0; their values are assigned later."""
-    from transformers.models.bert import modeling_tf_bert
+    from tfbert.private import import_modeling_tf_bert  # TensorFlow with it, which a bad flag need not wait for.
 
+    modeling_tf_bert = import_modeling_tf_bert()
     get_initializer, logger = modeling_tf_bert.get_initializer, logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)  # It warns that version 5 ends TensorFlow support; tfbert pins the version.
