@@ -165,6 +165,7 @@ def test_pairs_and_float16_with_its_measured_loss(runs, pairs, ask, tmp_path):
     assert sizes[0] < 0.6 * sizes[1]
 
 
+@pytest.mark.slow
 def test_scores(runs, ask, tmp_path):
     export_of(runs, "scores", tmp_path / "scores")
     found = ask(tmp_path / "scores", text=[b"good film", b"bad"])

@@ -190,6 +190,7 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(three):
     assert "RecursionError: no plot today" in "\n".join(three.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_regression_and_early_stopping(corpus, caplog):
     """In packed batches."""
@@ -264,6 +265,7 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
     assert_same_bits(trained, weights(out))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sketched")
 def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     config = changed(

@@ -149,16 +149,17 @@ def test_a_batch_of_no_weight_at_all_changes_nothing():
     assert int(model.counters.skipped_steps.numpy()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "replicas, micro_batches, policy, optimizer",
     [
         (1, 2, "mixed_float16", "fused"),
-        pytest.param(2, 1, "mixed_float16", "fused", marks=pytest.mark.slow),
-        pytest.param(1, 2, "float32", "sgd", marks=pytest.mark.slow),
-        pytest.param(1, 1, "mixed_float16", "fused", marks=pytest.mark.slow),
-        pytest.param(2, 1, "mixed_float16", "sgd", marks=pytest.mark.slow),
-        pytest.param(2, 2, "float32", "fused", marks=pytest.mark.slow),
-        pytest.param(2, 2, "mixed_float16", "fused", marks=pytest.mark.slow),
+        (2, 1, "mixed_float16", "fused"),
+        (1, 2, "float32", "sgd"),
+        (1, 1, "mixed_float16", "fused"),
+        (2, 1, "mixed_float16", "sgd"),
+        (2, 2, "float32", "fused"),
+        (2, 2, "mixed_float16", "fused"),
     ],
 )
 def test_a_step_that_is_not_finite_is_skipped_everywhere(replicas, micro_batches, policy, optimizer):

@@ -111,6 +111,7 @@ def test_class_weight(replicas, micro_batches):
     )
 
 
+@pytest.mark.slow
 @SPLITS
 def test_sample_weight(replicas, micro_batches):
     weights = np.random.default_rng(5).uniform(0.1, 3, ROWS)

@@ -98,7 +98,7 @@ def test_packed_batches_are_tried_in_their_own_shape(monkeypatch):
     assert tries == [(shapes[n].num_rows, shapes[n].width) for n in (1, 2)]
 
 
-@pytest.mark.parametrize("batching", ["length_grouped", "packed"])
+@pytest.mark.parametrize("batching", ["length_grouped", pytest.param("packed", marks=pytest.mark.slow)])
 def test_micro_batches_beyond_what_kernels_count_are_not_tried(monkeypatch, logged, batching):
     """Of a batch of 8 rows of up to 20 tokens, the whole and its halves are too large, however much memory there is."""
     model, arguments = setting(batching=batching)

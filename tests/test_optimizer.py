@@ -240,13 +240,13 @@ def test_variables_of_one_shape_and_decay_share_what_is_compiled(has_strategy):
         np.testing.assert_allclose(variable.numpy(), 1 - 0.05 - 0.05 * decay, rtol=1e-6)
 
 
-@pytest.mark.parametrize("make", [fused, lamb])
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("make", [pytest.param(fused, marks=SLOW), lamb])
+@pytest.mark.parametrize("policy", [pytest.param("float32", marks=SLOW), "mixed_bfloat16"])
 def test_another_model_in_the_process_shares_what_is_compiled(make, policy):
     """Also where Keras wraps variables, or where an optimizer's are created while the first step is traced."""
     counts = []
-    for _ in range(4):
-        layers = [keras.layers.Dense(23, dtype=keras.mixed_precision.Policy(policy)) for _ in range(3)]
+    for _ in range(2):
+        layers = [keras.layers.Dense(23, dtype=keras.mixed_precision.Policy(policy)) for _ in range(2)]
         model = keras.Sequential([keras.layers.Input([23]), *layers])
         variables, start = model.trainable_variables, [v.numpy() for v in model.trainable_variables]
         optimizer = make()

@@ -91,6 +91,7 @@ def test_a_file_of_predictions_is_what_transformers_says(runs, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_pairs_and_scores(runs, tmp_path):
     _, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
     run(runs, "pairs", input_file=runs / "pairs.tsv", output_file=tmp_path / "pairs.jsonl")

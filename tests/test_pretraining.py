@@ -142,7 +142,7 @@ def _rest(plan, is_packed):
 # Evaluation.
 
 
-@pytest.mark.parametrize("replicas, next_sentence", [(1, True), (2, False)])
+@pytest.mark.parametrize("replicas, next_sentence", [pytest.param(1, True, marks=pytest.mark.slow), (2, False)])
 def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monkeypatch):
     monkeypatch.setattr(MaskedRecords, "chunks", lambda self: original(self, 10))
     task = Pretraining(next_sentence=next_sentence)

@@ -185,6 +185,7 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
     assert clock.seconds - before < 0.3 * pause * steps
 
 
+@pytest.mark.slow
 def test_the_data_clock_changes_no_update():
     def trained(measured):
         keras.utils.set_random_seed(3)

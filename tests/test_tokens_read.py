@@ -179,6 +179,7 @@ def one_big_batch():
     return trained(batches_of_two_terms(), 1, 1)
 
 
+@pytest.mark.slow
 def test_each_term_is_divided_by_its_own_count(one_big_batch):
     batches = batches_of_two_terms()
     tags, scores = numpy_losses(Tagger(), batches[0])
