@@ -18,7 +18,7 @@ TUTORIALS = {
     "classification": "## Files",
     "tagging": "## Files",
     "question_answering": "## Files",
-    "pretraining": "## Prep",
+    "pretraining": "## Continue",
 }
 """The pages whose commands run on generated files, and the heading that their first part ends before."""
 
@@ -49,7 +49,9 @@ def test_a_command_parses(words, tmp_path, monkeypatch):
     values = absl_flags.FlagValues()
     flags.define_flags(values, command)
     assert values(words[words.index(script) :]) == [script]
-    flags.config_from_flags(values, command)
+    config = flags.config_from_flags(values, command)
+    if any(word.startswith("--flagfile") for word in words) and script == "run_finetune.py":
+        assert config.data.dataset or config.data.train_file, "a preset has no data, and would train on the demo's"
 
 
 def test_commands_are_found():

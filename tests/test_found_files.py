@@ -57,6 +57,14 @@ FOUND = {
 }
 
 
+def test_what_was_guessed_is_said(folder, logged):
+    find(folder)
+    assert [line for line in logged() if "documents: 2; if each is a document of paragraphs" in line]
+    find(folder, corpus_format="sentences")
+    find(folder / "b" / "rows.jsonl")
+    assert not [line for line in logged() if "one sentence per line" in line]
+
+
 def test_a_directory(folder, caplog):
     caplog.set_level("INFO", logger="tfbert")
     assert names(folder) == FOUND

@@ -43,6 +43,30 @@ def test_a_gpu_that_is_not_there(monkeypatch):
         runtime.set_up(RuntimeConfig(device="gpu"))
 
 
+@pytest.mark.parametrize(
+    "names, visible, device, found",
+    [
+        (["nvidia0", "nvidiactl", "nvidia-uvm"], None, "auto", "machine's GPU: the run takes the CPU"),
+        (["nvidia0", "nvidia1"], "0,1", "auto", "machine's 2 GPUs: the run takes the CPU"),
+        (["nvidia0"], "-1", "auto", ""),
+        (["nvidia0"], None, "cpu", ""),
+        (["nvidiactl"], None, "auto", ""),
+    ],
+)
+def test_a_gpu_that_tensorflow_cannot_use_is_told_of(tmp_path, monkeypatch, logged, names, visible, device, found):
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(runtime, "_DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(runtime, "_visible_gpus", lambda device: [])
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    runtime.set_up(RuntimeConfig(device=device))
+    lines = [line for line in logged() if "cannot use" in line]
+    assert len(lines) == bool(found) and found in "".join(lines)
+
+
 def test_gpus_are_hidden_and_found_again_or_the_run_is_refused(monkeypatch):
     """A process's first run with device=cpu decides for the later ones only if it has used a device."""
     visible, settled = ["GPU"], []

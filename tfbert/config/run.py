@@ -98,7 +98,8 @@ class RuntimeConfig:
     """On what, and in which precision, the run computes."""
 
     strategy: StrategyName = option("one_device", resume="split", modes=COMPUTE)
-    """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG."""
+    """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG
+    or started by SLURM's srun."""
     device: Device = option("auto", resume="split")
     """`auto`: GPUs where there are any, else the CPU; `gpu`: fail where there is none; `cpu`: do not use GPUs."""
     num_replicas: int = option(0, resume="split", modes=COMPUTE)

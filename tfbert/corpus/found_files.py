@@ -98,6 +98,13 @@ def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[I
             f"Received: {len(uncut):,} of {len(paths):,} files without blank lines, the first {str(uncut[0])!r}. "
             "Pass --corpus_format=sentences, or --corpus_format=document if each file is a document."
         )
+    guessed = sum(file.format == "sentences" for file in found) if corpus.corpus_format == "auto" else 0
+    if guessed:
+        log.info(
+            "text files taken as one sentence per line, with blank lines between documents: %d; if each is a document "
+            "of paragraphs, pass --corpus_format=document",
+            guessed,
+        )
     return sorted(found, key=lambda file: file.name)
 
 

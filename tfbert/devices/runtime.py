@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import pathlib
 import platform
 import resource
@@ -15,6 +17,10 @@ from tfbert import private
 from tfbert.config.run import Config, RuntimeConfig
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.errors import RunError, UsageError, first_line
+
+log = logging.getLogger("tfbert")
+
+_DEVICE_FILES = pathlib.Path("/dev")
 
 _hidden: list[tf.config.PhysicalDevice] = []
 """GPUs that an earlier run of this process has hidden."""
@@ -37,6 +43,12 @@ def set_up(config: RuntimeConfig) -> str:
         raise UsageError(
             "device=gpu needs a GPU that TensorFlow can use. Received: none visible. Check nvidia-smi and "
             "CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
+        )
+    if config.device == "auto" and not gpus and (unused := _unused_gpus()):
+        log.warning(
+            "TensorFlow cannot use this machine's %s: the run takes the CPU. Install tensorflow[and-cuda] and check "
+            "nvidia-smi, or pass --device=cpu.",
+            "GPU" if unused == 1 else f"{unused} GPUs",
         )
     for gpu in gpus:
         with contextlib.suppress(RuntimeError):  # In use already, so that it stays as it is.
@@ -62,6 +74,15 @@ def settings_kept() -> Iterator[None]:
         keras.mixed_precision.set_global_policy(policy)
         if not is_deterministic:
             private.disable_op_determinism()
+
+
+def _unused_gpus() -> int:
+    """How many GPUs the driver shows to a process that TensorFlow shows none; 0 if its environment hides them.
+
+    TensorFlow tells of libraries that it cannot load in a message that a command does not show, among many.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return 0 if hidden else sum(path.name[6:].isdigit() for path in _DEVICE_FILES.glob("nvidia*"))
 
 
 def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:
