@@ -79,10 +79,10 @@ def settings_kept() -> Iterator[None]:
 def _unused_gpus() -> int:
     """How many GPUs the driver shows to a process that TensorFlow shows none; 0 if its environment hides them.
 
-    TensorFlow tells of libraries that it cannot load in a message that a command does not show, among many.
+    TensorFlow's own warning, of libraries that it cannot load, is among the messages that a command does not show.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return 0 if hidden else sum(path.name[6:].isdigit() for path in _DEVICE_FILES.glob("nvidia*"))
+    return 0 if hidden else len(list(_DEVICE_FILES.glob("nvidia[0-9]*")))
 
 
 def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:
