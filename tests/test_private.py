@@ -1,6 +1,7 @@
 """Private parts of TensorFlow, Keras and transformers: they are there, do what is relied on, and all in one room."""
 
 import ast
+import collections
 import inspect
 import pathlib
 import subprocess
@@ -13,7 +14,10 @@ import tf_keras as keras
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 
+from tests.like_keras import classifier, data, logits_loss, sgd
+from tests.models import strategy_of
 from tfbert import private
+from tfbert.step.finetuner import FineTuner
 from tfbert.step.fused import FusedAdamW
 
 ROOT = pathlib.Path(__file__).parent.parent / "tfbert"
@@ -167,6 +171,33 @@ def test_the_loss_scales_variables_are_those_that_it_reads():
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_steps_with_metrics_given_by_name_are_traced_once(replicas, monkeypatch):
+    traced = collections.Counter()
+
+    def counted(name, original):
+        def step(self, data):
+            traced[name] += 1
+            return original(self, data)
+
+        monkeypatch.setattr(FineTuner, name, step)
+
+    counted("train_step", FineTuner.train_step)
+    counted("test_step", FineTuner.test_step)
+    strategy = strategy_of(replicas)
+    with strategy.scope():
+        trained = FineTuner(classifier())
+        trained.compile(sgd(), logits_loss(), metrics=["accuracy"], weighted_metrics=["accuracy"])
+    x, y = data()
+    trained.fit(x, y, epochs=2, verbose=0)
+    found = trained.evaluate(x, y, verbose=0, return_dict=True)
+    assert traced == {"train_step": replicas, "test_step": replicas}
+    accuracy = np.mean(np.argmax(trained.predict(x, verbose=0), axis=1) == y)
+    assert found["accuracy"] == found["weighted_accuracy"] == pytest.approx(accuracy)
+    variables = [v for metric in trained.compiled_metrics.metrics for v in metric.variables]
+    assert all(len(strategy.experimental_local_results(v)) == replicas for v in variables)
+
+
 def test_metrics_of_transformers_import_what_they_call_when_they_call_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "transformers.data.metrics", raising=False)
     assert private.import_modeling_tf_bert().TFBertModel

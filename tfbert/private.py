@@ -124,6 +124,25 @@ def loss_scale_variables(optimizer: keras.mixed_precision.LossScaleOptimizer) ->
     return {"value": state._current_loss_scale, "good_steps": state._counter}
 
 
+def build_metrics(model: keras.Model, labels: Any, predictions: Any) -> None:
+    """Creates the variables of a model's compiled metrics outside the step that is being traced. Keras would create
+    them within, upon which TensorFlow traces the step a second time. Neither has an option for it.
+
+    Args:
+        model: A compiled model; nothing happens if its metrics are built.
+        labels: A batch's, only their shapes count.
+        predictions: The model's outputs, likewise.
+    """
+
+    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+        return next_creator(**options | {"experimental_enable_variable_lifting": False})
+
+    metrics = model.compiled_metrics
+    if not metrics.built:
+        with tf.init_scope(), tf.variable_creator_scope(create):
+            metrics.build(predictions, metrics._conform_to_outputs(predictions, labels))
+
+
 def import_modeling_tf_bert() -> ModuleType:
     """transformers' module of BERT's classes, imported without scikit-learn and SciPy: a fifth less of all imports.
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
-from tfbert.private import mask_of, with_mask
+from tfbert.private import build_metrics, mask_of, with_mask
 from tfbert.step import gradients, refusals
 from tfbert.step.dropout import KeyedDropout, Rows, noise_key
 from tfbert.step.optimizer import apply_if_finite, scaled, unscaled
@@ -242,7 +242,7 @@ class FineTuner(keras.Model):
         for index, mask in masks.items():
             with_mask(tf.nest.flatten(predictions)[index], mask)
         if self._has_metrics:
-            self.compiled_metrics.update_state(labels, predictions, sample_weight)
+            self._update_metrics(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
 
     def try_step(self, data: Any) -> tf.Tensor:
@@ -283,8 +283,12 @@ class FineTuner(keras.Model):
         predictions = self(inputs, training=False)
         sums = self._terms.sums(self._terms.of_outputs(labels, "labels"), predictions, weights, self.losses)
         self._terms.update_metrics(sums, self._terms.counts(weights))
-        self.compiled_metrics.update_state(labels, predictions, sample_weight)
+        self._update_metrics(labels, predictions, sample_weight)
         return {metric.name: metric.result() for metric in self.metrics}
+
+    def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
+        build_metrics(self, labels, predictions)
+        self.compiled_metrics.update_state(labels, predictions, sample_weight)
 
     def _mark(self, name: str, after: list[tf.Tensor]) -> None:
         if self.marks_steps:
