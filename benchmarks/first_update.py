@@ -25,12 +25,13 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--hidden_size", type=int, default=384)
     parser.add_argument("--mixed_precision", action="store_true", help="bfloat16")
+    parser.add_argument("--metrics", default="", help="of compile, by names with commas: accuracy")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--against", default="", help="another checkout")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        print(json.dumps(measured(args.layers, args.hidden_size, args.mixed_precision)))
+        print(json.dumps(measured(args.layers, args.hidden_size, args.mixed_precision, args.metrics)))
         return
     from machine import machine  # Not in a measuring process: it puts this checkout first on the path.
 
@@ -38,7 +39,7 @@ def main() -> None:
     found = {name: [] for name in checkouts}
     for _ in range(args.turns):
         for name, checkout in checkouts.items():
-            options = [f"--layers={args.layers}", f"--hidden_size={args.hidden_size}"]
+            options = [f"--layers={args.layers}", f"--hidden_size={args.hidden_size}", f"--metrics={args.metrics}"]
             options += ["--mixed_precision"] * args.mixed_precision
             run = subprocess.run(
                 [sys.executable, __file__, "--measure", *options],
@@ -57,7 +58,7 @@ def main() -> None:
         print(f"{part:<12}" + "".join(f"{wall:>12.2f}{cpu:>8.2f}" for wall, cpu in best))
 
 
-def measured(layers: int, hidden_size: int, is_mixed: bool) -> dict[str, list[float]]:
+def measured(layers: int, hidden_size: int, is_mixed: bool, metrics: str) -> dict[str, list[float]]:
     """Wall and CPU seconds of each part, in this process."""
     parts, before = {}, [time.perf_counter(), _cpu()]
 
@@ -91,7 +92,8 @@ def measured(layers: int, hidden_size: int, is_mixed: bool) -> dict[str, list[fl
     model.build_in_name_scope()
     trained = FineTuner(model, forward=forward, max_grad_norm=1.0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    trained.compile(optimizer=FusedAdamW(learning_rate=1e-5), loss=loss)
+    metrics = metrics.split(",") if metrics else None
+    trained.compile(optimizer=FusedAdamW(learning_rate=1e-5), loss=loss, metrics=metrics)
     trained.create_variables()
     done("model")
     words = np.random.default_rng(0).integers(5, 30_000, (32, 32), np.int32)

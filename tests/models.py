@@ -40,21 +40,19 @@ def strategy_of(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
 
 
-def tiny_bert(num_labels=3, dropout=0.0, seed=1, num_hidden_layers=2, kind=TFBertForSequenceClassification, **options):
-    """A 2-layer, hidden-32 BERT with random weights."""
+def tiny_bert(num_labels=3, dropout=0.0, seed=1, kind=TFBertForSequenceClassification, **options):
+    """A 2-layer, hidden-32 BERT with random weights; `options` are those of `BertConfig`."""
     keras.utils.set_random_seed(seed)
     config = BertConfig(
         vocab_size=VOCAB,
         hidden_size=32,
-        num_hidden_layers=num_hidden_layers,
         num_attention_heads=2,
         intermediate_size=64,
-        max_position_embeddings=64,
         num_labels=num_labels,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         initializer_range=0.2,
-        **options,
+        **{"num_hidden_layers": 2, "max_position_embeddings": 64} | options,
     )
     model = kind(config)
     model.build_in_name_scope()

@@ -47,8 +47,9 @@ def make_runs(directory):
     write("unlabelled.tsv", ("sentence",), [("good film",), ("bad film",)])
     (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
 
+    save_random(directory / "base", ["0", "1"], num_texts=1)
     single = Config(
-        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(directory / "vocab.txt")),
+        model=ModelConfig(model_name_or_path=str(directory / "base")),
         data=DataConfig(
             train_file=str(directory / "train.tsv"), validation_file=str(directory / "dev.tsv"), max_seq_length=16
         ),
@@ -66,7 +67,7 @@ def make_runs(directory):
         if name == "headless":
             del tensors["classifier.weight"], tensors["classifier.bias"]
         elif name == "holed":
-            del tensors["bert.encoder.layer.1.output.dense.weight"]
+            del tensors["bert.encoder.layer.0.output.dense.weight"]
         else:
             tensors["bert.pooler.dense.bias"] = np.zeros(3, np.float32)
         save_file(tensors, directory / name / "model.safetensors", {"format": "pt"})
@@ -74,9 +75,9 @@ def make_runs(directory):
 
 
 def save_random(directory, names, num_texts):
-    """A 2-layer, hidden-32 model with random weights, as training saves one; no names for regression."""
+    """A 1-layer, hidden-32 model with random weights, as training saves one; no names for regression."""
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    model = tiny_bert(num_labels=max(1, len(names)))
+    model = tiny_bert(num_labels=max(1, len(names)), num_hidden_layers=1, max_position_embeddings=160)
     model.config.problem_type = "single_label_classification" if names else "regression"
     model.config.id2label = dict(enumerate(names or ["LABEL_0"]))
     record_inputs(model.config, num_texts=num_texts, max_seq_length=16)

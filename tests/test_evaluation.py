@@ -190,8 +190,8 @@ BAD = {
     "no directory": ("nowhere", {"validation_file": "dev.tsv"}, "must lead to a model's directory"),
     "no model": ("empty", {"validation_file": "dev.tsv"}, "must hold config.json"),
     "no head": ("headless", {"validation_file": "dev.tsv"}, "need a fine-tuned model.*classifier"),
-    "missing weight": ("holed", {"validation_file": "dev.tsv"}, "bert.encoder.layer.1.output.dense.weight"),
-    "misshapen weight": ("misshapen", {"validation_file": "dev.tsv"}, r"pooler.dense.bias \[3\] in place of \[128\]"),
+    "missing weight": ("holed", {"validation_file": "dev.tsv"}, "bert.encoder.layer.0.output.dense.weight"),
+    "misshapen weight": ("misshapen", {"validation_file": "dev.tsv"}, r"pooler.dense.bias \[3\] in place of \[32\]"),
     "single for pairs": ("pairs", {"validation_file": "dev.tsv"}, "trained on pairs of texts.*dev.tsv with sentence"),
     "pairs for single": (
         "single",

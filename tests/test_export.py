@@ -88,7 +88,7 @@ def open_model(runs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pairs(runs, open_model, tmp_path_factory):
-    """An export for pairs, as only the columns say: 60 tokens, 64 positions, two token types."""
+    """An export for pairs, as only the columns say: 60 tokens, 160 positions, two token types."""
     directory = tmp_path_factory.mktemp("exports") / "pairs"
     assert export_of(runs, open_model, directory, data=DataConfig(text_column=("a", "b")))["num_texts"] == 2
     return directory
@@ -118,8 +118,8 @@ def test_no_rows_of_ids_give_no_answer(untrained, shape):
 @pytest.mark.parametrize(
     "inputs, message",
     [
-        (ids(2, 0), r"Rows must have 1 to 64 columns, as many as the model has positions. Received: \] \[2 0\]"),
-        (ids(2, 65), r"Rows must have 1 to 64 columns, as many as the model has positions. Received: \] \[2 65\]"),
+        (ids(2, 0), r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 0\]"),
+        (ids(2, 161), r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 161\]"),
         (ids(2, 9, attention_mask=tf.ones([2, 8], tf.int32)), r"must be of one shape. Received: \] \[2 8\] \[2 9\]"),
         (ids(2, 9, token_type_ids=tf.ones([1, 9], tf.int32)), r"must be of one shape. Received: .*\[1 9\]"),
         (
@@ -132,7 +132,7 @@ def test_no_rows_of_ids_give_no_answer(untrained, shape):
 def test_ids_that_the_model_cannot_take_are_told_the_rule(untrained, inputs, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         untrained["token_ids"](**inputs)
-    assert np.isfinite(untrained["token_ids"](**ids(2, 64))["logits"]).all()
+    assert np.isfinite(untrained["token_ids"](**ids(2, 160))["logits"]).all()
     assert untrained["token_ids"](**ids(1, 1))["logits"].shape == (1, 2)
 
 

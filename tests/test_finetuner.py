@@ -281,9 +281,10 @@ def noisy_model():
 
 @pytest.mark.parametrize(
     "replicas, micro_batches, draws",
-    [(2, 2, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1, 1, 1), (1, 2, 2), (2, 1, 2)])],
+    [pytest.param(*case, marks=pytest.mark.slow) for case in [(2, 2, 4), (1, 1, 1), (1, 2, 2), (2, 1, 2)]],
 )
 def test_micro_batches_and_replicas_draw_noise_of_their_own(replicas, micro_batches, draws):
+    """With `GRID`, whose models have dropout, by default: there each row has the noise that it has in one big batch."""
     """Equal rows, one a micro-batch: after a step of rate -1, a weight tells how many of them kept its input."""
     model = build(
         noisy_model,

@@ -34,7 +34,7 @@ def slow(*case):
     "loss, outputs, activation, labels",
     [
         slow("SparseCategoricalCrossentropy", CLASSES, "softmax", "column"),
-        (lambda: keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), 3, None, "one_hot"),
+        slow(lambda: keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), 3, None, "one_hot"),
         slow("binary_crossentropy", 1, "sigmoid", "binary"),
         slow("mean_squared_error", 1, None, "float"),
         slow("sparse_categorical_crossentropy", CLASSES, "softmax", "classes"),

@@ -1,6 +1,8 @@
 """`run_pretraining.py` without records, and what records say of a run on them."""
 
+import concurrent.futures
 import json
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -14,7 +16,22 @@ from tfbert.modes.pretrain import pretrain, with_records
 TASK = DataConfig(task=PRETRAINING)
 
 
-def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path):
+class Here(concurrent.futures.Executor):
+    """Does in this process what another would take seconds to start for."""
+
+    def __init__(self, *arguments):
+        pass
+
+    def submit(self, function, *arguments):
+        done = concurrent.futures.Future()
+        done.set_result(function(*arguments))
+        return done
+
+
+@pytest.mark.parametrize("executor", [Here, pytest.param(ProcessPoolExecutor, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("undrawn")
+def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path, monkeypatch, executor):
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", executor)
     data = DataConfig(task=PRETRAINING, max_seq_length=32, max_train_examples=64, max_eval_examples=32)
     results = pretrain(
         Config(

@@ -28,6 +28,7 @@ from tests.texts import (
 )
 from tfbert.errors import UsageError
 from tfbert.tokens import parallel
+from tfbert.tokens import tokenizer as tokenizer_module
 from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
 
@@ -179,6 +180,19 @@ class TestEncode:
             arrays = (encoded.flat, encoded.row_splits, encoded.second_start, encoded.lengths)
             dtypes = [array.dtype.name for array in arrays]
             assert dtypes == ["int32", "int64", "int32", "int32"]
+
+    def test_what_is_alike_is_traced_once(self, monkeypatch):
+        traced = []
+        monkeypatch.setattr(
+            tokenizer_module, "normalize", lambda text, **casing: traced.append(casing) or normalize(text, **casing)
+        )
+        vocab = [*SPECIAL, "Deep", "deep", "##er", "never", "elsewhere"]
+        alike, one, other = (BertTokenizer(vocab, do_lower_case=lower) for lower in (True, True, False))
+        assert alike == one != other and hash(alike) == hash(one) and one != vocab
+        for tokenizer, ids in ((alike, [6, 7]), (one, [6, 7]), (other, [5, 7])):
+            assert tokenizer.encode(["Deeper"], max_seq_length=9).flat[1:-1].tolist() == ids
+            assert tokenizer.encode_with_offsets(["Deeper"]).ids.tolist() == ids
+        assert [casing["do_lower_case"] for casing in traced] == [True, True, False, False]
 
     def test_nothing(self, vocab_file):
         encoded = BertTokenizer.from_vocab_file(vocab_file).encode([], max_seq_length=8)

@@ -65,6 +65,8 @@ class TokenIds:
 class BertTokenizer:
     """WordPiece (Devlin et al. 2018; algorithm of Song et al. 2020) over a fixed vocabulary.
 
+    Tokenizers of the same vocabulary and casing are equal, and share what is traced.
+
     Args:
         vocab: The tokens; a token's position is its id. Special ids are looked up by name, so any order works.
         do_lower_case: Lower-case texts: for uncased models.
@@ -89,7 +91,6 @@ class BertTokenizer:
         tokenize_chinese_chars: bool = True,
     ):
         self._vocab = tuple(vocab)
-        self._chunk_encoders: dict[tuple[int, int], tf.types.experimental.PolymorphicFunction] = {}
         self._casing = {
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
@@ -127,6 +128,14 @@ class BertTokenizer:
                 token_out_type=tf.int32,
                 no_pretokenization=True,
             )
+        self._kind = self._vocab, *self._casing.values()
+        self._hash = hash(self._kind)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BertTokenizer) and self._kind == other._kind
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def vocab(self) -> tuple[str, ...]:
@@ -263,7 +272,7 @@ class BertTokenizer:
                 f"Received: {len(texts)} texts, {len(columns[-1])} second texts. Check the data."
             )
 
-        encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
+        encode_chunk = _chunk_encoder(self, len(columns), max_seq_length)
         flat, lengths, second_start = map_texts(encode_chunk, *columns, batch_size=batch_size)
         row_splits = np.concatenate([[0], np.cumsum(lengths)])
         return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
@@ -275,33 +284,9 @@ class BertTokenizer:
             texts: n texts.
             batch_size: As for `encode`.
         """
-        arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
+        arrays = map_texts(_flat_pieces(self), texts, batch_size=batch_size)
         splits = [np.concatenate([[0], np.cumsum(lengths)]) for lengths in arrays[-2:]]
         return FlatPieces(*arrays[:-2], *splits)
-
-    def _chunk_encoder(self, num_columns: int, max_seq_length: int) -> tf.types.experimental.PolymorphicFunction:
-        """`__call__` for flat arrays. One function per kind of row, cached: tracing takes far longer than a text."""
-        kind = num_columns, max_seq_length
-        if kind not in self._chunk_encoders:
-            signature = [tf.TensorSpec([None], tf.string)] * num_columns
-
-            @tf.function(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
-            def encode_chunk(*texts):
-                ids, second_start = self(*texts, max_seq_length=max_seq_length)
-                return ids.values, ids.row_lengths(), second_start
-
-            self._chunk_encoders[kind] = encode_chunk
-        return self._chunk_encoders[kind]
-
-    @functools.cached_property
-    def _flat_pieces(self):
-        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
-        def flat_pieces(text):
-            pieces = self.tokenize_with_offsets(text)
-            lengths = pieces.ids.row_lengths(), pieces.word_starts.row_lengths()
-            return *(ragged.values for ragged in pieces), *lengths
-
-        return flat_pieces
 
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512) -> None:
         """Writes `vocab.txt` and the JSON files from which Hugging Face loads a tokenizer that gives the same ids.
@@ -319,6 +304,37 @@ class BertTokenizer:
         transformers.BertTokenizerFast(
             vocab_file=str(vocab_file), model_max_length=model_max_length, **self._casing
         ).save_pretrained(directory)
+
+
+# Cached by what a tokenizer is: tracing takes a second, and a process may train or load several models alike.
+
+
+@functools.lru_cache(maxsize=8)
+def _chunk_encoder(
+    tokenizer: BertTokenizer, num_columns: int, max_seq_length: int
+) -> tf.types.experimental.PolymorphicFunction:
+    """`__call__` for flat arrays, for one kind of row."""
+    signature = [tf.TensorSpec([None], tf.string)] * num_columns
+
+    @tf.function(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
+    def encode_chunk(*texts):
+        ids, second_start = tokenizer(*texts, max_seq_length=max_seq_length)
+        return ids.values, ids.row_lengths(), second_start
+
+    return encode_chunk
+
+
+@functools.lru_cache(maxsize=4)
+def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicFunction:
+    """`tokenize_with_offsets` as flat arrays."""
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+    def flat_pieces(text):
+        pieces = tokenizer.tokenize_with_offsets(text)
+        lengths = pieces.ids.row_lengths(), pieces.word_starts.row_lengths()
+        return *(ragged.values for ragged in pieces), *lengths
+
+    return flat_pieces
 
 
 def _words(normalized: tf.Tensor) -> tf.RaggedTensor:
