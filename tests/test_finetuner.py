@@ -284,8 +284,10 @@ def noisy_model():
     [pytest.param(*case, marks=pytest.mark.slow) for case in [(2, 2, 4), (1, 1, 1), (1, 2, 2), (2, 1, 2)]],
 )
 def test_micro_batches_and_replicas_draw_noise_of_their_own(replicas, micro_batches, draws):
-    """With `GRID`, whose models have dropout, by default: there each row has the noise that it has in one big batch."""
-    """Equal rows, one a micro-batch: after a step of rate -1, a weight tells how many of them kept its input."""
+    """Equal rows, one a micro-batch: after a step of rate -1, a weight tells how many of them kept its input.
+
+    By default `GRID` guards it: each row has the noise there that it has in one big batch.
+    """
     model = build(
         noisy_model,
         replicas=replicas,
