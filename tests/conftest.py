@@ -30,30 +30,40 @@ def pytest_configure(config):
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
+SERVED = ("test_export.py", "test_serving_tagger.py", "test_serving_questions.py", "test_tokenizer.py")
+"""Files that `ask` a process, which takes seconds to start: one worker runs them all."""
+
 LONGEST = (
+    *SERVED,
     "test_finetune.py",
     "test_finetuner_user.py",
-    "test_export.py",
     "test_finetuner.py",
-    "test_predict.py",
-    "test_question_answering.py",
-    "test_token_classification.py",
-    "test_pretraining.py",
-    "test_checkpoint.py",
-    "test_load.py",
     "test_cluster.py",
-    "test_micro_batches.py",
-    "test_pretrain.py",
-    "test_serving_questions.py",
-    "test_serving_tagger.py",
-    "test_finetuner_rows.py",
-    "test_finetuner_saving.py",
-    "test_tokenizer.py",
-    "test_terms.py",
-    "test_packed.py",
+    "test_checkpoint.py",
+    "test_optimizer.py",
+    "test_load.py",
+    "test_question_answering.py",
     "test_model.py",
+    "test_token_classification.py",
+    "test_finetuner_rows.py",
+    "test_pretrain.py",
+    "test_terms.py",
+    "test_evaluate.py",
+    "test_micro_batches.py",
 )
-"""Files of 15 s of CPU and more, to be begun first: no worker is left alone with one at the end."""
+"""Files of 10 s of CPU and more, to be begun first: no worker is left alone with one at the end."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "served" if file.endswith(SERVED) else file
+
+    return Scheduling(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items):

@@ -171,7 +171,7 @@ def test_the_loss_scales_variables_are_those_that_it_reads():
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_steps_with_metrics_given_by_name_are_traced_once(replicas, monkeypatch):
     traced = collections.Counter()
 
