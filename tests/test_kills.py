@@ -27,7 +27,7 @@ from tfbert.config.run import DataConfig, ModelConfig
 ROOT = pathlib.Path(__file__).parent.parent
 STEPS = 120
 LIMIT_SECONDS = 1500.0
-"""For a run that hangs. Four starts that compile with XLA take 200 s on two quiet cores, and more beside other work."""
+"""For a run that hangs. Cases that compile with XLA in five starts took six minutes, two at a time on two cores."""
 
 # The command, but the chief dies in the middle of a checkpoint while the file `armed` is there.
 WORKER = """\

@@ -170,7 +170,6 @@ def test_the_loss_scales_variables_are_those_that_it_reads():
     assert (float(optimizer.loss_scale), int(optimizer.dynamic_counter)) == (4.0, 3)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_steps_with_metrics_given_by_name_are_traced_once(replicas, monkeypatch):
     traced = collections.Counter()
@@ -198,6 +197,7 @@ def test_steps_with_metrics_given_by_name_are_traced_once(replicas, monkeypatch)
     assert all(len(strategy.experimental_local_results(v)) == replicas for v in variables)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_metrics_of_transformers_import_what_they_call_when_they_call_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "transformers.data.metrics", raising=False)
     assert private.import_modeling_tf_bert().TFBertModel

@@ -191,7 +191,14 @@ class TestEncode:
         assert alike == one != other and hash(alike) == hash(one) and one != vocab
         for tokenizer, ids in ((alike, [6, 7]), (one, [6, 7]), (other, [5, 7])):
             assert tokenizer.encode(["Deeper"], max_seq_length=9).flat[1:-1].tolist() == ids
-        assert [casing["do_lower_case"] for casing in traced] == [True, False]
+            assert tokenizer.encode_with_offsets(["Deeper"]).ids.tolist() == ids
+        assert [casing["do_lower_case"] for casing in traced] == [True, True, False, False]
+        # Nor is it traced again where a process has more tokenizers than are kept.
+        tokenizer_module._chunk_encoder.cache_clear()
+        tokenizer_module._flat_pieces.cache_clear()
+        one.encode(["Deeper"], max_seq_length=9)
+        one.encode_with_offsets(["Deeper"])
+        assert len(traced) == 4
 
     def test_nothing(self, vocab_file):
         encoded = BertTokenizer.from_vocab_file(vocab_file).encode([], max_seq_length=8)

@@ -91,6 +91,7 @@ class BertTokenizer:
         tokenize_chinese_chars: bool = True,
     ):
         self._vocab = tuple(vocab)
+        self._chunk_encoders: dict[tuple[int, int], tf.types.experimental.PolymorphicFunction] = {}
         self._casing = {
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
@@ -272,7 +273,7 @@ class BertTokenizer:
                 f"Received: {len(texts)} texts, {len(columns[-1])} second texts. Check the data."
             )
 
-        encode_chunk = _chunk_encoder(self, len(columns), max_seq_length)
+        encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
         flat, lengths, second_start = map_texts(encode_chunk, *columns, batch_size=batch_size)
         row_splits = np.concatenate([[0], np.cumsum(lengths)])
         return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
@@ -284,9 +285,19 @@ class BertTokenizer:
             texts: n texts.
             batch_size: As for `encode`.
         """
-        arrays = map_texts(_flat_pieces(self), texts, batch_size=batch_size)
+        arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
         splits = [np.concatenate([[0], np.cumsum(lengths)]) for lengths in arrays[-2:]]
         return FlatPieces(*arrays[:-2], *splits)
+
+    def _chunk_encoder(self, num_columns: int, max_seq_length: int) -> tf.types.experimental.PolymorphicFunction:
+        kind = num_columns, max_seq_length
+        if kind not in self._chunk_encoders:
+            self._chunk_encoders[kind] = _chunk_encoder(self, *kind)
+        return self._chunk_encoders[kind]
+
+    @functools.cached_property
+    def _flat_pieces(self) -> tf.types.experimental.PolymorphicFunction:
+        return _flat_pieces(self)
 
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512) -> None:
         """Writes `vocab.txt` and the JSON files from which Hugging Face loads a tokenizer that gives the same ids.
@@ -306,7 +317,8 @@ class BertTokenizer:
         ).save_pretrained(directory)
 
 
-# Cached by what a tokenizer is: tracing takes a second, and a process may train or load several models alike.
+# Tracing takes a second, and a process may train or load several models alike. What is dropped here stays with the
+# tokenizers that have it.
 
 
 @functools.lru_cache(maxsize=8)
