@@ -169,8 +169,7 @@ def limit_memory(patch, tokens, tries=None, error=MemoryError):
 
     def accumulate(self, inputs, *others):
         ids = inputs["input_ids"]
-        shape = tf.shape(ids) // [self.gradient_accumulation_steps, 1]
-        with tf.control_dependencies([tf.py_function(allocate, [shape], tf.int32)]):
+        with tf.control_dependencies([tf.py_function(allocate, [tf.shape(ids)[1:]], tf.int32)]):
             inputs = inputs | {"input_ids": tf.identity(ids)}
         return original(self, inputs, *others)
 

@@ -10,7 +10,7 @@ from tfbert.step.gradients import (
     all_reduce_sum,
     clip_coefficient,
     nothing_if_empty,
-    pad_rows,
+    split_rows,
     sum_and_count_before,
 )
 
@@ -48,7 +48,8 @@ def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, i
             num_micro_batches=num_micro_batches,
         )
 
-    grads, loss, predictions = (tf.function(run) if is_graph else run)(*map(tf.constant, (x, y, weights)))
+    parts = (part.reshape(num_micro_batches, -1, *part.shape[1:]) for part in (x, y, weights))
+    grads, loss, predictions = (tf.function(run) if is_graph else run)(*map(tf.constant, parts))
     error = x.astype(np.float64) @ kernel.numpy() + 0.25 - y
     np.testing.assert_allclose(grads[0], 8 * 2 * (weights * error) @ x, rtol=1e-5)
     np.testing.assert_allclose(grads[1], 8 * 2 * (weights * error).sum(), rtol=1e-5)
@@ -71,7 +72,7 @@ def test_micro_batches_are_computed_one_after_the_other():
     def run(rows):
         return accumulate(loss_fn, [variable], rows, rows, rows, num_micro_batches=3)
 
-    _, _, predictions = run(tf.range(6.0))
+    _, _, predictions = run(tf.reshape(tf.range(6.0), [3, 2]))
     assert seen == [(0, [0.0, 1.0]), (1, [2.0, 3.0]), (2, [4.0, 5.0])]
     np.testing.assert_array_equal(predictions, np.arange(6.0))
 
@@ -83,8 +84,8 @@ def test_gradients_of_gathered_rows_are_dense_and_sums_are_float32():
         loss = tf.reduce_sum(tf.gather(table, inputs) * tf.cast(half, tf.float32))
         return loss, loss, inputs
 
-    ids = tf.constant([1, 1, 4, 0])
-    grads, _, _ = accumulate(loss_fn, [table, half], ids, ids, tf.ones([4]), num_micro_batches=2)
+    ids = tf.constant([[1, 1], [4, 0]])
+    grads, _, _ = accumulate(loss_fn, [table, half], ids, ids, tf.ones([2, 2]), num_micro_batches=2)
     np.testing.assert_array_equal(grads[0], [[1, 1], [2, 2], [0, 0], [0, 0], [1, 1]])
     assert [g.dtype for g in grads] == [tf.float32, tf.float32]
 
@@ -97,22 +98,25 @@ def test_float16_gradients_are_summed_without_rounding_to_float16():
         return loss, tf.cast(loss, tf.float32), inputs
 
     # 2048 + 1 is 2048 in float16.
-    rows = tf.constant([2048.0, 1.0, 1.0, 1.0], tf.float16)
-    grads, _, _ = accumulate(loss_fn, [half], rows, rows, tf.ones([4]), num_micro_batches=4)
+    rows = tf.constant([[2048.0], [1.0], [1.0], [1.0]], tf.float16)
+    grads, _, _ = accumulate(loss_fn, [half], rows, rows, tf.ones([4, 1]), num_micro_batches=4)
     assert float(grads[0]) == 2051.0
 
 
-@pytest.mark.parametrize("rows, multiple, expected", [(5, 4, 8), (4, 4, 4), (0, 3, 3), (0, 1, 1), (7, 1, 7), (1, 4, 4)])
-def test_pad_rows_repeats_the_last_row_at_weight_0(rows, multiple, expected):
+@pytest.mark.parametrize("rows, parts, size", [(5, 4, 2), (4, 4, 1), (0, 3, 1), (0, 1, 1), (7, 1, 7), (1, 4, 1)])
+def test_split_rows_fills_with_the_last_row_at_weight_0(rows, parts, size):
     numbers = tf.range(6.0 * rows) + 1
     structure = {"a": tf.reshape(numbers, [rows, 2, 3]), "b": (tf.range(rows) + 7, tf.fill([rows], True))}
-    padded, weights = pad_rows(structure, tf.fill([rows], 0.5), multiple)
-    for before, after in zip(tf.nest.flatten(structure), tf.nest.flatten(padded), strict=True):
-        assert after.shape[0] == expected and after.dtype == before.dtype
+    split, weights = split_rows(structure, {"c": tf.fill([rows], 0.5), "d": tf.fill([rows, 2], 0.5)}, parts)
+    for before, after in zip(tf.nest.flatten(structure), tf.nest.flatten(split), strict=True):
+        assert after.shape[:2] == (parts, size) and after.dtype == before.dtype
+        after = after.numpy().reshape(parts * size, *before.shape[1:])
         np.testing.assert_array_equal(after[:rows], before)
-        for row in after[rows:].numpy():
+        for row in after[rows:]:
             np.testing.assert_array_equal(row, before[-1] if rows else np.zeros(before.shape[1:]))
-    np.testing.assert_array_equal(weights, [0.5] * rows + [0.0] * (expected - rows))
+    expected = np.reshape([0.5] * rows + [0.0] * (parts * size - rows), [parts, size])
+    np.testing.assert_array_equal(weights["c"], expected)
+    np.testing.assert_array_equal(weights["d"], np.stack([expected] * 2, axis=-1))
 
 
 def test_gradients_of_rows_that_do_not_count_are_0():
@@ -124,25 +128,25 @@ def test_gradients_of_rows_that_do_not_count_are_0():
         np.testing.assert_array_equal(kept, g)
 
 
-def test_pad_rows_keeps_what_is_known_of_the_shape():
+def test_split_rows_keeps_what_is_known_of_the_shape():
     @tf.function(input_signature=[tf.TensorSpec([None, 3, None])])
-    def pad(tensor):
-        padded, _ = pad_rows(tensor, tf.ones([3]), 2)
-        assert padded.shape.as_list() == [None, 3, None]
-        return padded
+    def split(tensor):
+        parts, _ = split_rows(tensor, tf.ones([3]), 2)
+        assert parts.shape.as_list() == [2, None, 3, None]
+        return parts
 
-    assert pad(tf.ones([3, 3, 5])).shape == (4, 3, 5)
-
-
-def test_pad_rows_takes_tensors_of_different_rows():
-    (short, long), _ = pad_rows((tf.range(3), tf.range(5)), tf.ones([3]), 4)
-    np.testing.assert_array_equal(short, [0, 1, 2, 2])
-    np.testing.assert_array_equal(long, [0, 1, 2, 3, 4, 4, 4, 4])
+    assert split(tf.ones([3, 3, 5])).shape == (2, 2, 3, 5)
 
 
-def test_pad_rows_takes_texts():
-    padded, _ = pad_rows(tf.constant(["a", "b", "c"]), tf.ones([3]), 2)
-    assert padded.numpy().tolist() == [b"a", b"b", b"c", b"c"]
+def test_split_rows_takes_tensors_of_different_rows():
+    (short, long), _ = split_rows((tf.range(3), tf.range(5)), tf.ones([3]), 4)
+    np.testing.assert_array_equal(short, [[0], [1], [2], [2]])
+    np.testing.assert_array_equal(long, [[0, 1], [2, 3], [4, 4], [4, 4]])
+
+
+def test_split_rows_takes_texts():
+    parts, _ = split_rows(tf.constant(["a", "b", "c"]), tf.ones([3]), 2)
+    assert parts.numpy().tolist() == [[b"a", b"b"], [b"c", b"c"]]
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ class FineTuner(keras.Model):
 
     def _own_gradients(self, inputs, labels, weights, total_counts, first_row):
         labels = self._terms.of_outputs(labels, "labels")
-        data, weights = gradients.pad_rows((inputs, labels), weights, self.gradient_accumulation_steps)
+        data, weights = gradients.split_rows((inputs, labels), weights, self.gradient_accumulation_steps)
         return self._local_gradients(*data, weights, total_counts, self.optimizer.iterations, first_row)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:

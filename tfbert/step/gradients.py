@@ -18,34 +18,33 @@ LossFn = Callable[[Any, Any, Any, tf.Tensor], tuple[tf.Tensor, tf.Tensor, Any]]
 the losses of all micro-batches and replicas add up to those of the step."""
 
 
-def pad_rows(data: Any, weights: Any, multiple: int) -> tuple[Any, Any]:
-    """Adds rows of weight 0 up to a multiple, and to at least `multiple`.
+def split_rows(data: Any, weights: Any, num_micro_batches: int) -> tuple[Any, Any]:
+    """Cuts rows into micro-batches of one size, which is at least 1: the last ones are filled with rows of weight 0.
 
-    They repeat a tensor's last row: a model may have no answer for a row of zeros, such as the mean of a text in which
+    Those repeat a tensor's last row: a model may have no answer for a row of zeros, such as the mean of a text in which
     every token is padding. Only where there is no row to repeat are they zeros; see `nothing_if_empty`.
 
     Args:
         data: Structure of tensors `[rows, ...]`, whose numbers of rows may differ, as in packed inputs and labels.
         weights: Structure of tensors `[rows, ...]`.
-        multiple: The numbers of rows become multiples of this.
+        num_micro_batches: How many parts to make.
 
     Returns:
-        Both, padded.
+        Both, as tensors `[num_micro_batches, rows of one, ...]`.
     """
 
-    def pad(tensor: tf.Tensor) -> tf.Tensor:
+    def split(tensor: tf.Tensor, is_weight: bool) -> tf.Tensor:
         num_rows = tf.shape(tensor)[0]
-        target = tf.maximum((num_rows + multiple - 1) // multiple, 1) * multiple
-        paddings = tf.concat([[[0, target - num_rows]], tf.zeros([tf.rank(tensor) - 1, 2], tf.int32)], axis=0)
-        padded = tf.pad(tensor, paddings)
-        return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
+        size = tf.maximum((num_rows + num_micro_batches - 1) // num_micro_batches, 1)
+        and_zeros = tf.pad(tensor, [[0, 1], *[[0, 0]] * (tensor.shape.rank - 1)])
+        fill = num_rows if is_weight else tf.maximum(num_rows - 1, 0)
+        rows = tf.minimum(tf.range(num_micro_batches * size), fill)
+        return tf.gather(and_zeros, tf.reshape(rows, [num_micro_batches, -1]))
 
-    def repeat_last(tensor: tf.Tensor) -> tf.Tensor:
-        padded = pad(tensor)
-        last = tf.maximum(tf.shape(tensor)[0] - 1, 0)
-        return tf.gather(padded, tf.minimum(tf.range(tf.shape(padded)[0]), last))
-
-    return tf.nest.map_structure(repeat_last, data), tf.nest.map_structure(pad, weights)
+    return (
+        tf.nest.map_structure(lambda tensor: split(tensor, is_weight=False), data),
+        tf.nest.map_structure(lambda tensor: split(tensor, is_weight=True), weights),
+    )
 
 
 def nothing_if_empty(grads: list[tf.Tensor | None], weights: Any) -> list[tf.Tensor | None]:
@@ -69,15 +68,15 @@ def accumulate(
     Args:
         loss_fn: Computes one micro-batch.
         variables: What to differentiate by.
-        inputs: Structure of tensors `[rows, ...]`. The number of rows of each is a multiple of `num_micro_batches`.
-        labels: Structure of tensors `[rows, ...]`.
-        weights: Structure of float32 tensors `[rows, ...]`.
-        num_micro_batches: How many equal parts to compute one at a time.
+        inputs: Structure of tensors `[num_micro_batches, rows, ...]`, as `split_rows` makes them.
+        labels: Structure of tensors `[num_micro_batches, rows, ...]`.
+        weights: Structure of float32 tensors `[num_micro_batches, rows, ...]`.
+        num_micro_batches: How many parts to compute one at a time.
         autograph: Whether `loss_fn` may branch on tensors in Python.
 
     Returns:
         Dense float32 gradients of the scaled loss, one for each variable (None where the loss does not depend on it);
-        the losses `[terms]`; the predictions `[rows, ...]`.
+        the losses `[terms]`; the predictions `[rows of all parts, ...]`.
     """
 
     # Called in two places below: as a tf.function it is traced once.
@@ -89,20 +88,13 @@ def accumulate(
         dense = [g if g is None else tf.cast(tf.convert_to_tensor(g), tf.float32) for g in grads]
         return dense, loss, predictions
 
-    everything = (inputs, labels, weights)
-    if num_micro_batches == 1:
-        return gradients_of(everything, tf.constant(0))
-
     def part(index: tf.Tensor) -> tuple:
-        def cut(tensor: tf.Tensor) -> tf.Tensor:
-            size = tf.shape(tensor)[0] // num_micro_batches
-            piece = tf.reshape(tensor, tf.concat([[num_micro_batches, size], tf.shape(tensor)[1:]], axis=0))[index]
-            return tf.ensure_shape(piece, [None, *tensor.shape[1:]])
-
-        return tf.nest.map_structure(cut, everything)
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, index), (inputs, labels, weights))
 
     # The first micro-batch runs before the loop: its results give the loop's structure and save a round of zeros.
     grads, loss, predictions = gradients_of(part(tf.constant(0)), tf.constant(0))
+    if num_micro_batches == 1:
+        return grads, loss, predictions
     outputs = tf.nest.map_structure(
         lambda p: tf.TensorArray(p.dtype, num_micro_batches, element_shape=p.shape).write(0, p), predictions
     )
