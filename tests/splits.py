@@ -25,6 +25,11 @@ def split_flags(devices, micro_batches, precision, xla):
     return [accumulation, *DEVICES[devices], *PRECISIONS[precision], *["--xla"] * xla]
 
 
+def alone(script, arguments):
+    """Runs the command in a process of its own: TensorFlow keeps what XLA compiled, and dozens of runs would crash."""
+    subprocess.run([sys.executable, script, *arguments], check=True, timeout=400, cwd=ROOT)
+
+
 def launched(script, arguments):
     """Runs the command by `tfbert.launch` with two workers."""
     launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", script]

@@ -11,7 +11,7 @@ from absl import flags
 import flags as command_flags
 from tests.models import tiny_bert
 from tests.runs import changed, make_config, undrawn, weights, write_corpus
-from tests.splits import DEVICES, PRECISIONS, assert_same_update, launched, split_flags
+from tests.splits import DEVICES, PRECISIONS, alone, assert_same_update, launched, split_flags
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
@@ -70,6 +70,8 @@ def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, device
     ]
     if devices == "two_workers":
         launched("run_finetune.py", arguments)
+    elif xla:
+        alone("run_finetune.py", arguments)
     else:
         run_command(arguments)
 

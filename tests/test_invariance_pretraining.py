@@ -12,7 +12,7 @@ from absl import flags
 import flags as command_flags
 from tests.records import VOCAB_SIZE, some_records, write_records
 from tests.runs import undrawn, weights
-from tests.splits import DEVICES, PRECISIONS, assert_same_update, launched, split_flags
+from tests.splits import DEVICES, PRECISIONS, alone, assert_same_update, launched, split_flags
 from tfbert.config.commands import PRETRAIN
 from tfbert.modes.pretrain import pretrain
 
@@ -71,6 +71,8 @@ def test_every_split_gives_the_weights_of_one_device(
     ]
     if devices == "two_workers":
         launched("run_pretraining.py", arguments)
+    elif xla:
+        alone("run_pretraining.py", arguments)
     else:
         run_command(arguments)
     start, one, split = whole(False, "adamw", learning_rate=1e-12), whole(xla, optimizer), weights(tmp_path / "split")

@@ -97,6 +97,24 @@ def test_gpus_are_hidden_and_found_again_or_the_run_is_refused(monkeypatch):
             runtime.set_up(RuntimeConfig(device=device))
 
 
+@pytest.mark.parametrize("xla, maps, is_told", [(True, 51, True), (True, 50, False), (False, 99, False)])
+def test_a_process_that_xla_has_nearly_filled_is_told_of(tmp_path, monkeypatch, logged, xla, maps, is_told):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "maps").write_text("7f00-7f01 r--p 00000000 00:00 0\n" * maps)
+    (tmp_path / "sys" / "vm").mkdir(parents=True)
+    (tmp_path / "sys" / "vm" / "max_map_count").write_text("100\n")
+    monkeypatch.setattr(runtime, "_PROC", tmp_path)
+    runtime.set_up(RuntimeConfig(xla=xla))
+    told = [line for line in logged() if "memory maps" in line]
+    assert len(told) == is_told and all("more than 100 memory maps. Received: one that has 51" in line for line in told)
+
+
+def test_no_maps_are_counted_where_there_is_no_proc(tmp_path, monkeypatch, logged):
+    monkeypatch.setattr(runtime, "_PROC", tmp_path)
+    runtime.set_up(RuntimeConfig(xla=True))
+    assert not [line for line in logged() if "memory maps" in line]
+
+
 def test_settings_end_with_the_run():
     with runtime.settings_kept():
         runtime.set_up(RuntimeConfig(mixed_precision=True, device="cpu", deterministic=True))

@@ -21,6 +21,7 @@ from tfbert.errors import RunError, UsageError, first_line
 log = logging.getLogger("tfbert")
 
 _DEVICE_FILES = pathlib.Path("/dev")
+_PROC = pathlib.Path("/proc")
 
 _hidden: list[tf.config.PhysicalDevice] = []
 """GPUs that an earlier run of this process has hidden."""
@@ -53,6 +54,8 @@ def set_up(config: RuntimeConfig) -> str:
     for gpu in gpus:
         with contextlib.suppress(RuntimeError):  # In use already, so that it stays as it is.
             tf.config.experimental.set_memory_growth(gpu, True)
+    if config.xla:
+        _warn_of_memory_maps()
     keras.utils.set_random_seed(config.seed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -74,6 +77,27 @@ def settings_kept() -> Iterator[None]:
         keras.mixed_precision.set_global_policy(policy)
         if not is_deterministic:
             private.disable_op_determinism()
+
+
+def _warn_of_memory_maps() -> None:
+    """Warns in a process whose earlier runs used XLA before it crashes: with more maps than the kernel allows it would.
+
+    TensorFlow keeps what XLA compiled until the process ends: https://github.com/tensorflow/tensorflow/issues/64170.
+    """
+    try:
+        with (_PROC / "self" / "maps").open("rb") as maps:
+            taken = sum(1 for _ in maps)
+        allowed = int((_PROC / "sys" / "vm" / "max_map_count").read_text(encoding="ascii"))
+    except (OSError, ValueError):  # Not Linux.
+        return
+    if taken > allowed // 2:
+        log.warning(
+            "A process crashes when it needs more than %s memory maps. Received: one that has %s, most of them for "
+            "what XLA compiled in earlier runs, which TensorFlow never frees. Train in a new process, or raise "
+            "vm.max_map_count.",
+            f"{allowed:,}",
+            f"{taken:,}",
+        )
 
 
 def _unused_gpus() -> int:
