@@ -187,6 +187,7 @@ def test_a_run_on_two_replicas_ends_as_one_on_one_device(data, name):
         two = finetune(split)
     mine, theirs = weights(data / f"{name}-one"), weights(data / f"{name}-two")
     for key, value in mine.items():
-        if not key.endswith("key.bias"):  # Its gradient is 0 but for rounding, of which AdamW makes updates.
+        # Where softmax does not feel a constant the gradient is 0 but for rounding, of which AdamW makes updates.
+        if not key.endswith(("key.bias", "qa_outputs.bias")):
             np.testing.assert_allclose(theirs[key], value, atol=1e-4, err_msg=key)
     assert two["train_loss"] == pytest.approx(one["train_loss"], rel=1e-4)
