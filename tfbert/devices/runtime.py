@@ -80,7 +80,7 @@ def settings_kept() -> Iterator[None]:
 
 
 def _warn_of_memory_maps() -> None:
-    """Warns in a process whose earlier runs used XLA before it crashes: with more maps than the kernel allows it would.
+    """Warns of a process that may soon need more memory maps than the kernel allows, and crash.
 
     TensorFlow keeps what XLA compiled until the process ends: https://github.com/tensorflow/tensorflow/issues/64170.
     """
@@ -92,9 +92,8 @@ def _warn_of_memory_maps() -> None:
         return
     if taken > allowed // 2:
         log.warning(
-            "A process crashes when it needs more than %s memory maps. Received: one that has %s, most of them for "
-            "what XLA compiled in earlier runs, which TensorFlow never frees. Train in a new process, or raise "
-            "vm.max_map_count.",
+            "A process crashes when it needs more than %s memory maps. Received: one that has %s, to which each run "
+            "with XLA adds thousands that TensorFlow never frees. Train in a new process, or raise vm.max_map_count.",
             f"{allowed:,}",
             f"{taken:,}",
         )
