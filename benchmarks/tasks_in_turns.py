@@ -1,5 +1,7 @@
-"""Tagging words and answering questions: whole runs of this trainer and its PyTorch peer in turns, scores and speeds.
+"""Each task of fine-tuning: whole runs of this trainer and its PyTorch peer in turns, scores and speeds.
 
+    python benchmarks/tasks_in_turns.py --task=classification --model=DIR --train_file=train.tsv \\
+        --validation_file=dev.tsv --torch_python=peer/bin/python
     python benchmarks/tasks_in_turns.py --task=token_classification --model=DIR --train_file=train.txt \\
         --validation_file=dev.txt --test_file=test.txt --torch_python=peer/bin/python
     python benchmarks/tasks_in_turns.py --task=question_answering --model=DIR --train_file=train.json \\
@@ -27,12 +29,13 @@ from turns_report import turns_report
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tfbert.data.files import read_file  # noqa: E402
 from tfbert.data.squad import read_questions  # noqa: E402
 from tfbert.data.tagged import read_sentences  # noqa: E402
 from tfbert.report.facts import environment  # noqa: E402
 
-_EPOCHS = {"token_classification": 3.0, "question_answering": 2.0}
-_LENGTHS = {"token_classification": 128, "question_answering": 256}
+_EPOCHS = {"classification": 3.0, "token_classification": 3.0, "question_answering": 2.0}
+_LENGTHS = {"classification": 128, "token_classification": 128, "question_answering": 256}
 
 
 def main() -> None:
@@ -66,13 +69,14 @@ def arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--test_file", default="")
     parser.add_argument("--seeds", default="42,43,44")
-    parser.add_argument("--num_train_epochs", type=float, default=None, help="default: 3 for tagging, 2 for answers")
-    parser.add_argument("--max_seq_length", type=int, default=None, help="default: 128 for tagging, 256 for answers")
+    parser.add_argument("--num_train_epochs", type=float, default=None, help="default: 2 for answers, else 3")
+    parser.add_argument("--max_seq_length", type=int, default=None, help="default: 256 for answers, else 128")
     parser.add_argument("--global_batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--max_train_examples", type=int, default=0)
     parser.add_argument("--max_eval_examples", type=int, default=0)
     parser.add_argument("--version_2_with_negative", action="store_true", help="some questions have no answer")
+    parser.add_argument("--mixed_precision", action="store_true", help="both sides train in bfloat16")
     parser.add_argument("--predict_examples", type=int, default=2000, help="those of the last file, repeated")
     parser.add_argument("--batch_sizes", default="8,32", help="batch sizes of prediction, tried on both sides")
     parser.add_argument("--output", default="", help="file for the results; default: a new file in benchmarks/results/")
@@ -99,7 +103,11 @@ def write_examples(args: argparse.Namespace, path: pathlib.Path) -> int:
         The number of examples.
     """
     source = args.test_file or args.validation_file
-    if args.task == "token_classification":
+    if args.task == "classification":
+        table = read_file(source)
+        texts = zip(*filter(None, [table.text, table.text_pair]), strict=True)
+        rows = [dict(zip(table.text_columns, row, strict=True)) for row in texts]
+    elif args.task == "token_classification":
         rows = [{"tokens": words} for words in read_sentences(source).words]
     else:
         table = read_questions(source, version_2_with_negative=args.version_2_with_negative)
@@ -130,7 +138,7 @@ def peer(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
         whole = {"process_seconds": round(time.perf_counter() - started, 1)}
         return json.loads(out.splitlines()[-1]) | used | whole
 
-    train = flags(args, *_TRAIN, "max_train_examples")
+    train = flags(args, *_TRAIN, "max_train_examples") + ["--bf16"] * args.mixed_precision
     found = {"train": job("train", f"--model={args.model}", f"--output_dir={directory}", f"--seed={seed}", *train)}
     found["scores"] = job("evaluate", f"--model={directory}", *flags(args, *_EVALUATE))
     found["predict"] = [
@@ -151,7 +159,7 @@ def own(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
         _, lines, used = done(*command, *options)
         return lines, used | {"process_seconds": round(time.perf_counter() - started, 1)}
 
-    train = flags(args, *_TRAIN, "max_train_examples") + version_2
+    train = flags(args, *_TRAIN, "max_train_examples", "mixed_precision") + version_2
     train += [f"--model={args.model}", f"--output_dir={directory}", f"--seed={seed}", "--save_steps=0"]
     _, used = job(f"--task={args.task}", *train)
     results = json.loads((directory / "all_results.json").read_text())

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from results_page import table
 
 _TITLES = {
+    "classification": "Classification against PyTorch",
     "token_classification": "Token classification against PyTorch",
     "question_answering": "Question answering against PyTorch",
 }
-_METRICS = ("f1", "precision", "recall", "accuracy", "exact_match", "exact", "HasAns_f1", "NoAns_f1")
-_PARTS_OF_ONE = ("token_classification",)
+_METRICS = ("f1", "macro_f1", "precision", "recall", "accuracy", "exact_match", "exact", "HasAns_f1", "NoAns_f1")
+_PARTS_OF_ONE = ("classification", "token_classification")
 """Tasks whose metrics are fractions; they are shown as percentages."""
 _SIDES = ("pytorch", "tfbert")
 
@@ -31,14 +32,15 @@ def turns_report(task: str, about: dict, num_predicted: int, turns: list[dict]) 
     machine = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about["machine"].items())
     command = " ".join(about["settings"])
     rows = turns[0]["pytorch"]["train"]["rows"]
+    precision = "Training in bfloat16" if "--mixed_precision" in about["settings"] else "Float32"
     parts = [
         f"# {_TITLES[task]} ({datetime.date.today()})",
         f"{machine}. TensorFlow {versions[0].get('tensorflow', 'unknown')}; PyTorch {versions[1]['torch']} with "
-        f"{versions[1]['threads']} threads and transformers {versions[1]['transformers']}. Float32.",
+        f"{versions[1]['threads']} threads and transformers {versions[1]['transformers']}. {precision}.",
         f"`python benchmarks/tasks_in_turns.py {command}`",
         f"The sides took turns; pairs are PyTorch's number and tfbert's, ratios tfbert's over PyTorch's. {rows:,} rows "
-        "(sentences or parts of them, windows) in each epoch; both sides made the same number of updates. The weights "
-        "scored are those after the last one.",
+        "(texts, sentences or parts of them, windows) in each epoch; both sides made the same number of updates. The "
+        "weights scored are those after the last one.",
         "## Scores",
         _scores(task, turns),
         "## Training",

@@ -7,7 +7,7 @@ import json
 import math
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -96,6 +96,7 @@ def fine_tune(args: argparse.Namespace, model: torch.nn.Module, rows: Sequence[d
         num_train_epochs=args.num_train_epochs,
         batch_size=args.global_batch_size,
         learning_rate=args.learning_rate,
+        bf16=args.bf16,
         clock=clock,
     )
     found = trainer.train().metrics
@@ -111,24 +112,38 @@ def fine_tune(args: argparse.Namespace, model: torch.nn.Module, rows: Sequence[d
 
 @torch.inference_mode()
 def token_logits(model: torch.nn.Module, rows: Sequence[dict], *, batch_size: int, pad_id: int) -> list[np.ndarray]:
-    """Logits of the tokens of each row, float32 `[length, labels]`; for answers, those of starts and ends.
-
-    Rows are sorted by length and padded to the longest of their batch: `pipeline`, which takes them in the given order,
-    is slower.
-    """
+    """Logits of the tokens of each row, float32 `[length, labels]`; for answers, those of starts and ends."""
     model.eval()
-    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]["input_ids"]))
     out: list[np.ndarray] = [np.zeros(0)] * len(rows)
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
-        inputs = {name: [torch.tensor(rows[row][name]) for row in batch] for name in INPUTS}
-        fill = {"input_ids": pad_id}
-        padded = {name: pad_sequence(each, True, fill.get(name, 0)) for name, each in inputs.items()}
-        found = model(**padded)
+    for batch, inputs in padded_batches(rows, batch_size, pad_id):
+        found = model(**inputs)
         logits = found.logits if "logits" in found else torch.stack([found.start_logits, found.end_logits], -1)
         for row, values in zip(batch, logits.float().numpy(), strict=True):
             out[row] = values[: len(rows[row]["input_ids"])]
     return out
+
+
+@torch.inference_mode()
+def text_logits(model: torch.nn.Module, rows: Sequence[dict], *, batch_size: int, pad_id: int) -> np.ndarray:
+    """Logits of each row: float64 `[rows, labels]`."""
+    model.eval()
+    out = np.zeros((len(rows), model.config.num_labels))
+    for batch, inputs in padded_batches(rows, batch_size, pad_id):
+        out[batch] = model(**inputs).logits.float().numpy()
+    return out
+
+
+def padded_batches(
+    rows: Sequence[dict], batch_size: int, pad_id: int
+) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+    """Rows sorted by length and padded to the longest of their batch: `pipeline`, which takes them in the given order,
+    is slower. With each batch, its rows' indices."""
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]["input_ids"]))
+    fill = {"input_ids": pad_id}
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        inputs = {name: [torch.tensor(rows[row][name]) for row in batch] for name in INPUTS}
+        yield batch, {name: pad_sequence(each, True, fill.get(name, 0)) for name, each in inputs.items()}
 
 
 def run_job(
@@ -155,6 +170,7 @@ def run_job(
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--batch_size", type=int, default=32, help="for `predict`")
     parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--bf16", action="store_true", help="for `train`")
     add_arguments(parser)
     args = parser.parse_args()
     transformers.set_seed(args.seed)

@@ -1,0 +1,101 @@
+"""The peer of classification: transformers' AutoModelForSequenceClassification in PyTorch, in its own environment.
+
+    python -m venv peer && peer/bin/pip install torch "transformers>=5" accelerate scikit-learn
+    peer/bin/python benchmarks/peers/classification.py train --model=DIR --train_file=train.tsv --output_dir=RUN
+    peer/bin/python benchmarks/peers/classification.py evaluate --model=RUN --validation_file=dev.tsv
+    peer/bin/python benchmarks/peers/classification.py predict --model=RUN --input_file=texts.jsonl
+
+tfbert's own code, which needs no TensorFlow here, reads the files and computes the scores. So only the tokenizer, the
+model and the training differ. Takes single texts and pairs. Prints a JSON line.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+from common import chosen
+from fine_tuning import INPUTS, fine_tune, run_job, text_logits, timed_predictions
+from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
+
+from tfbert.data.columns import find_columns  # noqa: E402
+from tfbert.data.files import RawTable, read_file  # noqa: E402
+from tfbert.tasks.classes import canonical, is_number  # noqa: E402
+from tfbert.tasks.metrics import classification_metrics  # noqa: E402
+
+
+def main() -> None:
+    """Does one of the three jobs."""
+    run_job(
+        __doc__,
+        {"train": train, "evaluate": evaluate, "predict": predict},
+        lambda parser: parser.add_argument("--max_seq_length", type=int, default=128),
+    )
+
+
+def train(args: argparse.Namespace, tokenizer) -> dict:
+    """Fine-tunes, and saves the model."""
+    table = read_file(args.train_file)
+    names = sorted(set(map(canonical, table.labels)), key=float if all(map(is_number, table.labels)) else None)
+    ids = {name: index for index, name in enumerate(names)}
+    kept = chosen(len(table), args.max_train_examples)
+    rows = encode(tokenizer, *texts_of(table, kept), args.max_seq_length)
+    for row, index in zip(rows, kept, strict=True):
+        row["labels"] = ids[canonical(table.labels[index])]
+    meanings = {"id2label": dict(enumerate(names)), "label2id": ids}
+    model = AutoModelForSequenceClassification.from_pretrained(args.model, **meanings)
+    return fine_tune(args, model, rows, DataCollatorWithPadding(tokenizer))
+
+
+def evaluate(args: argparse.Namespace, tokenizer) -> dict:
+    """Scores the classes of the validation and test files as tfbert does."""
+    model, found = AutoModelForSequenceClassification.from_pretrained(args.model), {}
+    ids = model.config.label2id
+    for prefix, path in {"eval": args.validation_file, "test": args.test_file}.items():
+        if not path:
+            continue
+        table = read_file(path)
+        kept = chosen(len(table), args.max_eval_examples)
+        gold = np.array([ids[canonical(table.labels[index])] for index in kept])
+        logits = predicted_logits(model, tokenizer, *texts_of(table, kept), args)
+        found |= {f"{prefix}_{name}": value for name, value in classification_metrics(logits, gold).items()}
+    return found
+
+
+def predict(args: argparse.Namespace, tokenizer) -> dict:
+    """Measures how fast texts are classified, tokenizing included."""
+    model = AutoModelForSequenceClassification.from_pretrained(args.model)
+
+    def classes(rows: list[dict]) -> np.ndarray:
+        columns, _ = find_columns(args.input_file, list(rows[0]), require_label=False)
+        texts = [[row[column] for row in rows] for column in columns]
+        return predicted_logits(model, tokenizer, *texts, *[None] * (2 - len(texts)), args).argmax(-1)
+
+    return timed_predictions(args, classes)
+
+
+def texts_of(table: RawTable, kept: np.ndarray) -> tuple[list[str], list[str] | None]:
+    """The texts of some rows, and the second texts of pairs."""
+    both = table.text, table.text_pair
+    first, second = ([texts[index] for index in kept] if texts else None for texts in both)
+    return first, second
+
+
+def predicted_logits(
+    model, tokenizer, text: list[str], text_pair: list[str] | None, args: argparse.Namespace
+) -> np.ndarray:
+    """The logits of all texts in order: float64 `[texts, classes]`."""
+    rows = encode(tokenizer, text, text_pair, args.max_seq_length)
+    return text_logits(model, rows, batch_size=args.batch_size, pad_id=tokenizer.pad_token_id)
+
+
+def encode(tokenizer, text: list[str], text_pair: list[str] | None, max_seq_length: int) -> list[dict]:
+    """Rows `[CLS] text [SEP]`, or `[CLS] text [SEP] second text [SEP]`."""
+    found = tokenizer(text, text_pair, truncation=True, max_length=max_seq_length)
+    return [{name: found[name][row] for name in INPUTS} for row in range(len(text))]
+
+
+if __name__ == "__main__":
+    main()
