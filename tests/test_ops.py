@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_keras as keras
 from scipy import special
 
-from tfbert.model.ops import dense, gelu, layer_norm
+from tfbert.model.ops import dense, gelu, inference_gelu, layer_norm
 
 POINTS = np.concatenate([np.linspace(-30, 30, 20_001), [0.0, -0.0, 1e-30, -1e-30]])
 
@@ -27,6 +27,31 @@ def test_equals_scipy(xla):
     below, density = special.ndtr(exact), np.exp(-0.5 * exact**2) / np.sqrt(2 * np.pi)
     np.testing.assert_allclose(value, exact * below, rtol=2e-5, atol=1e-7)
     np.testing.assert_allclose(gradient, below + exact * density, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("bfloat16", 0), ("float16", 0)])
+def test_inference_gelu_equals_gelu(dtype, tolerance):
+    x = tf.constant(POINTS, dtype)
+    found, expected = inference_gelu(x), gelu(x)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.numpy().astype("f"), expected.numpy().astype("f"), rtol=0, atol=tolerance)
+
+
+def test_inference_gelu_is_one_operation_with_its_product(optimised_graphs):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [None, 8])
+        kernel, bias = (v1.get_variable(f"w{n}", [8, 16][n:], use_resource=True) for n in range(2))
+        y = inference_gelu(dense(x, kernel, bias))
+        session.run(v1.global_variables_initializer())
+        ran = v1.RunMetadata()
+        session.run(y, {x: np.ones([4, 8])}, v1.RunOptions(output_partition_graphs=True), ran)
+    nodes = [node for graph in ran.partition_graphs for node in graph.node]
+    if not any(node.op.startswith("_Mkl") for node in nodes):
+        pytest.skip("TensorFlow does not use oneDNN on this CPU")
+    (fused,) = (node for node in nodes if "fused_ops" in node.attr)
+    assert list(fused.attr["fused_ops"].list.s) == [b"BiasAdd", b"GeluExact"]
+    assert not any(node.op == "Erf" for node in nodes)
 
 
 def value_and_gradient_graph(function, x):

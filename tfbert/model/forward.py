@@ -14,7 +14,7 @@ from typing import Literal
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.model.ops import dense, gelu, layer_norm
+from tfbert.model.ops import dense, gelu, inference_gelu, layer_norm
 from tfbert.model.recompute import recomputed
 
 _MASKED = -10000.0
@@ -249,7 +249,8 @@ def _attend(
 def _after_attention(layer: keras.layers.Layer, tokens: tf.Tensor, attended: tf.Tensor, training: bool) -> tf.Tensor:
     """A layer after its attention, over `[tokens, hidden]`."""
     output, middle, end = layer.attention.dense_output, layer.intermediate, layer.bert_output
-    activation = gelu if middle.config.hidden_act == "gelu" else middle.intermediate_act_fn
+    own_gelu = gelu if training else inference_gelu
+    activation = own_gelu if middle.config.hidden_act == "gelu" else middle.intermediate_act_fn
 
     def add(part: keras.layers.Layer, tokens: tf.Tensor, to: tf.Tensor) -> tf.Tensor:
         tokens = part.dropout(inputs=dense(tokens, part.dense.kernel, part.dense.bias), training=training)

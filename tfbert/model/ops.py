@@ -32,6 +32,20 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     return x * below, gradient
 
 
+def inference_gelu(x: tf.Tensor) -> tf.Tensor:
+    """`gelu` in the form that TensorFlow's graph optimiser knows: on a CPU, it becomes one oneDNN operation with the
+    product and the bias before it.
+
+    In float32 only: of 16 bits, 1 + erf(x) loses what erfc(-x) keeps.
+
+    Args:
+        x: Floating `[...]`.
+    """
+    if x.dtype != tf.float32:
+        return gelu(x)
+    return x * (0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5))))
+
+
 def layer_norm(x: tf.Tensor, gamma: tf.Variable, beta: tf.Variable, epsilon: float) -> tf.Tensor:
     """Layer normalisation (Ba et al. 2016) over the last dimension, in float32 whatever the input's precision.
 
