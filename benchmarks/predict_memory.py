@@ -10,10 +10,11 @@ import argparse
 import json
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 import time
+
+from machine import done
 
 ROOT = pathlib.Path(__file__).parent.parent
 WORDS = [
@@ -66,23 +67,17 @@ def peak_of(args: argparse.Namespace, count: int, scratch: pathlib.Path) -> dict
     with (scratch / "in.txt").open("w") as file:
         for _ in range(count):
             file.write(" ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "\n")
-    # An intermediate process, so that the peak of its children is that of one run.
-    code = (
-        "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:]);"
-        "print(json.dumps([done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))"
-    )
     command = [sys.executable, ROOT / "run_finetune.py", "--mode=predict", f"--model={args.model}"]
     command += [f"--input_file={scratch / 'in.txt'}", f"--output_file={scratch / 'out.tsv'}"]
     command += [f"--per_device_eval_batch_size={args.per_device_eval_batch_size}"]
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code, *map(str, command)], stdout=subprocess.PIPE, text=True)
+    _, _, used = done(*command)
     seconds = time.perf_counter() - start
-    status, kilobytes = json.loads(done.stdout.splitlines()[-1])
     with (scratch / "out.tsv").open() as file:
         lines = sum(1 for _ in file) - 1
-    if status or lines != count:
-        sys.exit(f"{count} texts: exit status {status}, {lines} predictions")
-    return {"peak_mb": round(kilobytes / 1024, 1), "seconds": round(seconds, 1)}
+    if lines != count:
+        sys.exit(f"{count} texts: {lines} predictions")
+    return {"peak_mb": used["peak_mb"], "seconds": round(seconds, 1)}
 
 
 if __name__ == "__main__":

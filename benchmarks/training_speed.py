@@ -6,11 +6,12 @@
 Each run has its own process: one epoch on the same rows with the same batch size, learning rate and weight decay; each
 turn has its own seed. Examples/s are those of the whole training, including tracing and compiling but not evaluation
 and loading; `steady` excludes tracing and compiling too. Seconds to the first update count from the process's start.
-The peers are Hugging Face's PyTorch Trainer at its best settings (`peers/hf_trainer.py`) and, with `--plain_python`,
-the plain `model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`). That one is slow,
-so it is compared with a run of ours on the same smaller number of rows. Prints one JSON document with the machine, the
-ratio to each peer's best run, every side's mean accuracy, and the CPU seconds (those in the kernel apart) and peak
-memory of each training process. `--no-keep_freed_memory` leaves our side's glibc malloc at its defaults.
+The peers are Hugging Face's PyTorch Trainer at its best settings (`peers/classification.py`) and, with
+`--plain_python`, the plain `model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`).
+That one is slow, so it is compared with a run of ours on the same smaller number of rows. Prints one JSON document with
+the machine, the ratio to each peer's best run, every side's mean accuracy, and the CPU seconds (those in the kernel
+apart) and peak memory of each training process. `--no-keep_freed_memory` leaves our side's glibc malloc at its
+defaults.
 """
 
 import argparse
@@ -44,11 +45,11 @@ def main() -> None:
     runs = {"tfbert": [], "hf_trainer": []}
     for turn in range(args.turns):
         seed = args.seed + turn
-        runs["hf_trainer"].append(peer(args, args.torch_python, "hf_trainer", args.max_train_examples, seed))
+        runs["hf_trainer"].append(hf_trainer(args, args.max_train_examples, seed))
         runs["tfbert"].append(own(args, args.max_train_examples, seed))
     report = {"machine": machine(), "max_seq_length": args.max_seq_length} | compared(args.max_train_examples, runs)
     if args.plain_python:
-        plain = peer(args, args.plain_python, "plain_fit", args.plain_examples, args.seed)
+        plain = plain_fit(args, args.plain_examples, args.seed)
         runs = {"tfbert": [own(args, args.plain_examples, args.seed)], "plain_fit": [plain]}
         report["plain_fit"] = compared(args.plain_examples, runs)
     print(json.dumps(report, indent=1))
@@ -67,9 +68,28 @@ def compared(examples: int, runs: dict[str, list[dict]]) -> dict:
     return report
 
 
-def peer(args: argparse.Namespace, python: str, script: str, examples: int, seed: int) -> dict:
-    """A peer's run, as its script reports it."""
-    command = [python, ROOT / "benchmarks" / "peers" / f"{script}.py", *data_flags(args, examples, seed)]
+def hf_trainer(args: argparse.Namespace, examples: int, seed: int) -> dict:
+    """The run of Hugging Face's Trainer, as its script reports it; like ours, it is evaluated when it is over."""
+    command = [args.torch_python, ROOT / "benchmarks" / "peers" / "classification.py"]
+    data = [flag for flag in data_flags(args, examples, seed) if "validation_file" not in flag]
+    train = [*data, "--num_train_epochs=1", *(["--bf16"] if args.mixed_precision else [])]
+    with tempfile.TemporaryDirectory() as scratch:
+        lines, seconds, used = timed([*command, "train", *train, f"--output_dir={scratch}"], "first update done")
+        evaluate = [f"--model={scratch}", f"--validation_file={args.validation_file}"]
+        scores, *_ = timed([*command, "evaluate", *evaluate, f"--max_seq_length={args.max_seq_length}"], "")
+    results = json.loads(lines[-1])
+    return {
+        "examples_per_second": results["rows_per_second"],
+        "steady": results["rows_per_second_steady"],
+        "eval_accuracy": json.loads(scores[-1])["eval_accuracy"],
+        "torch": results["torch"],
+        "seconds_to_first_update": seconds,
+    } | used
+
+
+def plain_fit(args: argparse.Namespace, examples: int, seed: int) -> dict:
+    """The plain `model.fit`, as its script reports it."""
+    command = [args.plain_python, ROOT / "benchmarks" / "peers" / "plain_fit.py", *data_flags(args, examples, seed)]
     lines, seconds, used = timed([*command, *(["--bf16"] if args.mixed_precision else [])], "first update done")
     return json.loads(lines[-1]) | {"seconds_to_first_update": seconds} | used
 

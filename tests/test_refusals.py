@@ -1,5 +1,7 @@
 """What FineTuner does not take of Keras is refused with a line that says what to do."""
 
+import warnings
+
 import keras as keras3
 import numpy as np
 import pytest
@@ -197,3 +199,16 @@ def test_layers_that_talk_to_other_replicas(layer):
     alone = FineTuner(normalised(layer))
     alone.compile("sgd", logits_loss())
     assert np.isfinite(alone.fit(*data(), verbose=0).history["loss"]).all()
+
+
+@pytest.mark.parametrize("policy, warns", [("mixed_bfloat16", 1), ("float32", 0)])
+def test_biases_that_tensorflow_sums_in_bfloat16_are_warned_of(policy, warns):
+    keras.mixed_precision.set_global_policy(policy)
+    model = FineTuner(keras.Sequential([keras.layers.Dense(2, name="named")]))
+    model.compile(optimizer="adam", loss=logits_loss())
+    model.build([None, 3])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.create_variables()
+    messages = [str(each.message) for each in caught if "bfloat16" in str(each.message)]
+    assert len(messages) == warns and all("Received: layer 'named'" in message for message in messages)

@@ -6,28 +6,37 @@
         --validation_file=dev.tsv
 
 Does what transformers' own TensorFlow examples do: every text padded to `--max_seq_length`, tf_keras's AdamW with decay
-on matrices only, a linearly decaying rate, clipping by global norm. Reads tab-separated files as `hf_trainer.py` does.
-Prints a line when its first update is done, and one JSON line at the end. The versions are tfbert's own: transformers
-4.55 to 4.57 cannot load PyTorch-format safetensors into a TensorFlow model, and 5 has no TensorFlow.
+on matrices only, a linearly decaying rate, clipping by global norm. Texts are single, labels are 0 and 1; tfbert's own
+code, which needs no TensorFlow here, reads the files. Prints a line when its first update is done, and one JSON line at
+the end. The versions are tfbert's own: transformers 4.55 to 4.57 cannot load PyTorch-format safetensors into a
+TensorFlow model, and 5 has no TensorFlow.
 """
 
+import argparse
 import json
 import os
+import pathlib
+import sys
 import time
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
+import numpy as np
 import tensorflow as tf
 import tf_keras as keras
-from common import arguments, read
+from common import chosen
 from transformers import AutoTokenizer, TFBertForSequenceClassification
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
+
+from tfbert.data.files import read_file  # noqa: E402
 
 BATCH = 32
 
 
 def main():
     """Trains for one epoch."""
-    args = arguments(__doc__)
+    args = arguments()
     keras.utils.set_random_seed(args.seed)
     if args.bf16:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -35,7 +44,9 @@ def main():
     model = TFBertForSequenceClassification.from_pretrained(args.model, num_labels=2)
 
     def encode(path, limit=0):
-        texts, labels = read(path, limit)
+        table = read_file(path)
+        kept = chosen(len(table), limit)
+        texts, labels = [table.text[row] for row in kept], np.array([int(table.labels[row]) for row in kept])
         options = {"truncation": True, "padding": "max_length", "max_length": args.max_seq_length}
         return dict(tokenizer(texts, return_tensors="np", **options)), labels
 
@@ -64,6 +75,18 @@ def main():
         "seed": args.seed,
     }
     print(json.dumps(found))
+
+
+def arguments() -> argparse.Namespace:
+    """The command's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("model", "train_file", "validation_file"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--max_train_examples", type=int, default=0)
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--seed", type=int, default=42)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 In the last layer only what a head reads is computed, each example's `[CLS]` or some positions: queries, MLP and
 normalisation of the other tokens are left out, 14% of the products of a 6-layer encoder. The rest is the model's own
-arithmetic on its own weights, with all tokens in one dimension and few operations. Dropout, embeddings, pooler and head
-are the model's layers.
+arithmetic on its own weights, with all tokens in one dimension and few operations. Dropout and embeddings are the
+model's layers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.model.ops import dense, gelu, inference_gelu, layer_norm
+from tfbert.model.ops import add_bias, dense, gelu, inference_gelu, layer_norm
 from tfbert.model.recompute import recomputed
 
 _MASKED = -10000.0
@@ -48,8 +48,8 @@ def forward(
         `[examples, num_labels]` in the precision that the model computes in.
     """
     firsts = encode(model.bert, inputs, training, reads="first", recompute=recompute)
-    pooled = model.bert.pooler(hidden_states=firsts[:, None])
-    return model.classifier(inputs=model.dropout(inputs=pooled, training=bool(training)))
+    pooled = model.dropout(inputs=_pooled(model.bert.pooler, firsts), training=bool(training))
+    return dense(pooled, model.classifier.kernel, model.classifier.bias)
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -66,7 +66,7 @@ def forward_tokens(
         recompute: As for `forward`.
     """
     tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute)
-    return model.classifier(inputs=model.dropout(inputs=tokens, training=bool(training)))
+    return _of_tokens(model.classifier, model.dropout(inputs=tokens, training=bool(training)))
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -85,7 +85,7 @@ def forward_spans(
         training: As for `forward`.
         recompute: As for `forward`.
     """
-    logits = model.qa_outputs(encode(model.bert, inputs, training, reads="every", recompute=recompute))
+    logits = _of_tokens(model.qa_outputs, encode(model.bert, inputs, training, reads="every", recompute=recompute))
     mask = inputs.get("attention_mask")
     return logits if mask is None else logits + _masked_unless(mask[:, :, None] > 0, logits.dtype)
 
@@ -116,8 +116,20 @@ def forward_pretraining(
     read = encode(model.bert, inputs, training, reads=reads, recompute=recompute)
     outputs = {"masked_lm": _vocabulary_logits(model.mlm.predictions, read[:, 1:])}
     if hasattr(model, "nsp"):
-        outputs["next_sentence"] = model.nsp(pooled_output=model.bert.pooler(hidden_states=read[:, :1]))
+        head = model.nsp.seq_relationship
+        outputs["next_sentence"] = dense(_pooled(model.bert.pooler, read[:, 0]), head.kernel, head.bias)
     return outputs
+
+
+def _pooled(pooler: keras.layers.Layer, firsts: tf.Tensor) -> tf.Tensor:
+    """A `TFBertPooler`: `[examples, hidden]` -> the same."""
+    return tf.tanh(dense(firsts, pooler.dense.kernel, pooler.dense.bias))
+
+
+def _of_tokens(head: keras.layers.Layer, tokens: tf.Tensor) -> tf.Tensor:
+    """A dense head of every token: `[rows, width, hidden]` -> `[rows, width, outputs]`."""
+    logits = dense(tf.reshape(tokens, [-1, tokens.shape[-1]]), head.kernel, head.bias)
+    return tf.reshape(logits, [tf.shape(tokens)[0], -1, logits.shape[-1]])
 
 
 def _vocabulary_logits(head: keras.layers.Layer, read: tf.Tensor) -> tf.Tensor:
@@ -128,7 +140,7 @@ def _vocabulary_logits(head: keras.layers.Layer, read: tf.Tensor) -> tf.Tensor:
     tokens = activation(dense(tf.reshape(read, [-1, size]), transform.dense.kernel, transform.dense.bias))
     norm = transform.LayerNorm
     tokens = layer_norm(tokens, norm.gamma, norm.beta, norm.epsilon)
-    logits = tf.nn.bias_add(tf.matmul(tokens, table, transpose_b=True), tf.cast(head.bias, tokens.dtype))
+    logits = add_bias(tf.matmul(tokens, table, transpose_b=True), head.bias)
     return tf.reshape(logits, [tf.shape(read)[0], -1, vocabulary])
 
 

@@ -1,8 +1,9 @@
-"""What `FineTuner` does not accept from Keras, each with a line that says what to do instead."""
+"""What `FineTuner` does not accept from Keras, or warns of, each with a line that says what to do instead."""
 
 from __future__ import annotations
 
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +67,22 @@ def check_layers(model: keras.Model) -> None:
                 f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
                 "Set synchronized=False."
             )
+
+
+def warn_of_bfloat16_biases(model: keras.Model) -> None:
+    """Warns of layers whose biases get wrong gradients from TensorFlow: in bfloat16 on a CPU, with and without XLA."""
+    if tf.config.get_visible_devices("GPU"):
+        return
+    for layer in layers_of(model):
+        if getattr(layer, "compute_dtype", None) == "bfloat16" and getattr(layer, "use_bias", False):
+            warnings.warn(
+                "On a CPU, TensorFlow sums the gradient of a bias in bfloat16: it is far off from some hundred rows on. "
+                f"Received: layer {layer.name!r} with bfloat16 and use_bias=True. Train in float32; for BERT, pass "
+                "forward=tfbert.classifier.forward.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def check_saved_forward(forward: Callable[..., Any] | None) -> None:
