@@ -201,10 +201,10 @@ def test_layers_that_talk_to_other_replicas(layer):
     assert np.isfinite(alone.fit(*data(), verbose=0).history["loss"]).all()
 
 
-@pytest.mark.parametrize("policy, warns", [("mixed_bfloat16", 1), ("float32", 0)])
-def test_biases_that_tensorflow_sums_in_bfloat16_are_warned_of(policy, warns):
+@pytest.mark.parametrize("policy, xla, warns", [("mixed_bfloat16", 0, 1), ("mixed_bfloat16", 1, 0), ("float32", 0, 0)])
+def test_biases_that_tensorflow_sums_in_bfloat16_are_warned_of(policy, xla, warns):
     keras.mixed_precision.set_global_policy(policy)
-    model = FineTuner(keras.Sequential([keras.layers.Dense(2, name="named")]))
+    model = FineTuner(keras.Sequential([keras.layers.Dense(2, name="named")]), jit_compile=bool(xla))
     model.compile(optimizer="adam", loss=logits_loss())
     model.build([None, 3])
     with warnings.catch_warnings(record=True) as caught:

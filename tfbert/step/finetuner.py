@@ -192,7 +192,7 @@ class FineTuner(keras.Model):
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
         refusals.check_layers(self.model)
-        if self._forward is None:
+        if self._forward is None and not self._xla:
             refusals.warn_of_bfloat16_biases(self.model)
         self._trace_anew()
         with tf.init_scope():

@@ -70,15 +70,15 @@ def check_layers(model: keras.Model) -> None:
 
 
 def warn_of_bfloat16_biases(model: keras.Model) -> None:
-    """Warns of layers whose biases get wrong gradients from TensorFlow: in bfloat16 on a CPU, with and without XLA."""
+    """Warns of layers whose biases get wrong gradients from TensorFlow: in bfloat16 on a CPU, without XLA."""
     if tf.config.get_visible_devices("GPU"):
         return
     for layer in layers_of(model):
         if getattr(layer, "compute_dtype", None) == "bfloat16" and getattr(layer, "use_bias", False):
             warnings.warn(
                 "On a CPU, TensorFlow sums the gradient of a bias in bfloat16: it is far off from 257 rows on. "
-                f"Received: layer {layer.name!r} with bfloat16 and use_bias=True. Train in float32; for BERT, "
-                "pass forward=tfbert.classifier.forward.",
+                f"Received: layer {layer.name!r} with bfloat16 and use_bias=True. Train in float32, or with "
+                "FineTuner(jit_compile=True); for BERT, pass forward=tfbert.classifier.forward.",
                 RuntimeWarning,
                 stacklevel=2,
             )
