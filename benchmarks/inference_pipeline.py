@@ -2,7 +2,9 @@
 
     python benchmarks/inference_pipeline.py --model=RUN --file=dev.tsv --torch_python=peer/bin/python
 
-`RUN` is the output directory of a run on single texts. The two take turns, `--rounds` times, each in its own process,
+`RUN` is the output directory of a run on single texts, or of a tagger, whose `--file` holds sentences with tags; both
+find entities in them as plain texts, whole words with their place, and sentences have to fit into a row: the pipeline
+does not split them. The two take turns, `--rounds` times, each in its own process,
 on the same texts on the CPU. Both times exclude loading the model. Ours includes tracing it, reading the file,
 tokenising and writing the predictions; the pipeline's includes tokenising, after a warm-up. The pipeline is timed for
 each of `--batch_sizes`, in the file's order and, to its advantage, sorted by length; its best figure counts. Ours is
@@ -37,9 +39,12 @@ def main() -> None:
     parser.add_argument("--keep_freed_memory", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     from tfbert.data.files import read_file
+    from tfbert.data.tagged import read_sentences
 
-    texts = read_file(args.file).text * args.repeat
-    length = json.loads((pathlib.Path(args.model) / "config.json").read_text())["tfbert"]["max_seq_length"]
+    config = json.loads((pathlib.Path(args.model) / "config.json").read_text())
+    is_tagger = config["architectures"] == ["BertForTokenClassification"]
+    texts = [" ".join(words) for words in read_sentences(args.file).words] if is_tagger else read_file(args.file).text
+    texts, length = texts * args.repeat, config["tfbert"]["max_seq_length"]
     rounds = []
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
@@ -67,8 +72,8 @@ def own_speed(args: argparse.Namespace, scratch: pathlib.Path, size: int) -> dic
     command += [f"--per_device_eval_batch_size={size}", *(["--mixed_precision"] if args.bfloat16 else [])]
     command += [] if args.keep_freed_memory else ["--nokeep_freed_memory"]
     _, lines, used = done(*command)
-    (speed,) = re.findall(r"^predicted .*, ([\d.]+) a second", lines, re.MULTILINE)
-    return {"batch": size, "examples_per_second": float(speed)} | used
+    (speed,) = re.findall(r"^predicted .*, ([\d,.]+) a second", lines, re.MULTILINE)
+    return {"batch": size, "examples_per_second": float(speed.replace(",", ""))} | used
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import time
 
 import torch
 import transformers
-from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
+from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification, pipeline
 
 
 def main() -> None:
@@ -59,8 +59,12 @@ def logits(args: argparse.Namespace, texts: list[str]) -> dict:
 def speeds(args: argparse.Namespace, texts: list[str]) -> dict:
     """Examples per second of the pipeline for each batch size, in the given order and sorted by length."""
     dtype = getattr(torch, args.dtype)
-    classify = pipeline("text-classification", args.model, dtype=dtype, device=args.device)
-    options = {"truncation": True, "max_length": args.max_seq_length}
+    if AutoConfig.from_pretrained(args.model).architectures == ["BertForTokenClassification"]:
+        classify = pipeline("token-classification", args.model, dtype=dtype, device=args.device)
+        options = {"aggregation_strategy": "first"}
+    else:
+        classify = pipeline("text-classification", args.model, dtype=dtype, device=args.device)
+        options = {"truncation": True, "max_length": args.max_seq_length}
     out = {}
     for order, rows in (("given", texts), ("by length", sorted(texts, key=len, reverse=True))):
         for size in map(int, args.batch_sizes.split(",")):
