@@ -34,9 +34,8 @@ def _add_bias_of_bfloat16(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def gelu(x: tf.Tensor) -> tf.Tensor:
     """x times the normal distribution's share below x (Hendrycks & Gimpel 2016), exact rather than by tanh.
 
-    In float32 the values are those of `tf.nn.gelu`. TensorFlow's own backward pass keeps several tensors of the widest
-    activation of a layer, and takes eleven element-wise operations over it; here the slope is computed at once and
-    nothing else is kept.
+    In float32 the values are those of `tf.nn.gelu`. TensorFlow's own backward pass takes eleven element-wise operations
+    over the widest activation of a layer; written out it takes six, and all but the last need no upstream gradient.
 
     Args:
         x: Floating `[...]`. In 16 bits, a CPU computes in float32, where its operations are faster, and rounds once.
