@@ -4,13 +4,12 @@
 
 `RUN` is the output directory of a run on single texts, or of a tagger, whose `--file` holds sentences with tags; both
 find entities in them as plain texts, whole words with their place, and sentences have to fit into a row: the pipeline
-does not split them. The two take turns, `--rounds` times, each in its own process,
-on the same texts on the CPU. Both times exclude loading the model. Ours includes tracing it, reading the file,
-tokenising and writing the predictions; the pipeline's includes tokenising, after a warm-up. The pipeline is timed for
-each of `--batch_sizes`, in the file's order and, to its advantage, sorted by length; its best figure counts. Ours is
-timed for `--own_batch_sizes`. Prints one JSON line, with the machine and the CPU seconds of each process, those in the
-kernel apart (the pipeline's process runs all its sizes). `--no-keep_freed_memory` leaves our side's glibc malloc at its
-defaults.
+does not split them. The two take turns, `--rounds` times, each in its own process, on the same texts on the CPU. Both
+times exclude loading the model. Ours includes tracing it, reading the file, tokenising and writing the predictions; the
+pipeline's includes tokenising, after a warm-up. The pipeline is timed for each of `--batch_sizes`, in the file's order
+and, to its advantage, sorted by length; its best figure counts. Ours is timed for `--own_batch_sizes`. Prints one JSON
+line, with the machine and the CPU seconds of each process, those in the kernel apart (the pipeline's process runs all
+its sizes). `--no-keep_freed_memory` leaves our side's glibc malloc at its defaults.
 """
 
 import argparse

@@ -148,18 +148,22 @@ def padded_batches(
 
 def run_job(
     description: str,
-    jobs: dict[str, Callable[[argparse.Namespace, transformers.PreTrainedTokenizerBase], dict]],
-    add_arguments: Callable[[argparse.ArgumentParser], None],
+    jobs: Sequence[Callable[[argparse.Namespace, transformers.PreTrainedTokenizerBase], dict]],
+    *,
+    max_seq_length: int,
+    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> None:
     """Reads the arguments of a task's peer, does the job, and prints the results as a JSON line.
 
     Args:
         description: The script's docstring.
-        jobs: By name; each receives the arguments and the model's tokenizer.
+        jobs: Functions, chosen by their names; each receives the arguments and the model's tokenizer.
+        max_seq_length: The task's default.
         add_arguments: Adds the task's own arguments.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("job", choices=list(jobs))
+    by_name = {job.__name__: job for job in jobs}
+    parser.add_argument("job", choices=list(by_name))
     parser.add_argument("--model", required=True)
     for name in ("output_dir", "train_file", "validation_file", "test_file", "input_file"):
         parser.add_argument(f"--{name}", default="")
@@ -171,6 +175,7 @@ def run_job(
     parser.add_argument("--batch_size", type=int, default=32, help="for `predict`")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--bf16", action="store_true", help="for `train`")
+    parser.add_argument("--max_seq_length", type=int, default=max_seq_length)
     add_arguments(parser)
     args = parser.parse_args()
     transformers.set_seed(args.seed)
@@ -178,7 +183,7 @@ def run_job(
     if args.output_dir:
         tokenizer.save_pretrained(args.output_dir)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    print(json.dumps(jobs[args.job](args, tokenizer) | versions | {"threads": torch.get_num_threads()}))
+    print(json.dumps(by_name[args.job](args, tokenizer) | versions | {"threads": torch.get_num_threads()}))
 
 
 def timed_predictions(args: argparse.Namespace, predict: Callable[[list[dict]], object]) -> dict:

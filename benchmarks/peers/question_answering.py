@@ -32,12 +32,11 @@ def main() -> None:
     """Does one of the three jobs."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--max_seq_length", type=int, default=256)
         parser.add_argument("--doc_stride", type=int, default=128, help="tokens from window to window, as in tfbert")
         parser.add_argument("--max_query_length", type=int, default=64)
         parser.add_argument("--version_2_with_negative", action="store_true")
 
-    run_job(__doc__, {"train": train, "evaluate": evaluate, "predict": predict}, add_arguments)
+    run_job(__doc__, (train, evaluate, predict), max_seq_length=256, add_arguments=add_arguments)
 
 
 def train(args: argparse.Namespace, tokenizer) -> dict:

@@ -32,11 +32,7 @@ _UNLABELLED = -100
 
 def main() -> None:
     """Does one of the three jobs."""
-    run_job(
-        __doc__,
-        {"train": train, "evaluate": evaluate, "predict": predict},
-        lambda parser: parser.add_argument("--max_seq_length", type=int, default=128),
-    )
+    run_job(__doc__, (train, evaluate, predict), max_seq_length=128)
 
 
 def train(args: argparse.Namespace, tokenizer) -> dict:

@@ -76,7 +76,7 @@ def warn_of_bfloat16_biases(model: keras.Model) -> None:
     for layer in layers_of(model):
         if getattr(layer, "compute_dtype", None) == "bfloat16" and getattr(layer, "use_bias", False):
             warnings.warn(
-                "On a CPU, TensorFlow sums the gradient of a bias in bfloat16: it is far off from 257 rows on. "
+                "On a CPU, TensorFlow sums the gradient of a bias in bfloat16: the more rows, the more it is off. "
                 f"Received: layer {layer.name!r} with bfloat16 and use_bias=True. Train in float32, or with "
                 "FineTuner(jit_compile=True); for BERT, pass forward=tfbert.classifier.forward.",
                 RuntimeWarning,
