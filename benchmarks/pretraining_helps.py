@@ -19,7 +19,7 @@ smallest loss of any guess that ignores the context.
 
 A file in benchmarks/results/ is written after every part and row, with its minutes. Finished parts are kept in
 `--work_dir` and not made again, so the same command continues where it was stopped. It may then name more data sets,
-arms, labels and seeds; other changes of settings are refused.
+arms, labels and seeds, and other settings of fine-tuning while no row is made; other changes of settings are refused.
 """
 
 import argparse
@@ -51,6 +51,7 @@ ARMS = {
     "scratch, 10 times, own rate": {"pretrained": False, "times": 10, "own_rate": True},
 }
 _MAY_GROW = ("arms", "labels", "seeds", "work_dir", "output", "data")
+_OF_ROWS = ("fine_tuning_epochs", "fine_tuning_batch_size", "learning_rate", "dropout", "own_rate", "max_eval_examples")
 _SECONDS_BETWEEN_NOTES = 20.0
 
 
@@ -75,7 +76,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--corpus", required=True, help="JSON lines, one text per line; may be .gz")
     parser.add_argument("--validation_corpus", required=True, help="as for --corpus")
     parser.add_argument(
-        "--data", required=True, action="append", help="NAME=TRAIN_FILE,VALIDATION_FILE; may be repeated"
+        "--data", default=[], action="append", help="NAME=TRAIN_FILE,VALIDATION_FILE; may be repeated; none: pre-train"
     )
     parser.add_argument("--work_dir", required=True, help="directory for records, weights and finished parts")
     parser.add_argument("--max_documents", type=int, default=0, help="documents of the corpus; 0: all")
@@ -83,12 +84,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--learn_vocab", type=int, default=8192)
     parser.add_argument("--model", default="scratch/mini")
     parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--mixed_precision", action="store_true", help="in pre-training")
+    parser.add_argument("--mixed_precision", action="store_true", help="in pre-training and fine-tuning")
     parser.add_argument("--pretraining_epochs", type=float, default=10)
     parser.add_argument("--pretraining_batch_size", type=int, default=64)
     parser.add_argument("--pretraining_learning_rate", type=float, default=5e-4)
     parser.add_argument("--pretraining_dropout", type=float, default=0.0)
-    parser.add_argument("--no_next_sentence", action="store_true", help="masked words alone")
+    parser.add_argument("--no_next_sentence", action="store_true", help="masked words alone, a record of one text each")
+    parser.add_argument("--masked_lm_prob", type=float, default=0.15)
     parser.add_argument("--fine_tuning_epochs", type=float, default=4)
     parser.add_argument("--fine_tuning_batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=1e-4, help="in fine-tuning")
@@ -124,7 +126,8 @@ class State:
         found = json.loads(self._file.read_text()) if self._file.exists() else {}
         if found and found["settings"] != settings:
             differing = [name for name, value in settings.items() if found["settings"].get(name) != value]
-            sys.exit(f"{self._file} is of other settings ({', '.join(differing)}): pass another --work_dir.")
+            if found["rows"] or not set(differing) <= set(_OF_ROWS):
+                sys.exit(f"{self._file} is of other settings ({', '.join(differing)}): pass another --work_dir.")
         # A run that takes days writes one page only.
         self.output = pathlib.Path(args.output or found.get("output") or default_output("pretraining-helps"))
         if not found and self.output.exists():
@@ -181,6 +184,7 @@ def pretrain(args: argparse.Namespace, state: State) -> None:
         write_texts(pathlib.Path(corpus), texts, limit)
         vocab = f"--learn_vocab={args.learn_vocab}" if name == "train" else f"--vocab_file={vocab_file(state)}"
         options = [f"--input_files={texts}", vocab, f"--max_seq_length={args.max_seq_length}"]
+        options += ["--norandom_next_sentence"] * args.no_next_sentence
         state.run(f"prepare-{name}", *command, "--mode=prepare", *options, f"--output_dir={records}")
         manifest = json.loads((records / "manifest.json").read_text())
         state.parts[f"prepare-{name}"]["totals"] = manifest["totals"]
@@ -191,12 +195,13 @@ def pretrain(args: argparse.Namespace, state: State) -> None:
         options += [f"--global_batch_size={args.pretraining_batch_size}", "--logging_steps=100"]
         options += [f"--learning_rate={args.pretraining_learning_rate}", f"--output_dir={directory / 'pretrained'}"]
         options += [f"--dropout={args.pretraining_dropout}", *["--nonext_sentence"] * args.no_next_sentence]
+        options += [f"--masked_lm_prob={args.masked_lm_prob}"]
         state.run("pretrain", *command, *options, *["--mixed_precision"] * args.mixed_precision)
         results = json.loads((directory / "pretrained" / "all_results.json").read_text())
         state.parts["pretrain"]["results"] = results
         state.write()
     if "baselines" not in state.parts:
-        state.parts["baselines"] = baselines(directory / "records-validation", args.max_seq_length)
+        state.parts["baselines"] = baselines(directory / "records-validation", args)
         state.write()
 
 
@@ -218,26 +223,30 @@ def write_texts(corpus: pathlib.Path, output: pathlib.Path, limit: int) -> None:
     partial.unlink(missing_ok=True)
 
 
-def baselines(records: pathlib.Path, max_seq_length: int) -> dict[str, float]:
+def baselines(records: pathlib.Path, args: argparse.Namespace) -> dict[str, float]:
     """The best results without any context, for the words that the evaluation of these records masks."""
     import numpy as np
 
+    from tfbert.config.pretraining import PretrainingConfig
     from tfbert.corpus.record_files import open_records
     from tfbert.tasks.pretraining import Pretraining
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 
     tokenizer = BertTokenizer(read_vocab_file(records / "vocab.txt"))
-    encoded = Pretraining().encode(open_records([str(records)]), tokenizer, max_seq_length)
+    task = Pretraining(PretrainingConfig(masked_lm_prob=args.masked_lm_prob))
+    encoded = task.encode(open_records([str(records)]), tokenizer, args.max_seq_length)
     counts = sum(np.bincount(c.labels[c.weights > 0], minlength=tokenizer.vocab_size) for c in encoded.chunks())
     shares = counts[counts > 0] / counts.sum()
-    return {
+    found = {
         "masked words": int(counts.sum()),
         "word": tokenizer.vocab[int(counts.argmax())],
         "share": float(shares.max()),
         "entropy": float(-(shares * np.log(shares)).sum()),
-        "pairs random": float(np.concatenate([c.next_sentence for c in encoded.chunks()]).mean()),
     }
+    if not args.no_next_sentence:
+        found["pairs random"] = float(np.concatenate([c.next_sentence for c in encoded.chunks()]).mean())
+    return found
 
 
 def fine_tune(args, state: State, arm: str, train_file: str, validation_file: str, labels: int, seed: int) -> dict:
@@ -250,7 +259,7 @@ def fine_tune(args, state: State, arm: str, train_file: str, validation_file: st
     words += [f"--max_seq_length={args.max_seq_length}", f"--global_batch_size={args.fine_tuning_batch_size}"]
     words += [f"--num_train_epochs={args.fine_tuning_epochs * how['times']}", "--logging_steps=100"]
     words += [f"--learning_rate={args.own_rate if how['own_rate'] else args.learning_rate}", "--eval_steps=1000000000"]
-    words += [f"--dropout={args.dropout}"]
+    words += [f"--dropout={args.dropout}", *["--mixed_precision"] * args.mixed_precision]
     if how["pretrained"]:
         words += [f"--model={state.directory / 'pretrained'}"]
     else:
@@ -283,7 +292,6 @@ def page(args: argparse.Namespace, parts: dict, rows: dict) -> str:
 
 def _pretraining(args: argparse.Namespace, parts: dict) -> list[str]:
     found, known, totals = parts["pretrain"]["results"], parts["baselines"], parts["prepare-train"]["totals"]
-    guess = max(known["pairs random"], 1 - known["pairs random"])
     lines = [
         ["masked accuracy", f"{found['eval_masked_accuracy']:.4f}", f"{known['share']:.4f} (always `{known['word']}`)"],
         ["masked loss, nats", f"{math.log(found['eval_perplexity']):.3f}", f"{known['entropy']:.3f} (unigram entropy)"],
@@ -291,6 +299,7 @@ def _pretraining(args: argparse.Namespace, parts: dict) -> list[str]:
     ]
     if "eval_next_sentence_accuracy" in found:
         score = f"{found['eval_next_sentence_accuracy']:.4f}"
+        guess = max(known["pairs random"], 1 - known["pairs random"])
         lines.append(["next sentence", score, f"{guess:.4f} (always the same answer)"])
     text = (
         f"{args.model}, {totals['records']:,} records of at most {args.max_seq_length} tokens, {totals['documents']:,} "
