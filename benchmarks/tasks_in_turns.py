@@ -9,8 +9,9 @@
 
 The peer is `peers/TASK.py`: Hugging Face's Trainer at the same settings. Every seed is a turn; the side that comes
 first alternates. A side trains, is evaluated with its final weights, and predicts `--predict_examples` examples once
-for each of `--batch_sizes`: each in its own process, on the CPU. After every turn, the results so far are written to a
-file in benchmarks/results/; at the end, everything is printed as JSON.
+for each of `--batch_sizes`: each in its own process, on the CPU. The peer predicts in two ways: by Trainer.predict, as
+transformers' own scripts do, and by a bare loop over rows sorted by length, which its users would have to write. After
+every turn, the results so far are written to a file in benchmarks/results/; at the end, everything is printed as JSON.
 """
 
 import argparse
@@ -141,11 +142,12 @@ def peer(args: argparse.Namespace, directory: pathlib.Path, seed: int) -> dict:
     train = flags(args, *_TRAIN, "max_train_examples") + ["--bf16"] * args.mixed_precision
     found = {"train": job("train", f"--model={args.model}", f"--output_dir={directory}", f"--seed={seed}", *train)}
     found["scores"] = job("evaluate", f"--model={directory}", *flags(args, *_EVALUATE))
-    found["predict"] = [
-        {"batch_size": size}
-        | job("predict", f"--model={directory}", f"--batch_size={size}", f"--input_file={directory.parent}/in.jsonl")
-        for size in map(int, args.batch_sizes.split(","))
-    ]
+    files = [f"--model={directory}", f"--input_file={directory.parent}/in.jsonl"]
+    for name, way in {"predict": [], "trainer_predict": ["--trainer"]}.items():
+        found[name] = [
+            {"batch_size": size} | job("predict", f"--batch_size={size}", *files, *way)
+            for size in map(int, args.batch_sizes.split(","))
+        ]
     return found
 
 

@@ -84,7 +84,7 @@ def predicted_logits(
 ) -> np.ndarray:
     """The logits of all texts in order: float64 `[texts, classes]`."""
     rows = encode(tokenizer, text, text_pair, args.max_seq_length)
-    return text_logits(model, rows, batch_size=args.batch_size, pad_id=tokenizer.pad_token_id)
+    return text_logits(model, rows, args, tokenizer)
 
 
 def encode(tokenizer, text: list[str], text_pair: list[str] | None, max_seq_length: int) -> list[dict]:

@@ -13,7 +13,14 @@ import numpy as np
 import torch
 import transformers
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _WARM_UP = 10
@@ -110,34 +117,57 @@ def fine_tune(args: argparse.Namespace, model: torch.nn.Module, rows: Sequence[d
     }
 
 
-@torch.inference_mode()
-def token_logits(model: torch.nn.Module, rows: Sequence[dict], *, batch_size: int, pad_id: int) -> list[np.ndarray]:
+def token_logits(
+    model: torch.nn.Module, rows: Sequence[dict], args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase
+) -> list[np.ndarray]:
     """Logits of the tokens of each row, float32 `[length, labels]`; for answers, those of starts and ends."""
-    model.eval()
     out: list[np.ndarray] = [np.zeros(0)] * len(rows)
-    for batch, inputs in padded_batches(rows, batch_size, pad_id):
-        found = model(**inputs)
-        logits = found.logits if "logits" in found else torch.stack([found.start_logits, found.end_logits], -1)
-        for row, values in zip(batch, logits.float().numpy(), strict=True):
+    for batch, logits in _outputs(model, rows, args, tokenizer):
+        for row, values in zip(batch, logits, strict=True):
             out[row] = values[: len(rows[row]["input_ids"])]
     return out
 
 
-@torch.inference_mode()
-def text_logits(model: torch.nn.Module, rows: Sequence[dict], *, batch_size: int, pad_id: int) -> np.ndarray:
+def text_logits(
+    model: torch.nn.Module, rows: Sequence[dict], args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase
+) -> np.ndarray:
     """Logits of each row: float64 `[rows, labels]`."""
-    model.eval()
     out = np.zeros((len(rows), model.config.num_labels))
-    for batch, inputs in padded_batches(rows, batch_size, pad_id):
-        out[batch] = model(**inputs).logits.float().numpy()
+    for batch, logits in _outputs(model, rows, args, tokenizer):
+        out[batch] = logits
     return out
+
+
+@torch.inference_mode()
+def _outputs(
+    model: torch.nn.Module, rows: Sequence[dict], args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[Sequence[int], np.ndarray]]:
+    """Indices of rows, and their logits: `[rows, labels]` or `[rows, width, labels]`; by Trainer.predict or a loop."""
+    rows = [{name: row[name] for name in INPUTS} for row in rows]
+    if args.trainer:
+        settings = TrainingArguments(
+            output_dir="/tmp/tfbert-peer",
+            per_device_eval_batch_size=args.batch_size,
+            use_cpu=not torch.cuda.is_available(),
+            report_to=[],
+            disable_tqdm=True,
+        )
+        found = Trainer(model=model, args=settings, data_collator=DataCollatorWithPadding(tokenizer)).predict(rows)
+        values = found.predictions
+        yield range(len(rows)), np.stack(values, -1) if isinstance(values, tuple) else values
+        return
+    model.eval()
+    for batch, inputs in padded_batches(rows, args.batch_size, tokenizer.pad_token_id):
+        found = model(**inputs)
+        logits = found.logits if "logits" in found else torch.stack([found.start_logits, found.end_logits], -1)
+        yield batch, logits.float().numpy()
 
 
 def padded_batches(
     rows: Sequence[dict], batch_size: int, pad_id: int
 ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-    """Rows sorted by length and padded to the longest of their batch: `pipeline`, which takes them in the given order,
-    is slower. With each batch, its rows' indices."""
+    """Rows sorted by length and padded to the longest of their batch. (`pipeline` and Trainer.predict take them in the
+    given order, and are slower.) With each batch, its rows' indices."""
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]["input_ids"]))
     fill = {"input_ids": pad_id}
     for start in range(0, len(order), batch_size):
@@ -148,7 +178,7 @@ def padded_batches(
 
 def run_job(
     description: str,
-    jobs: Sequence[Callable[[argparse.Namespace, transformers.PreTrainedTokenizerBase], dict]],
+    jobs: Sequence[Callable[[argparse.Namespace, PreTrainedTokenizerBase], dict]],
     *,
     max_seq_length: int,
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
@@ -173,6 +203,9 @@ def run_job(
     parser.add_argument("--global_batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--batch_size", type=int, default=32, help="for `predict`")
+    parser.add_argument(
+        "--trainer", action="store_true", help="`predict` by Trainer.predict, as transformers' own scripts do"
+    )
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--bf16", action="store_true", help="for `train`")
     parser.add_argument("--max_seq_length", type=int, default=max_seq_length)

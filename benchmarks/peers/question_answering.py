@@ -88,7 +88,7 @@ def predict(args: argparse.Namespace, tokenizer) -> dict:
 def answer(model, tokenizer, questions: list[str], contexts: list[str], args: argparse.Namespace) -> Answers:
     """The answer to each question."""
     windows = make_windows(tokenizer, questions, contexts, args)
-    logits = token_logits(model, windows, batch_size=args.batch_size, pad_id=tokenizer.pad_token_id)
+    logits = token_logits(model, windows, args, tokenizer)
     flat, lengths = np.concatenate(logits), list(map(len, logits))
     offsets = np.concatenate([window["offsets"] for window in windows])
     decoded = decode(

@@ -85,7 +85,7 @@ def read(path: str, limit: int) -> tuple[list[list[str]], list[list[str]]]:
 def predicted_tags(model, tokenizer, sentences: list[list[str]], args: argparse.Namespace) -> np.ndarray:
     """The index of each word's tag, for all sentences in order: int64 `[words]`."""
     rows, places = encode(tokenizer, sentences, args.max_seq_length)
-    logits = token_logits(model, rows, batch_size=args.batch_size, pad_id=tokenizer.pad_token_id)
+    logits = token_logits(model, rows, args, tokenizer)
     return np.array([logits[row][piece].argmax() for row, piece in places])
 
 
