@@ -5,6 +5,7 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
+from transformers import BertConfig
 
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
@@ -13,6 +14,8 @@ from tfbert.data.demo_corpus import demo_corpus
 from tfbert.errors import UsageError
 from tfbert.modes.prepare import prepare
 from tfbert.modes.pretrain import pretrain, with_records
+from tfbert.tasks.choose import task_of_model
+from tfbert.tasks.pretraining import Pretraining
 
 TASK = DataConfig(task=PRETRAINING)
 
@@ -60,18 +63,53 @@ def test_several_workers_are_not_given_the_built_in_corpus():
         with_records(Config(data=TASK, runtime=RuntimeConfig(strategy="multi_worker")))
 
 
-def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
-    (tmp_path / "corpus.txt").write_text("one two three .\nfour five six .\n\nseven eight nine .\nten eleven .\n" * 3)
-    records = tmp_path / "records"
+def prepared(directory, masks):
+    """Records of a few sentences, in a directory."""
+    (directory / "corpus.txt").write_text("one two three .\nfour five six .\n\nseven eight nine .\nten eleven .\n" * 3)
+    records = directory / "records"
     prepare(
         Config(
             mode="prepare",
             data=DataConfig(max_seq_length=24),
-            corpus=CorpusConfig(input_files=(str(tmp_path / "corpus.txt"),), learn_vocab=60, num_processes=1),
+            corpus=CorpusConfig(input_files=(str(directory / "corpus.txt"),), learn_vocab=60, num_processes=1),
+            pretraining=masks,
             output=OutputConfig(output_dir=str(records)),
         )
     )
-    named = PretrainingConfig(train_records=(str(records),))
+    return records
+
+
+def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path):
+    records = prepared(tmp_path, PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
+
+    def masks(**options):
+        named = PretrainingConfig(train_records=(str(records),), **options)
+        found = with_records(Config(data=TASK, pretraining=named)).pretraining
+        return found.masked_lm_prob, found.whole_word_masking
+
+    assert masks() == (0.3, True)
+    assert masks(masked_lm_prob=0.2) == (0.2, True)
+    assert masks(whole_word_masking=False) == (0.3, False)
+    assert PretrainingConfig().with_masking().masked_lm_prob == 0.15
+    for spoiled in (None, {"masked_lm_prob": "0.3", "whole_word_masking": 1}, {"masked_lm_prob": 3.0}):
+        found = PretrainingConfig().with_masking(spoiled)
+        assert (found.masked_lm_prob, found.whole_word_masking) == (0.15, False)
+
+
+def test_a_model_remembers_how_its_words_were_masked(tmp_path):
+    trained = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
+    saved = BertConfig(architectures=["BertForPreTraining"], tfbert=trained.notes())
+    assert task_of_model(saved, tmp_path, Config().task_options).notes() == trained.notes()
+    asked = Config(pretraining=PretrainingConfig(masked_lm_prob=0.15))
+    assert task_of_model(saved, tmp_path, asked.task_options).notes() == {
+        "masked_lm_prob": 0.15,
+        "whole_word_masking": True,
+    }
+
+
+def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
+    records = prepared(tmp_path, PretrainingConfig())
+    named = PretrainingConfig(train_records=(str(records),), masked_lm_prob=0.2, whole_word_masking=False)
     found = with_records(Config(data=TASK, pretraining=named))
     assert found.data.max_seq_length == 24 and found.model.vocab_file == str(records / "vocab.txt")
     # What is asked for stays, and a model has a vocabulary of its own.

@@ -82,7 +82,7 @@ class _IntegerOrWord(flags.ArgumentParser):
 
 def _define(name: str, default: Any, kind: Any, doc: str, values: flags.FlagValues) -> None:
     members = [m for m in (get_args(kind) or (kind,)) if m is not type(None)]
-    if kind is bool:
+    if members == [bool]:
         flags.DEFINE_boolean(name, default, doc, flag_values=values)
     elif get_origin(kind) is Literal:
         flags.DEFINE_enum(name, default, list(members), doc, flag_values=values)

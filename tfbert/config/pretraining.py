@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from tfbert.config.rules import TRAIN, at_least, option
 
@@ -21,6 +22,7 @@ PRETRAINING = "pretraining"
 _ONLY = (PRETRAINING,)
 _PREPARE = ("prepare",)
 MASK_OPTIONS = (*_PREPARE, *TRAIN, "evaluate")
+_MASKED_LM_PROB = 0.15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,12 +101,13 @@ class PretrainingConfig:
     masking: Masking = option("dynamic", resume="same", modes=TRAIN, tasks=_ONLY)
     """`dynamic`: words to mask are drawn anew in each epoch, from (seed, epoch, record); `static`: the masks of the
     records are used. Evaluation always uses the same masks."""
-    masked_lm_prob: float = option(0.15, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
-    """Share of a record's tokens that are predicted."""
+    masked_lm_prob: float | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
+    """Share of a record's tokens that are predicted. None: 0.15 in new records, in training the share that the records
+    were made with, later the share that the model was trained with."""
     max_predictions_per_seq: int = option(0, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
     """The most tokens of a record that are predicted. 0: `masked_lm_prob` of `max_seq_length`, rounded up."""
-    whole_word_masking: bool = option(False, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
-    """Mask all pieces of a word together."""
+    whole_word_masking: bool | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
+    """Mask all pieces of a word together. None: no in new records, in training and later as for `masked_lm_prob`."""
     next_sentence: bool = option(True, resume="same", modes=TRAIN, tasks=_ONLY)
     """Train to predict whether the second stretch of text follows the first, where the records have that label."""
     skip_bad_records: bool = option(False, resume="content", modes=(*TRAIN, "evaluate"), tasks=_ONLY)
@@ -113,9 +116,24 @@ class PretrainingConfig:
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = at_least("max_predictions_per_seq", self.max_predictions_per_seq, 0)
-        if not 0 < self.masked_lm_prob < 1:
+        if self.masked_lm_prob is not None and not 0 < self.masked_lm_prob < 1:
             out.append(
                 "masked_lm_prob must be above 0 and below 1. "
                 f"Received: masked_lm_prob={self.masked_lm_prob}. Pass for example 0.15."
             )
         return out
+
+    def with_masking(self, noted: Mapping[str, Any] | None = None) -> PretrainingConfig:
+        """The same options, but what is masked is no longer left open.
+
+        Args:
+            noted: The options of records, or what a saved model recorded; values of another kind count as missing.
+        """
+        share, whole = (noted or {}).get("masked_lm_prob"), (noted or {}).get("whole_word_masking")
+        if not isinstance(share, float) or not 0 < share < 1:
+            share = _MASKED_LM_PROB
+        return dataclasses.replace(
+            self,
+            masked_lm_prob=share if self.masked_lm_prob is None else self.masked_lm_prob,
+            whole_word_masking=whole is True if self.whole_word_masking is None else self.whole_word_masking,
+        )

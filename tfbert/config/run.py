@@ -278,7 +278,8 @@ class Config:
                 doc_stride=answering.doc_stride or DOC_STRIDE,
                 max_query_length=answering.max_query_length or MAX_QUERY_LENGTH,
             )
-        return dataclasses.replace(self, training=training, data=data, answering=answering)
+        pretraining = self.pretraining.with_masking() if is_pretraining else self.pretraining
+        return dataclasses.replace(self, training=training, data=data, answering=answering, pretraining=pretraining)
 
     def accumulating(self, steps: int | Literal["auto"]) -> Config:
         """The same run with that many micro-batches."""

@@ -81,6 +81,7 @@ class Recipe:
                 f"Records must have room for {_LEAST_LENGTH} tokens. "
                 f"Received: max_seq_length={max_seq_length}. Pass a larger one."
             )
+        pretraining = pretraining.with_masking()
         prob = pretraining.masked_lm_prob
         most = most_predictions(pretraining.max_predictions_per_seq, masked_lm_prob=prob, max_seq_length=max_seq_length)
         return cls(

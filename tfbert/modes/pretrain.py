@@ -54,8 +54,8 @@ def benchmark(config: Config) -> Any:
 def with_records(config: Config) -> Config:
     """The same run with records.
 
-    Its `max_seq_length` is that of the records, unless another is asked for. A model with random weights gets the
-    vocabulary that the records were made with.
+    Its `max_seq_length` and its masks are those of the records, unless others are asked for. A model with random
+    weights gets the vocabulary that the records were made with.
 
     Raises:
         UsageError: for a directory of records that does not describe them.
@@ -63,9 +63,11 @@ def with_records(config: Config) -> Config:
     if not config.pretraining.train_records:
         config = _with_built_in_records(config)
     first = pathlib.Path(config.pretraining.train_records[0])
-    if config.data.max_seq_length is None and (first / MANIFEST).is_file():
-        length = read_manifest(first)["options"]["max_seq_length"]
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, max_seq_length=length))
+    made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
+    if config.data.max_seq_length is None and made_with:
+        data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
+        config = dataclasses.replace(config, data=data)
+    config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
     vocab = first / VOCAB
     if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))

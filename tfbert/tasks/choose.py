@@ -90,7 +90,8 @@ def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptio
     if architecture.endswith("ForQuestionAnswering"):
         return QuestionAnswering.of_options(options.answering, getattr(saved, OWN_FIELD, None))
     if architecture.endswith(("ForPreTraining", "ForMaskedLM")):
-        return Pretraining(next_sentence=architecture.endswith("ForPreTraining"), options=options.pretraining)
+        masked = options.pretraining.with_masking(getattr(saved, OWN_FIELD, None))
+        return Pretraining(next_sentence=architecture.endswith("ForPreTraining"), options=masked)
     is_tagger = architecture.endswith("ForTokenClassification")
     if not is_tagger and (saved.problem_type == "regression" or saved.num_labels == 1):
         return Regression()

@@ -45,13 +45,16 @@ class Pretraining(Task):
 
     Args:
         next_sentence: Whether the model learns to tell whether the second stretch of text follows the first.
-        options: Decide what is masked.
+        options: Decide what is masked; what they leave open is masked as new records are.
         seed: The seed of the masks in training.
     """
 
     next_sentence: bool = True
     options: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", self.options.with_masking())
 
     name = PRETRAINING
     pipeline_tag = "fill-mask"
@@ -66,6 +69,9 @@ class Pretraining(Task):
     @property
     def masked_share(self) -> float:
         return self.options.masked_lm_prob
+
+    def notes(self) -> dict[str, Any]:
+        return {name: getattr(self.options, name) for name in ("masked_lm_prob", "whole_word_masking")}
 
     def head(self) -> PretrainingHead:
         return pretraining_head(next_sentence=self.next_sentence)
