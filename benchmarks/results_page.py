@@ -48,7 +48,7 @@ def flags_said(args: argparse.Namespace) -> list[str]:
     """Options as on a command line, without those that are not set."""
     out = []
     for name, value in vars(args).items():
-        if value is None or value is False or value in ("", []) or name in ("output", "work_dir"):
+        if value is None or value is False or value in ("", []) or name == "output":
             continue
         for item in value if isinstance(value, list) else [value]:
             text = f"--{name}" if item is True else f"--{name}={_without_directories(name, str(item))}"
@@ -59,6 +59,8 @@ def flags_said(args: argparse.Namespace) -> list[str]:
 def _without_directories(name: str, value: str) -> str:
     if name.endswith("_python"):
         return "peer/bin/python"
+    if name == "work_dir":
+        return f"runs/{pathlib.Path(value).name}"
     head, mark, files = value.rpartition("=")
     short = [pathlib.Path(file).name if file.startswith(("/", ".")) else file for file in files.split(",")]
     return head + mark + ",".join(short)

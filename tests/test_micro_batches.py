@@ -114,7 +114,7 @@ def test_micro_batches_beyond_what_kernels_count_are_not_tried(monkeypatch, logg
 def test_no_room_for_one_example_is_an_error(monkeypatch):
     model, arguments = setting()
     limit_memory(monkeypatch, 1)
-    with pytest.raises(RunError, match="One example at a time must fit into memory.*gradient_checkpointing"):
+    with pytest.raises(RunError, match="One example per replica must fit into memory.*gradient_checkpointing"):
         find_accumulation(model, *arguments)
 
 
@@ -124,7 +124,7 @@ def test_more_micro_batches_than_examples_are_not_tried(monkeypatch, logged):
     model, (consensus, config, examples, schedule) = setting(count=2)
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, global_batch_size=1000))
     limit_memory(monkeypatch, 1)
-    with pytest.raises(RunError, match="One example at a time must fit into memory.*gradient_checkpointing"):
+    with pytest.raises(RunError, match="One example per replica must fit into memory.*gradient_checkpointing"):
         find_accumulation(model, consensus, config, examples, schedule)
     tried = [int(line.split()[3]) for line in logged()]
     assert tried[0] == len(examples) and tried[-1] == 1 and tried.count(1) == 1

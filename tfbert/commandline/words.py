@@ -18,7 +18,8 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
   {{program}} report RUN_DIR ...
                           Rewrites a run's report, or compares several runs.
 
-{{program}} finetune alone trains on built-in data; {{program}} WORD --help says more; {{program}} --version.
+{{program}} finetune without flags trains on built-in data.
+{{program}} WORD --help lists the flags of a command; {{program}} --version.
 """
 _WORDS = (FINETUNE.word, PRETRAIN.word, "launch", "report")
 

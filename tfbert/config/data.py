@@ -63,7 +63,7 @@ class DataConfig:
     max_train_examples: int = option(0, resume="content", modes=TRAIN)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE)
-    """Evaluate on this many examples of each evaluation set, drawn likewise. 0: all."""
+    """Evaluate on this many examples of each evaluation set, drawn the same way. 0: all."""
     batching: Batching = option("length_grouped", resume="same", modes=TRAIN)
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
     pads every batch to `max_seq_length`; `packed` puts several texts, which do not attend to each other, in one

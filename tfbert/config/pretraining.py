@@ -43,7 +43,7 @@ class CorpusConfig:
     learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY)
     """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than read `vocab_file`."""
     dupe_factor: int = option(1, modes=_PREPARE, tasks=_ONLY)
-    """Passes over the corpus, each with other sentence pairs and masks. Training draws masks anew in each epoch
+    """Passes over the corpus, each with different sentence pairs and masks. Training draws masks anew in each epoch
     anyway."""
     short_seq_prob: float = option(0.1, modes=_PREPARE, tasks=_ONLY)
     """Share of records whose target length is drawn at random rather than `max_seq_length`."""

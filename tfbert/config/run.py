@@ -169,8 +169,8 @@ class OutputConfig:
     overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "prepare"))
     """Write into a directory that holds an earlier run's files, replacing them."""
     resume: Resume = option("auto", resume="free", modes=("train",))
-    """`auto` resumes from the newest sound checkpoint of an unfinished run in `output_dir`, with the settings that it
-    began with; `never` does not look for one."""
+    """`auto` resumes from the newest intact checkpoint of an unfinished run in `output_dir`, with the settings that it
+    began with; `never` refuses a directory that holds one."""
     save_steps: int = option(500, resume="free", modes=("train",))
     """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
     save_total_limit: int = option(2, resume="free", modes=("train",))

@@ -47,7 +47,7 @@ class TrainingConfig:
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
     """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
     lr_power: float = option(1.0, resume="same", modes=TRAIN)
-    """With `polynomial`: the rate is the peak rate times the share of the steps still to come, raised to this power.
+    """With `polynomial`: the rate is the peak rate times the fraction of the steps remaining, raised to this power.
     0.5 is usual with `lamb`."""
     warmup_ratio: float = option(0.1, resume="same", modes=TRAIN)
     """Share of all steps during which the rate rises linearly from 0."""

@@ -51,8 +51,9 @@ def open_records(
     found = find_files(paths, option)
     manifests = _manifests(found)
     indexed = _indexed(found)
-    _check_manifests(indexed, manifests)
-    files = [file for file in indexed if _is_usable(file, skip_bad_records, notes)]
+    promised = _promised(manifests)
+    _check_manifests(indexed, promised)
+    files = [file for file in indexed if _is_usable(file, promised, skip_bad_records, notes)]
     files = [file for file in files if len(file)]
     if not files:
         raise UsageError(
@@ -119,20 +120,26 @@ def _manifests(paths: Sequence[pathlib.Path]) -> dict[pathlib.Path, dict[str, An
     return {directory: read_manifest(directory) for directory in directories if (directory / MANIFEST).exists()}
 
 
-def _check_manifests(files: Sequence[RecordFile], manifests: dict[pathlib.Path, dict[str, Any]]) -> None:
+def _promised(manifests: dict[pathlib.Path, dict[str, Any]]) -> dict[str, int]:
+    """The number of records of each file that a manifest names."""
+    return {
+        str(directory / entry["file"]): entry["records"]
+        for directory, found in manifests.items()
+        for entry in found["shards"]
+    }
+
+
+def _check_manifests(files: Sequence[RecordFile], promised: dict[str, int]) -> None:
     """Refuses files that do not match their directory's manifest. Damaged files are refused elsewhere.
 
     Raises:
         UsageError: naming such a file.
     """
-    shards = [(directory / entry["file"], entry) for directory, found in manifests.items() for entry in found["shards"]]
-    records = {path: entry["records"] for path, entry in shards}
     for file in files:
-        path = pathlib.Path(file.name)
-        if not file.damage and records.get(path, len(file)) != len(file):
+        if not file.damage and promised.get(file.name, len(file)) != len(file):
             raise UsageError(
                 f"Records must match their manifest. Received: {file.name!r} with {len(file):,} records, and "
-                f"{records[path]:,} in {MANIFEST}. Make them again, or copy the directory as a whole."
+                f"{promised[file.name]:,} in {MANIFEST}. Make them again, or copy the directory as a whole."
             )
 
 
@@ -181,7 +188,7 @@ class _Indexing:
         )
 
 
-def _is_usable(file: RecordFile, skips: bool, notes: list[str] | None) -> bool:
+def _is_usable(file: RecordFile, promised: dict[str, int], skips: bool, notes: list[str] | None) -> bool:
     """Whether at least one record of a file can be used; adds to `notes` what is left out.
 
     Raises:
@@ -196,9 +203,10 @@ def _is_usable(file: RecordFile, skips: bool, notes: list[str] | None) -> bool:
             "Make or copy the file anew, or add --skip_bad_records to leave out what follows."
         )
     if notes is not None:
+        lost = f"{promised[file.name] - len(file):,} records left out, " if file.name in promised else ""
         notes.append(
             f"warning: {file.name}: left out from byte {sound:,} on, {file.size - sound:,} of {file.size:,} bytes; "
-            f"{len(file):,} records kept: the record at that byte {file.damage}"
+            f"{lost}{len(file):,} records kept: the record at that byte {file.damage}"
         )
     return bool(len(file))
 

@@ -132,7 +132,8 @@ def _build(path: pathlib.Path, report: Callable[[int], None]) -> RecordFile:
             if error.errno in _NO_ROOM_HERE:
                 continue
             raise RunError(
-                f"An index of records must be writable. Received: {str(index)!r} ({error.strerror}). Free space there."
+                f"An index of records must be writable. Received: {str(index)!r} ({error.strerror}). "
+                "Check free space and permissions there."
             ) from None
     raise UsageError(
         "An index must be kept beside the records, or in the user's cache. "

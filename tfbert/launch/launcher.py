@@ -189,7 +189,11 @@ def _flag_values() -> flags.FlagValues:
             "Start all workers again up to this many times after a failure, except after bad usage.",
         ),
         (flags.DEFINE_float, "restart_delay_seconds", "Seconds before the first restart; doubles each time, up to 60."),
-        (flags.DEFINE_float, "grace_seconds", "Seconds to end after SIGTERM; double if the launcher is told to stop."),
+        (
+            flags.DEFINE_float,
+            "grace_seconds",
+            "Seconds that workers have to exit after SIGTERM; twice that if the launcher is signalled.",
+        ),
     ):
         define(name, defaults[name], text, flag_values=values)
     return values

@@ -141,7 +141,8 @@ def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, dire
             path.replace(directory / path.name)
     except OSError as error:
         raise RunError(
-            f"The model must be written whole. Received: {directory} ({first_line(error)}). Free space there."
+            f"The model must be written whole. Received: {directory} ({first_line(error)}). "
+            "Check free space and permissions there."
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

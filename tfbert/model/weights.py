@@ -204,7 +204,8 @@ def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None
     except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
         raise RunError(
-            f"The weights must be written whole. Received: {path} ({first_line(error)}). Free space there."
+            f"The weights must be written whole. Received: {path} ({first_line(error)}). "
+            "Check free space and permissions there."
         ) from error
 
 

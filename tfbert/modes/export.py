@@ -207,7 +207,9 @@ def _write(module: ServedModel, directory: pathlib.Path, results: dict[str, Any]
     except (OSError, tf.errors.OpError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         what = (str(error).splitlines() or [""])[0][:200]
-        raise RunError(f"The export could not be written to {directory}: {what}. Free space there.") from error
+        raise RunError(
+            f"The export could not be written to {directory}: {what}. Check free space and permissions there."
+        ) from error
     try:
         partial.rename(directory) if is_new else _replace_contents(directory, partial)
     except OSError as error:

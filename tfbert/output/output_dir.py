@@ -139,5 +139,6 @@ def write_text(path: pathlib.Path, text: str) -> None:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
         raise RunError(
-            f"Output must be writable. Received: {str(path)!r} ({error.strerror}). Free space there."
+            f"Output must be writable. Received: {str(path)!r} ({error.strerror}). "
+            "Check free space and permissions there."
         ) from None

@@ -182,7 +182,8 @@ class PredictionFile:
                 raise ReaderGone from None
             name = "standard output" if self._path is None else repr(str(self._path))
             raise RunError(
-                f"Predictions must be writable. Received: {name} ({error.strerror}). Free space there."
+                f"Predictions must be writable. Received: {name} ({error.strerror}). "
+                "Check free space and permissions there."
             ) from None
 
 

@@ -317,7 +317,7 @@ class Save(StepCallback):
             self._save(step)
         if is_stopping:
             raise Preempted(
-                f"stopped on request after step {step} of {self.schedule.total_steps}, with a checkpoint; "
+                f"preempted after step {step} of {self.schedule.total_steps}; checkpoint saved; "
                 f"{how_to_resume(self._run.config, self._run.directory)}"
             )
 

@@ -69,8 +69,9 @@ def find_accumulation(
         if micro == 1:  # If the data is less than a global batch, more steps would only add empty rows.
             break
     raise RunError(
-        f"One example at a time must fit into memory. Received: global_batch_size={size} on {replicas} replicas, and "
-        "not even micro-batches of 1 fit. Lower --max_seq_length, or add --gradient_checkpointing or --mixed_precision."
+        f"One example per replica must fit into memory. Received: global_batch_size={size} on {replicas} replicas; a "
+        "micro-batch of 1 ran out of memory. Lower --max_seq_length, or add --gradient_checkpointing or "
+        "--mixed_precision."
     )
 
 

@@ -164,7 +164,7 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
     if total_steps < planned or total_steps <= state.step:
         lengths = settings(start.asked, "longer")
         different = [f"{planned} updates planned before and {total_steps} now", *differences(earlier.settings, lengths)]
-        raise _other_run(start, different, f"A run at update {state.step} must continue to its planned end, or further")
+        raise _other_run(start, different, f"A run at update {state.step} must be at least as long as planned")
     lines = [f"resuming at step {state.step} of {total_steps} from {start.checkpoint}"]
     if total_steps > planned:
         falls = start.config.training.lr_schedule != "constant"
@@ -294,8 +294,8 @@ def _other_run(start: Start, different: list[str], rule: str) -> UsageError:
     """The refusal of a run that is not the one whose checkpoint is there."""
     return UsageError(
         f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. "
-        f"Pass the same, or another --output_dir: with --model={start.checkpoint} a new run starts from these weights; "
-        "--overwrite_output_dir starts over."
+        f"Pass the same settings, or another --output_dir: with --model={start.checkpoint} a new run starts from these "
+        "weights; --overwrite_output_dir starts over."
     )
 
 

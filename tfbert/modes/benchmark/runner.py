@@ -161,7 +161,7 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
             return child.wait()
         except KeyboardInterrupt:
             raise Preempted(
-                "stopped on request; the rows that are done are kept, and the same command continues after them"
+                "preempted; the rows that are done are kept, and the same command continues after them"
             ) from None
         finally:
             end_child(child)
