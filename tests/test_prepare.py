@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, made_up_corpus
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import RuntimeConfig
-from tfbert.corpus import buckets, engines, manifest
+from tfbert.corpus import buckets, engines, manifest, progress
 from tfbert.corpus.schema import detect_schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
@@ -149,7 +149,12 @@ def test_what_is_whole_is_not_made_again(made, words, tmp_path, logged, monkeypa
     assert {path for path in before if before[path] != after[path]} == {first, second}
     monkeypatch.setattr("tfbert.modes.prepare.make_shards", None)
     prepare_records(made_up_corpus(), words, config(), tmp_path)
-    assert "4 of 4 shards are whole already." in logged()
+    assert logged() == ["4 of 4 shards are whole already."]
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    sizes = np.cumsum([entry["bytes"] for entry in manifest.read_manifest(tmp_path)["shards"]])
+    lines = [line.split(",")[0] for line in logged()]
+    assert lines[:4] == [f"checking the shards that exist: {100 * size / sizes[-1]:.0f}%" for size in sizes]
 
 
 PROGRAM = """\
@@ -186,7 +191,8 @@ prepare_records(made_up_corpus(), BertTokenizer(CORPUS_VOCAB), config(), pathlib
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["scan", "records", "rename", "entry"])
-def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged):
+def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
     directory = tmp_path / "killed"
     program = PROGRAM.format(root=str(ROOT), directory=str(directory))
     done = subprocess.run([sys.executable, "-c", program, at], cwd=ROOT)

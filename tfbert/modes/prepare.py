@@ -19,6 +19,7 @@ from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
 from tfbert.corpus.engines import check_lengths, make_shards
 from tfbert.corpus.learned_vocab import learn_vocab
+from tfbert.corpus.progress import PassProgress
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job
 from tfbert.corpus.sources import open_source
@@ -162,7 +163,7 @@ def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
 
 def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig) -> None:
     directory = pathlib.Path(job.directory)
-    missing = [s for s in shards if manifest.read_entry(directory, job.digest, s, content=True) is None]
+    missing = _missing(job, shards)
     if len(missing) < len(shards):
         log.info("%d of %d shards are whole already.", len(shards) - len(missing), len(shards))
     if not missing:
@@ -191,6 +192,20 @@ def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig)
         clock_text(seconds),
         f"{sentences / seconds:,.0f}",
     )
+
+
+def _missing(job: Job, shards: range) -> list[int]:
+    """The shards that are not whole; all files of the others are read."""
+    directory = pathlib.Path(job.directory)
+    entries = (manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards)
+    sizes = {entry["shard"]: entry["bytes"] for entry in entries if entry}
+    missing = set(shards) - set(sizes)
+    with PassProgress("checking the shards that exist", sum(sizes.values()), "MB") as progress:
+        for shard, size in sizes.items():
+            if manifest.read_entry(directory, job.digest, shard, content=True) is None:
+                missing.add(shard)
+            progress.advance(size, size / 1e6)
+    return sorted(missing)
 
 
 def _how_learned(config: Config) -> dict[str, int]:
