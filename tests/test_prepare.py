@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, made_up_corpus
+from tests.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import RuntimeConfig
 from tfbert.corpus import buckets, engines, manifest, progress
@@ -33,11 +33,6 @@ def overwriting(options):
 @pytest.fixture(scope="module")
 def words():
     return BertTokenizer(CORPUS_VOCAB)
-
-
-def content(directory):
-    """All files of a directory by their paths in it."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")

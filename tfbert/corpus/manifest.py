@@ -204,6 +204,22 @@ def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
         raise UsageError(f"{_RULE}. Received: {directory} without one{unfinished}. {todo}.") from None
 
 
+def is_own(path: pathlib.Path, output_dir: pathlib.Path | None = None) -> bool:
+    """Whether a file belongs to a directory of records, by its name and place: then it is no text of a corpus.
+
+    Args:
+        path: The file.
+        output_dir: A directory of records even if it does not say so yet.
+    """
+    in_entries = path.parent.name == ENTRIES and path.suffix == ".json"
+    if not in_entries and path.name not in (MANIFEST, VOCAB) and not _OWN.fullmatch(path.name):
+        return False
+    directory = path.parent.parent if in_entries else path.parent
+    if output_dir is not None and directory.resolve() == output_dir.resolve():
+        return True
+    return (directory / PREPARING).exists() or ((directory / MANIFEST).exists() and (directory / ENTRIES).is_dir())
+
+
 def crc32_of(path: pathlib.Path) -> int:
     """The CRC-32 of a file's content."""
     value = 0

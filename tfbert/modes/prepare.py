@@ -53,8 +53,8 @@ def prepare(config: Config) -> dict[str, Any]:
         UsageError: for anything given that cannot be used; no record has been written then.
         RunError: if a record cannot be written, or a process ends.
     """
-    source = open_source(config.corpus, config.data)
     directory = pathlib.Path(config.output.output_dir).absolute()
+    source = open_source(config.corpus, config.data, directory)
     output_dir.check_writable(directory)
     _leave_gpus_alone()
     if config.corpus.learn_vocab:
