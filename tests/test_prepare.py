@@ -276,7 +276,7 @@ def test_the_command_learns_a_vocabulary_once(tmp_path, monkeypatch, logged):
 
 
 def test_shards_that_would_not_fit_in_memory_are_refused(words, tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "MAX_SHARD_BYTES", 100)
+    monkeypatch.setattr("tfbert.corpus.shards.MAX_SHARD_BYTES", 100)
     with pytest.raises(UsageError, match="text of a shard must be at most 0 MiB: .* Pass a higher --num_shards"):
         prepare_records(made_up_corpus(), words, config(), tmp_path / "records")
     assert not list(tmp_path.iterdir())
@@ -349,27 +349,3 @@ def test_a_damaged_manifest_is_refused(made, tmp_path):
         manifest.read_manifest(tmp_path)
     with pytest.raises(UsageError, match="without one. Pass its output_dir"):
         manifest.read_manifest(tmp_path / "elsewhere")
-
-
-def test_beam_makes_the_same_bytes(made, words, tmp_path):
-    pytest.importorskip("apache_beam")
-    prepare_records(made_up_corpus(), words, config(engine="beam"), tmp_path)
-    assert content(tmp_path) == content(made)
-
-
-@pytest.mark.parametrize(
-    "documents, message",
-    [([["fan.", "bel."]] * 3, "needs at least 2 documents"), ([["fan."]] * 40, "40 documents of one sentence each")],
-)
-def test_beam_refuses_what_the_other_engine_does(documents, message, words, tmp_path):
-    pytest.importorskip("apache_beam")
-    with pytest.raises(UsageError, match=message):
-        prepare_records(ListedCorpus({"a": documents}), words, config(engine="beam"), tmp_path / "records")
-    assert not (tmp_path / "records" / "manifest.json").exists()
-
-
-def test_beam_is_asked_for_where_it_is_not(words, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(UsageError, match=r"engine=beam needs Apache Beam. .*pip install 'tfbert\[beam\]'"):
-        prepare_records(made_up_corpus(), words, config(engine="beam"), tmp_path / "records")
-    assert not list(tmp_path.iterdir())

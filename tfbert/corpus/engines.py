@@ -48,7 +48,7 @@ def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: 
             try:
                 seen = _scan(source, job.recipe, shards, pool, num_processes, directory)
                 check_corpus(source.name, job.recipe, seen)
-                buckets.mark(directory, job.digest, shards, seen)
+                buckets.mark(directory, job.digest, job.recipe, shards, seen)
             except BaseException:
                 _clear(directory)
                 raise
