@@ -22,6 +22,7 @@ import re
 import shutil
 import socket
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from tfbert.corpus.recipe import Recipe, hash_of, vocab_text
@@ -154,15 +155,16 @@ def read_entry(directory: pathlib.Path, digest: str, shard: int, *, content: boo
     return entry
 
 
-def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """Writes the manifest if all shards are whole.
+def take_back(directory: pathlib.Path, digest: str, shards: Iterable[int]) -> None:
+    """Removes those of these shards that have been made."""
+    for shard in shards:
+        if entry := read_entry(directory, digest, shard, content=False):
+            _entry_path(directory, shard).unlink(missing_ok=True)
+            (directory / entry["file"]).unlink(missing_ok=True)
 
-    Returns:
-        The manifest; None while shards are missing.
 
-    Raises:
-        RunError: if it cannot be written.
-    """
+def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of the shards that have been made; None while any is missing."""
     digest = digest_of(identity)
     entries = []
     found = sum(1 for _ in (directory / ENTRIES).iterdir()) if (directory / ENTRIES).is_dir() else 0
@@ -184,10 +186,17 @@ def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] 
         "predictions",
     )
     totals = {name: sum(entry[name] for entry in entries) for name in names}
-    manifest = identity | {"totals": totals, "shards": entries}
+    return identity | {"totals": totals, "shards": entries}
+
+
+def finish(directory: pathlib.Path, manifest: dict[str, Any]) -> None:
+    """Writes what `of_entries` returned.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
     _write_whole(directory / MANIFEST, seal(manifest))
     (directory / PREPARING).unlink(missing_ok=True)
-    return manifest
 
 
 def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
