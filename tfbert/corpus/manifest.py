@@ -60,7 +60,7 @@ def digest_of(identity: dict[str, Any]) -> str:
 
 def begin(
     directory: pathlib.Path, identity: dict[str, Any], vocab: tuple[str, ...], *, overwrite: bool = False
-) -> None:
+) -> bool:
     """Marks a directory as the place of such records. It must be locked; tasks of the same job may share the lock.
 
     Args:
@@ -69,10 +69,14 @@ def begin(
         vocab: The vocabulary.
         overwrite: Whether to remove earlier records, and to write beside other files.
 
+    Returns:
+        Whether the directory had a vocabulary that no start of this kind had written.
+
     Raises:
         UsageError: for a directory that holds something else, or records made differently; says what differs.
         RunError: if it cannot be written.
     """
+    had_vocab = _begun(directory) is None and (directory / VOCAB).exists()
     if overwrite:
         clear(directory)
     if _begun(directory) is None:
@@ -86,6 +90,22 @@ def begin(
         _write_whole(directory / PREPARING, seal(identity))
     _check_same(directory, _read_sealed(_begun(directory)), identity)
     _write_whole(directory / VOCAB, vocab_text(vocab))
+    return had_vocab
+
+
+def withdraw(directory: pathlib.Path, *, keep_vocab: bool) -> None:
+    """Undoes `begin`, if no shard has been made.
+
+    Args:
+        directory: The records' directory, which no other task may be using.
+        keep_vocab: Leave the vocabulary, because it was there before.
+    """
+    if _has_shards(directory):
+        return
+    for name in (PREPARING,) if keep_vocab else (PREPARING, VOCAB):
+        (directory / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # It may never have been made.
+        (directory / ENTRIES).rmdir()
 
 
 def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str] | None:
@@ -252,6 +272,11 @@ def _read_sealed(path: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"{_RULE}. Received: {path}: {error}. Make the records again.") from None
     return values
+
+
+def _has_shards(directory: pathlib.Path) -> bool:
+    """Whether any shard in a directory has been made."""
+    return (directory / MANIFEST).exists() or any((directory / ENTRIES).glob("*.json"))
 
 
 def _check_same(directory: pathlib.Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

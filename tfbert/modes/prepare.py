@@ -114,7 +114,8 @@ def prepare_records(
     work = directory / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
     with locked(directory, shared=is_part):
         identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config))
-        manifest.begin(directory, identity, tokenizer.vocab, overwrite=config.output.overwrite_output_dir)
+        overwrite = config.output.overwrite_output_dir
+        had_vocab = manifest.begin(directory, identity, tokenizer.vocab, overwrite=overwrite)
         for path in () if is_part else directory.glob(f"{manifest.WORK}*"):
             if path != work:  # Left by a killed task of an array job.
                 shutil.rmtree(path, ignore_errors=True)
@@ -124,7 +125,8 @@ def prepare_records(
                 made = _make_missing(source, job, shards, corpus, identity)
         except UsageError:
             shutil.rmtree(work, ignore_errors=True)
-            _take_back(directory)
+            if not is_part:  # The rest belongs to the other tasks as well.
+                manifest.withdraw(directory, keep_vocab=had_vocab)
             raise
         shutil.rmtree(work, ignore_errors=True)
     if made is None:
@@ -231,17 +233,6 @@ def _how_learned(config: Config) -> dict[str, int]:
     """How the vocabulary is learned; empty if it is not."""
     size = config.corpus.learn_vocab
     return {"learn_vocab": size, "seed": config.runtime.seed} if size else {}
-
-
-def _take_back(directory: pathlib.Path) -> None:
-    """Removes the files of a start that left no record."""
-    entries = directory / manifest.ENTRIES
-    if (directory / manifest.MANIFEST).exists() or (entries.is_dir() and any(entries.iterdir())):
-        return
-    for name in (manifest.PREPARING, manifest.VOCAB):
-        (directory / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # It may never have been made.
-        entries.rmdir()
 
 
 def _leave_gpus_alone() -> None:
