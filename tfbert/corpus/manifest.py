@@ -59,15 +59,23 @@ def digest_of(identity: dict[str, Any]) -> str:
 
 
 def begin(
-    directory: pathlib.Path, identity: dict[str, Any], vocab: tuple[str, ...], *, overwrite: bool = False
+    directory: pathlib.Path,
+    identity: dict[str, Any],
+    vocab: tuple[str, ...],
+    *,
+    overwrite: bool = False,
+    shared: bool = False,
 ) -> bool:
-    """Marks a directory as the place of such records. It must be locked; tasks of the same job may share the lock.
+    """Marks a directory as the place of such records. It must be locked.
+
+    A start that made no shard binds nobody: what it left is removed if other records are asked for.
 
     Args:
         directory: The records' directory.
         identity: What `identify` returned.
         vocab: The vocabulary.
         overwrite: Whether to remove earlier records, and to write beside other files.
+        shared: Whether other tasks of the same job may be using the directory: then nothing is removed.
 
     Returns:
         Whether the directory had a vocabulary that no start of this kind had written.
@@ -79,16 +87,23 @@ def begin(
     had_vocab = _begun(directory) is None and (directory / VOCAB).exists()
     if overwrite:
         clear(directory)
+    way_out = "Pass another, or empty it before the job." if shared else "Pass another, or --overwrite_output_dir."
     if _begun(directory) is None:
         others = _others(directory, vocab)
         if others and not overwrite and _begun(directory) is None:  # Another task may have begun just now.
             raise UsageError(
                 "Records are written to a directory of their own. "
-                f"Received: output_dir={str(directory)!r}, which holds {min(others)}. "
-                "Pass another, or --overwrite_output_dir."
+                f"Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}"
             )
         _write_whole(directory / PREPARING, seal(identity))
-    _check_same(directory, _read_sealed(_begun(directory)), identity)
+    if differs := _differences(_read_sealed(_begun(directory)), identity):
+        if shared or _has_shards(directory):
+            raise UsageError(
+                "Preparing records must continue with the options and the corpus that it began with. "
+                f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {way_out}"
+            )
+        clear(directory)
+        _write_whole(directory / PREPARING, seal(identity))
     _write_whole(directory / VOCAB, vocab_text(vocab))
     return had_vocab
 
@@ -109,10 +124,12 @@ def withdraw(directory: pathlib.Path, *, keep_vocab: bool) -> None:
 
 
 def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str] | None:
-    """The vocabulary that an earlier start learned for these records in the same way; None if there is none.
+    """The vocabulary that an earlier start learned for the shards that it made, in the same way; None if there is none.
 
-    `begin` checks later that the corpus is the same.
+    `begin` checks later that the corpus is the same. Without shards it may be another one.
     """
+    if not _has_shards(directory):
+        return None
     try:
         values = _read_sealed(_begun(directory) or directory / PREPARING)
         text = (directory / VOCAB).read_text(encoding="utf-8")
@@ -279,7 +296,8 @@ def _has_shards(directory: pathlib.Path) -> bool:
     return (directory / MANIFEST).exists() or any((directory / ENTRIES).glob("*.json"))
 
 
-def _check_same(directory: pathlib.Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """In what the records that were found differ from those that are wanted."""
     old, new = found.get("options", {}), wanted["options"]
     differs = [
         f"{name}={old.get(name)!r}, asked for {value!r}" for name, value in new.items() if old.get(name) != value
@@ -290,12 +308,7 @@ def _check_same(directory: pathlib.Path, found: dict[str, Any], wanted: dict[str
         differs.append(f"{len(changed)} other parts of the corpus, such as {changed[0]}")
     if found.get("version") != wanted["version"]:
         differs.append(f"version={found.get('version')}")
-    if differs:
-        raise UsageError(
-            "Preparing records must continue with the options and the corpus that it began with. "
-            f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. "
-            "Pass another, or --overwrite_output_dir."
-        )
+    return differs
 
 
 def _begun(directory: pathlib.Path) -> pathlib.Path | None:

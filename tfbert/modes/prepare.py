@@ -115,7 +115,7 @@ def prepare_records(
     with locked(directory, shared=is_part):
         identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config))
         overwrite = config.output.overwrite_output_dir
-        had_vocab = manifest.begin(directory, identity, tokenizer.vocab, overwrite=overwrite)
+        had_vocab = manifest.begin(directory, identity, tokenizer.vocab, overwrite=overwrite, shared=is_part)
         for path in () if is_part else directory.glob(f"{manifest.WORK}*"):
             if path != work:  # Left by a killed task of an array job.
                 shutil.rmtree(path, ignore_errors=True)
