@@ -57,3 +57,8 @@ def config(**corpus):
         corpus=CorpusConfig(**{"num_shards": 4, "num_processes": 1, "learn_vocab": 100} | corpus),
         output=OutputConfig(output_dir="records"),
     )
+
+
+def content(directory):
+    """All files of a directory by their paths in it."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

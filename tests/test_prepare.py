@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, made_up_corpus
+from tests.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import RuntimeConfig
-from tfbert.corpus import buckets, engines, manifest
+from tfbert.corpus import buckets, engines, manifest, progress
 from tfbert.corpus.schema import detect_schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
@@ -33,11 +33,6 @@ def overwriting(options):
 @pytest.fixture(scope="module")
 def words():
     return BertTokenizer(CORPUS_VOCAB)
-
-
-def content(directory):
-    """All files of a directory by their paths in it."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +144,12 @@ def test_what_is_whole_is_not_made_again(made, words, tmp_path, logged, monkeypa
     assert {path for path in before if before[path] != after[path]} == {first, second}
     monkeypatch.setattr("tfbert.modes.prepare.make_shards", None)
     prepare_records(made_up_corpus(), words, config(), tmp_path)
-    assert "4 of 4 shards are whole already." in logged()
+    assert logged() == ["4 of 4 shards are whole already."]
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    sizes = np.cumsum([entry["bytes"] for entry in manifest.read_manifest(tmp_path)["shards"]])
+    lines = [line.split(",")[0] for line in logged()]
+    assert lines[:4] == [f"checking the shards that exist: {100 * size / sizes[-1]:.0f}%" for size in sizes]
 
 
 PROGRAM = """\
@@ -186,7 +186,8 @@ prepare_records(made_up_corpus(), BertTokenizer(CORPUS_VOCAB), config(), pathlib
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["scan", "records", "rename", "entry"])
-def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged):
+def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
     directory = tmp_path / "killed"
     program = PROGRAM.format(root=str(ROOT), directory=str(directory))
     done = subprocess.run([sys.executable, "-c", program, at], cwd=ROOT)
@@ -275,7 +276,7 @@ def test_the_command_learns_a_vocabulary_once(tmp_path, monkeypatch, logged):
 
 
 def test_shards_that_would_not_fit_in_memory_are_refused(words, tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "MAX_SHARD_BYTES", 100)
+    monkeypatch.setattr("tfbert.corpus.shards.MAX_SHARD_BYTES", 100)
     with pytest.raises(UsageError, match="text of a shard must be at most 0 MiB: .* Pass a higher --num_shards"):
         prepare_records(made_up_corpus(), words, config(), tmp_path / "records")
     assert not list(tmp_path.iterdir())
@@ -348,27 +349,3 @@ def test_a_damaged_manifest_is_refused(made, tmp_path):
         manifest.read_manifest(tmp_path)
     with pytest.raises(UsageError, match="without one. Pass its output_dir"):
         manifest.read_manifest(tmp_path / "elsewhere")
-
-
-def test_beam_makes_the_same_bytes(made, words, tmp_path):
-    pytest.importorskip("apache_beam")
-    prepare_records(made_up_corpus(), words, config(engine="beam"), tmp_path)
-    assert content(tmp_path) == content(made)
-
-
-@pytest.mark.parametrize(
-    "documents, message",
-    [([["fan.", "bel."]] * 3, "needs at least 2 documents"), ([["fan."]] * 40, "40 documents of one sentence each")],
-)
-def test_beam_refuses_what_the_other_engine_does(documents, message, words, tmp_path):
-    pytest.importorskip("apache_beam")
-    with pytest.raises(UsageError, match=message):
-        prepare_records(ListedCorpus({"a": documents}), words, config(engine="beam"), tmp_path / "records")
-    assert not (tmp_path / "records" / "manifest.json").exists()
-
-
-def test_beam_is_asked_for_where_it_is_not(words, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(UsageError, match=r"engine=beam needs Apache Beam. .*pip install 'tfbert\[beam\]'"):
-        prepare_records(made_up_corpus(), words, config(engine="beam"), tmp_path / "records")
-    assert not list(tmp_path.iterdir())

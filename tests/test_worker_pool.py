@@ -40,7 +40,8 @@ def test_two_processes_are_others_and_errors_come_back():
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_told_of():
-    message = "was ended, probably by the kernel .*2 processes. Pass a lower --num_processes"
+    message = "was ended, probably by the kernel .*2 processes. Pass a lower --num_processes: shards that are whole are"
+    message += " not made again. Or make all again, with a higher --num_shards and --overwrite_output_dir."
     with pytest.raises(RunError, match=message), WorkerPool(2) as pool:
         list(pool.map(os._exit, [(9,), (9,)]))
 

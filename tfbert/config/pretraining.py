@@ -30,8 +30,8 @@ class CorpusConfig:
     """How `--mode=prepare` makes records of a corpus."""
 
     input_files: tuple[str, ...] = option((), modes=_PREPARE, tasks=_ONLY)
-    """The corpus: files, directories (all files in them) or patterns such as `corpus/*.jsonl.gz`, separated by commas.
-    Empty: `dataset`, or the built-in corpus."""
+    """The corpus: files, directories (all files in them but records) or patterns such as `corpus/*.jsonl.gz`, separated
+    by commas. Empty: `dataset`, or the built-in corpus."""
     corpus_format: CorpusFormat = option("auto", modes=_PREPARE, tasks=_ONLY)
     """`sentences`: one sentence per line, a blank line between documents; `document`: each file is a document; `jsonl`,
     `parquet`: each row is a document, its text in `text_column` (if two are found by name, one after the other).

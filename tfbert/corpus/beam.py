@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tfbert.corpus.buckets import stored
 from tfbert.corpus.documents import Source
+from tfbert.corpus.manifest import read_entry
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job, StoredDocument, build_shard
 from tfbert.errors import EXPECTED, RunError, UsageError, first_line
@@ -22,7 +23,7 @@ _OURS = re.compile(r"\b(UsageError|RunError): (.+?)(?= \[while running |\\n|$)",
 
 
 def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_args: Sequence[str]) -> None:
-    """Makes shards. Errors of `build_shard` come from a worker; shards without documents are not made.
+    """Makes shards. Errors of `build_shard` come from a worker, perhaps after other shards have been made.
 
     Args:
         source: The corpus.
@@ -31,7 +32,7 @@ def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_
         beam_args: Options of the pipeline, as on Beam's command lines.
 
     Raises:
-        UsageError: if Beam is not installed, and what `build_shard` raises.
+        UsageError: if Beam is not installed, what `build_shard` raises, and for a shard that was not made.
         RunError: for a pipeline that failed.
     """
     try:
@@ -59,6 +60,13 @@ def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_
         if ours := _OURS.search(str(error)):
             raise {"UsageError": UsageError, "RunError": RunError}[ours[1]](ours[2]) from error
         raise RunError(f"The Beam pipeline failed: {first_line(error)}") from error
+    for shard in shards:  # GroupByKey knows nothing of a shard without documents.
+        if read_entry(pathlib.Path(job.directory), job.digest, shard, content=False) is None:
+            raise UsageError(
+                "Every shard needs documents, and a directory that all workers of the pipeline see. "
+                f"Received: nothing for shard {shard} of {job.recipe.num_shards} in {job.directory}. "
+                "Pass a lower --num_shards, or another --output_dir."
+            )
 
 
 def _documents(

@@ -18,13 +18,11 @@ import numpy as np
 
 from tfbert.corpus.documents import Source
 from tfbert.corpus.recipe import Recipe
-from tfbert.corpus.shards import StoredDocument
-from tfbert.errors import RunError, UsageError
+from tfbert.corpus.shards import StoredDocument, check_size
+from tfbert.errors import RunError
 from tfbert.output.output_dir import write_text
 from tfbert.output.sealed import seal, unseal
 
-MAX_SHARD_BYTES = 1 << 30
-"""The most text of a shard: building the shard takes about three times as much memory."""
 _MARK = "scanned.json"
 _HEADER = struct.Struct("<QQQ")  # The part, the document's number in it, the bytes of its text.
 _BUFFER_BYTES = 32 << 20
@@ -115,7 +113,7 @@ def scan(
     return seen
 
 
-def mark(directory: pathlib.Path, digest: str, shards: Collection[int], seen: Scanned) -> None:
+def mark(directory: pathlib.Path, digest: str, recipe: Recipe, shards: Collection[int], seen: Scanned) -> None:
     """Writes the mark that the files of these shards are complete.
 
     Raises:
@@ -123,13 +121,9 @@ def mark(directory: pathlib.Path, digest: str, shards: Collection[int], seen: Sc
         RunError: if the mark cannot be written.
     """
     sizes = {str(shard): _size(directory, shard) for shard in shards}
-    largest = max(sizes, key=sizes.get)
-    if sizes[largest] > MAX_SHARD_BYTES:
-        raise UsageError(
-            f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory. "
-            f"Received: {sizes[largest] >> 20:,} MiB in shard {largest} of {len(seen.documents)}. "
-            "Pass a higher --num_shards; a single document that is larger must be cut."
-        )
+    texts = {shard: sizes[str(shard)] - _HEADER.size * int(seen.documents[shard]) for shard in shards}
+    largest = max(texts, key=texts.get)
+    check_size(recipe, largest, texts[largest])
     values = dataclasses.asdict(seen) | {"documents": seen.documents.tolist(), "of": digest, "sizes": sizes}
     write_text(directory / _MARK, seal(values))
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+from tfbert.corpus.progress import PassProgress
 from tfbert.errors import UsageError
 
 _PIECE = 64 << 20
@@ -31,8 +32,14 @@ def file_digests(paths: Sequence[str]) -> dict[str, str]:
     try:
         sizes = [pathlib.Path(path).stat().st_size for path in paths]
         pieces = [(path, start) for path, size in zip(paths, sizes, strict=True) for start in range(0, size, _PIECE)]
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = list(pool.map(_piece_digest, pieces))
+        found = []
+        with (
+            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+            PassProgress("hashing the corpus", sum(sizes), "MB") as progress,
+        ):
+            for value, size in pool.map(_piece_digest, pieces):
+                found.append(value)
+                progress.advance(size, size / 1e6)
     except OSError as error:
         raise UsageError(
             f"The files of a corpus must stay readable. Received: {error.filename!r} ({error.strerror}). "
@@ -44,7 +51,8 @@ def file_digests(paths: Sequence[str]) -> dict[str, str]:
     return {path: digest(size, *by_path[path]) for path, size in zip(paths, sizes, strict=True)}
 
 
-def _piece_digest(piece: tuple[str, int]) -> str:
+def _piece_digest(piece: tuple[str, int]) -> tuple[str, int]:
+    """The digest of a piece, and its bytes."""
     path, start = piece
     # OpenSSL's implementation, fast on processors with instructions for it; hashlib's other algorithms have none.
     state = hashlib.sha256()
@@ -54,4 +62,4 @@ def _piece_digest(piece: tuple[str, int]) -> str:
         while left and (data := file.read(min(_READ, left))):
             state.update(data)
             left -= len(data)
-    return state.hexdigest()
+    return state.hexdigest(), _PIECE - left

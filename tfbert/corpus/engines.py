@@ -48,16 +48,15 @@ def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: 
             try:
                 seen = _scan(source, job.recipe, shards, pool, num_processes, directory)
                 check_corpus(source.name, job.recipe, seen)
-                buckets.mark(directory, job.digest, shards, seen)
+                buckets.mark(directory, job.digest, job.recipe, shards, seen)
             except BaseException:
                 _clear(directory)
                 raise
         sizes = {shard: bucket_size(directory, shard) for shard in shards}
-        progress = PassProgress("making records", sum(sizes.values()))
         tasks = [(job, shard) for shard in sorted(shards, key=lambda shard: -sizes[shard])]
-        for entry in pool.map(_build, tasks):
-            progress.advance(sizes[entry["shard"]], entry["sentences"])
-        progress.close()
+        with PassProgress("making records", sum(sizes.values())) as progress:
+            for entry in pool.map(_build, tasks):
+                progress.advance(sizes[entry["shard"]], entry["sentences"])
     _clear(directory)
 
 
@@ -108,15 +107,14 @@ def _scan(
     sizes = source.sizes()
     parts = list(enumerate(source.parts()))
     total = sum(sizes[name] for _, name in parts)
-    progress = PassProgress("reading the corpus", total)
     seen = Scanned(documents=np.zeros(recipe.num_shards, np.int64))
     most = max(_TASK_BYTES, total // (_MOST_TASKS * num_processes))
     tasks = _group(parts, sizes, min(most, total // (_LEAST_TASKS * num_processes)))
     arguments = [(source, group, recipe, tuple(shards), str(directory)) for group in tasks]
-    for size, part in pool.map(_scan_group, arguments):
-        seen.add(part)
-        progress.advance(size, part.sentences)
-    progress.close()
+    with PassProgress("reading the corpus", total) as progress:
+        for size, part in pool.map(_scan_group, arguments):
+            seen.add(part)
+            progress.advance(size, part.sentences)
     if seen.empty_parts:
         log.warning(
             "%d parts of the corpus hold no sentence, such as %s.", len(seen.empty_parts), min(seen.empty_parts)

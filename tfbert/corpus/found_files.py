@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus.blocks import BLOCK_BYTES, WHOLE, Block, BlockLines, blocks_of
+from tfbert.corpus.manifest import is_own
 from tfbert.data.columns import find_columns
 from tfbert.data.rows import OpenFile, lines_of, open_json_lines, open_parquet
 from tfbert.errors import UsageError
@@ -54,16 +55,20 @@ class InputFile:
     blocks: tuple[Block, ...] = (WHOLE,)
 
 
-def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[InputFile]:
+def find_inputs(
+    corpus: CorpusConfig, text_column: Sequence[str] = (), output_dir: pathlib.Path | None = None
+) -> list[InputFile]:
     """Finds the files of a corpus.
 
     From a directory and its subdirectories, all files with a known ending or without one are read, except hidden ones
     and those whose name begins with `_`. With a `corpus_format`, files with other endings are read too. Links are
-    followed, and no file is read twice. Empty files are left out.
+    followed, and no file is read twice. Empty files are left out, and so are the files of directories of records, so
+    that these can be below the corpus.
 
     Args:
         corpus: Its `input_files` and `corpus_format`.
         text_column: For jsonl and Parquet. Empty: found by name in each file.
+        output_dir: Where the records go.
 
     Returns:
         The files, sorted by name.
@@ -71,7 +76,7 @@ def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[I
     Raises:
         UsageError: if nothing is found, or for a file that is not text, lacks the column, or could have two formats.
     """
-    paths = _paths(corpus)
+    paths = _paths(corpus, output_dir)
     sizes = [path.stat().st_size for path in paths]
     empty = [path for path, size in zip(paths, sizes, strict=True) if not size]
     if len(empty) == len(paths):
@@ -108,9 +113,10 @@ def find_inputs(corpus: CorpusConfig, text_column: Sequence[str] = ()) -> list[I
     return sorted(found, key=lambda file: file.name)
 
 
-def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
-    """All files that `input_files` names, none twice."""
+def _paths(corpus: CorpusConfig, output_dir: pathlib.Path | None) -> list[pathlib.Path]:
+    """All files that `input_files` names, none twice, without those of records."""
     paths: list[pathlib.Path] = []
+    of_records: set[pathlib.Path] = set()
     for entry in corpus.input_files:
         given = pathlib.Path(entry).expanduser()
         if given.exists():
@@ -122,6 +128,9 @@ def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
         for match in matches:
             if match.is_dir():
                 files += _in_directory(match, everything=corpus.corpus_format != "auto")
+        own = {file for file in files if is_own(file, output_dir)}
+        of_records |= own
+        files = [file for file in files if file not in own]
         if not files:
             what = "a directory without text files" if matches else "nothing there"
             raise UsageError(
@@ -129,6 +138,8 @@ def _paths(corpus: CorpusConfig) -> list[pathlib.Path]:
                 f"Received: input_files={entry!r}, {what}. Check the path, and quote patterns."
             )
         paths += files
+    if of_records:
+        log.info("files of records left out of the corpus: %d; the first: %s", len(of_records), min(of_records))
     for path in paths:
         if not path.is_file():
             raise UsageError(

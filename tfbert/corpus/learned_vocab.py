@@ -7,19 +7,20 @@ equal count by these numbers. So it is given all characters in a fixed order fir
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import heapq
 import logging
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from tqdm import tqdm
 
 from tfbert.corpus.documents import Source
+from tfbert.corpus.progress import PassProgress
 from tfbert.errors import UsageError
-from tfbert.output.logs import is_terminal
+from tfbert.output.waiting import said_if_slow
 from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS
 
 log = logging.getLogger("tfbert")
@@ -75,9 +76,10 @@ def sample(source: Source, seed: int, most_characters: int = SAMPLE_CHARACTERS) 
     parts = sorted(sizes, key=lambda part: _hash(seed, part))[:_MAX_PARTS]
     parts.sort(key=lambda part: (sizes[part], part))  # The shortest first: the later ones share what they leave over.
     left = 8 * most_characters
+    share = left // max(1, len(parts))
     kept: list[tuple[int, str, int, str]] = []  # A heap with the largest hash on top.
     num_kept = 0
-    with tqdm(total=len(parts), desc="reading a sample", unit="part", disable=not is_terminal()) as progress:
+    with PassProgress("reading a sample", sum(min(sizes[part], share) for part in parts)) as progress:
         for i, part in enumerate(parts):
             allowed = left // (len(parts) - i)
             for number, document in enumerate(source.read(part)):
@@ -88,13 +90,14 @@ def sample(source: Source, seed: int, most_characters: int = SAMPLE_CHARACTERS) 
                 num_kept += len(text)
                 while num_kept - len(kept[0][-1]) >= most_characters:
                     num_kept -= len(heapq.heappop(kept)[-1])
+                progress.advance(0, len(document))
                 if allowed <= 0:
                     break
-            progress.update()
+            progress.advance(min(sizes[part], share), 0)
     return [text for *_, text in sorted(kept, reverse=True)]
 
 
-def learn_from(texts: Iterable[str], size: int, *, lower_case: bool = True) -> list[str]:
+def learn_from(texts: Sequence[str], size: int, *, lower_case: bool = True) -> list[str]:
     """Learns a vocabulary from texts, as `learn_vocab` does."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -105,7 +108,7 @@ def learn_from(texts: Iterable[str], size: int, *, lower_case: bool = True) -> l
             return text.lower() if lower_case else text
         return normalizer.normalize_str(text)
 
-    texts = [_LONG_WORD.sub(" ", normalize(text)) for text in texts]
+    texts = [_LONG_WORD.sub(" ", normalize(text)) for text in _followed("normalizing the sample", texts)]
     alphabet, continuing = _characters(texts)
     if not alphabet:
         raise UsageError(
@@ -129,9 +132,23 @@ def learn_from(texts: Iterable[str], size: int, *, lower_case: bool = True) -> l
         continuing_subword_prefix="##",
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    with contextlib.ExitStack() as merging:  # The trainer reads all texts first, and says nothing of its second half.
+
+        def counted() -> Iterator[str]:
+            yield from _followed("counting the words of the sample", texts)
+            merging.enter_context(said_if_slow(f"merging characters into {size:,} tokens"))
+
+        tokenizer.train_from_iterator(counted(), trainer)
     ids = tokenizer.get_vocab(with_added_tokens=False)
     return sorted(ids, key=ids.get)
+
+
+def _followed(what: str, texts: Sequence[str]) -> Iterator[str]:
+    """The texts, with progress."""
+    with PassProgress(what, sum(map(len, texts)), "documents") as progress:
+        for text in texts:
+            yield text
+            progress.advance(len(text), 1)
 
 
 def _characters(texts: list[str]) -> tuple[list[str], list[str]]:

@@ -22,6 +22,7 @@ import re
 import shutil
 import socket
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from tfbert.corpus.recipe import Recipe, hash_of, vocab_text
@@ -58,40 +59,77 @@ def digest_of(identity: dict[str, Any]) -> str:
 
 
 def begin(
-    directory: pathlib.Path, identity: dict[str, Any], vocab: tuple[str, ...], *, overwrite: bool = False
-) -> None:
-    """Marks a directory as the place of such records. It must be locked; tasks of the same job may share the lock.
+    directory: pathlib.Path,
+    identity: dict[str, Any],
+    vocab: tuple[str, ...],
+    *,
+    overwrite: bool = False,
+    shared: bool = False,
+) -> bool:
+    """Marks a directory as the place of such records. It must be locked.
+
+    A start that made no shard binds nobody: what it left is removed if other records are asked for.
 
     Args:
         directory: The records' directory.
         identity: What `identify` returned.
         vocab: The vocabulary.
         overwrite: Whether to remove earlier records, and to write beside other files.
+        shared: Whether other tasks of the same job may be using the directory: then nothing is removed.
+
+    Returns:
+        Whether the directory had a vocabulary that no start of this kind had written.
 
     Raises:
         UsageError: for a directory that holds something else, or records made differently; says what differs.
         RunError: if it cannot be written.
     """
+    had_vocab = _begun(directory) is None and (directory / VOCAB).exists()
     if overwrite:
         clear(directory)
+    way_out = "Pass another, or empty it before the job." if shared else "Pass another, or --overwrite_output_dir."
     if _begun(directory) is None:
         others = _others(directory, vocab)
         if others and not overwrite and _begun(directory) is None:  # Another task may have begun just now.
             raise UsageError(
                 "Records are written to a directory of their own. "
-                f"Received: output_dir={str(directory)!r}, which holds {min(others)}. "
-                "Pass another, or --overwrite_output_dir."
+                f"Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}"
             )
         _write_whole(directory / PREPARING, seal(identity))
-    _check_same(directory, _read_sealed(_begun(directory)), identity)
+    if differs := _differences(_read_sealed(_begun(directory)), identity):
+        if shared or _has_shards(directory):
+            raise UsageError(
+                "Preparing records must continue with the options and the corpus that it began with. "
+                f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {way_out}"
+            )
+        clear(directory)
+        _write_whole(directory / PREPARING, seal(identity))
     _write_whole(directory / VOCAB, vocab_text(vocab))
+    return had_vocab
+
+
+def withdraw(directory: pathlib.Path, *, keep_vocab: bool) -> None:
+    """Undoes `begin`, if no shard has been made.
+
+    Args:
+        directory: The records' directory, which no other task may be using.
+        keep_vocab: Leave the vocabulary, because it was there before.
+    """
+    if _has_shards(directory):
+        return
+    for name in (PREPARING,) if keep_vocab else (PREPARING, VOCAB):
+        (directory / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # It may never have been made.
+        (directory / ENTRIES).rmdir()
 
 
 def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str] | None:
-    """The vocabulary that an earlier start learned for these records in the same way; None if there is none.
+    """The vocabulary that an earlier start learned for the shards that it made, in the same way; None if there is none.
 
-    `begin` checks later that the corpus is the same.
+    `begin` checks later that the corpus is the same. Without shards it may be another one.
     """
+    if not _has_shards(directory):
+        return None
     try:
         values = _read_sealed(_begun(directory) or directory / PREPARING)
         text = (directory / VOCAB).read_text(encoding="utf-8")
@@ -154,15 +192,16 @@ def read_entry(directory: pathlib.Path, digest: str, shard: int, *, content: boo
     return entry
 
 
-def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """Writes the manifest if all shards are whole.
+def take_back(directory: pathlib.Path, digest: str, shards: Iterable[int]) -> None:
+    """Removes those of these shards that have been made."""
+    for shard in shards:
+        if entry := read_entry(directory, digest, shard, content=False):
+            _entry_path(directory, shard).unlink(missing_ok=True)
+            (directory / entry["file"]).unlink(missing_ok=True)
 
-    Returns:
-        The manifest; None while shards are missing.
 
-    Raises:
-        RunError: if it cannot be written.
-    """
+def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of the shards that have been made; None while any is missing."""
     digest = digest_of(identity)
     entries = []
     found = sum(1 for _ in (directory / ENTRIES).iterdir()) if (directory / ENTRIES).is_dir() else 0
@@ -184,10 +223,17 @@ def finish(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] 
         "predictions",
     )
     totals = {name: sum(entry[name] for entry in entries) for name in names}
-    manifest = identity | {"totals": totals, "shards": entries}
+    return identity | {"totals": totals, "shards": entries}
+
+
+def finish(directory: pathlib.Path, manifest: dict[str, Any]) -> None:
+    """Writes what `of_entries` returned.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
     _write_whole(directory / MANIFEST, seal(manifest))
     (directory / PREPARING).unlink(missing_ok=True)
-    return manifest
 
 
 def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
@@ -202,6 +248,22 @@ def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
         unfinished = " yet: shards are missing" if (directory / PREPARING).exists() else ""
         todo = "Wait for it, or run it again" if unfinished else "Pass its output_dir, or files by name or pattern"
         raise UsageError(f"{_RULE}. Received: {directory} without one{unfinished}. {todo}.") from None
+
+
+def is_own(path: pathlib.Path, output_dir: pathlib.Path | None = None) -> bool:
+    """Whether a file belongs to a directory of records, by its name and place: then it is no text of a corpus.
+
+    Args:
+        path: The file.
+        output_dir: A directory of records even if it does not say so yet.
+    """
+    in_entries = path.parent.name == ENTRIES and path.suffix == ".json"
+    if not in_entries and path.name not in (MANIFEST, VOCAB) and not _OWN.fullmatch(path.name):
+        return False
+    directory = path.parent.parent if in_entries else path.parent
+    if output_dir is not None and directory.resolve() == output_dir.resolve():
+        return True
+    return (directory / PREPARING).exists() or ((directory / MANIFEST).exists() and (directory / ENTRIES).is_dir())
 
 
 def crc32_of(path: pathlib.Path) -> int:
@@ -229,7 +291,13 @@ def _read_sealed(path: pathlib.Path) -> dict[str, Any]:
     return values
 
 
-def _check_same(directory: pathlib.Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _has_shards(directory: pathlib.Path) -> bool:
+    """Whether any shard in a directory has been made."""
+    return (directory / MANIFEST).exists() or any((directory / ENTRIES).glob("*.json"))
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """In what the records that were found differ from those that are wanted."""
     old, new = found.get("options", {}), wanted["options"]
     differs = [
         f"{name}={old.get(name)!r}, asked for {value!r}" for name, value in new.items() if old.get(name) != value
@@ -240,12 +308,7 @@ def _check_same(directory: pathlib.Path, found: dict[str, Any], wanted: dict[str
         differs.append(f"{len(changed)} other parts of the corpus, such as {changed[0]}")
     if found.get("version") != wanted["version"]:
         differs.append(f"version={found.get('version')}")
-    if differs:
-        raise UsageError(
-            "Preparing records must continue with the options and the corpus that it began with. "
-            f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. "
-            "Pass another, or --overwrite_output_dir."
-        )
+    return differs
 
 
 def _begun(directory: pathlib.Path) -> pathlib.Path | None:

@@ -1,4 +1,4 @@
-"""Progress of a long pass over a corpus: sentences per second, and the time that is left."""
+"""Progress of a long pass over data: its speed, and the time that is left."""
 
 from __future__ import annotations
 
@@ -11,56 +11,57 @@ from tfbert.output.logs import clock_text, is_terminal
 
 log = logging.getLogger("tfbert")
 
+SECONDS_WITHOUT_NEWS = 2.0
+"""A pass that takes no longer is not spoken of."""
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 class PassProgress:
-    """A bar on a terminal, else a log line now and then.
+    """A bar on a terminal, else a log line now and then, and a line at the end; for use in a `with` statement.
+
+    Nothing is shown of a pass that is shorter than two seconds.
 
     Args:
         what: What is being done.
         total: The total work, in any unit.
+        counted: What the speed counts, such as `MB`.
     """
 
-    def __init__(self, what: str, total: int):
-        self._what, self._total = what, max(1, total)
-        self._done = self.sentences = 0
+    def __init__(self, what: str, total: int, counted: str = "sentences"):
+        self._what, self._total, self._counted = what, max(1, total), counted
+        self._done = 0
+        self._count = 0.0
         self._start = self._reported = time.perf_counter()
-        self._bar = (
-            tqdm.tqdm(total=self._total, desc=what, dynamic_ncols=True, bar_format=_BAR) if is_terminal() else None
-        )
+        bar = {"dynamic_ncols": True, "bar_format": _BAR, "delay": SECONDS_WITHOUT_NEWS}
+        self._bar = tqdm.tqdm(total=self._total, desc=what, **bar) if is_terminal() else None
 
-    @property
-    def seconds(self) -> float:
-        """Seconds since the pass began."""
-        return time.perf_counter() - self._start
+    def __enter__(self) -> PassProgress:
+        return self
 
-    def advance(self, units: int, sentences: int) -> None:
-        """Adds work that is done."""
-        self._done += units
-        self.sentences += sentences
-        rate = f"{self.sentences / max(self.seconds, 1e-9):,.0f} sentences/s"
-        now = time.perf_counter()
-        if self._bar is not None:
-            self._bar.set_postfix_str(rate, refresh=False)
-            self._bar.update(units)
-        elif now - self._reported >= _SECONDS_BETWEEN_LINES:
-            self._reported = now
-            left = self.seconds * (self._total / max(1, self._done) - 1)
-            log.info("%s: %.0f%%, %s, %s left", self._what, 100 * self._done / self._total, rate, clock_text(left))
-
-    def close(self) -> None:
-        """Ends the bar, and says how long it took."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        rate = self.sentences / max(self.seconds, 1e-9)
-        log.info(
-            "%s: %s sentences in %s, %s a second",
-            self._what,
-            f"{self.sentences:,}",
-            clock_text(self.seconds),
-            f"{rate:,.0f}",
-        )
+        seconds = time.perf_counter() - self._start
+        if kind is None and seconds >= SECONDS_WITHOUT_NEWS:
+            done = f"{self._count:,.0f} {self._counted}"
+            log.info("%s: %s in %s, %s", self._what, done, clock_text(seconds), self._rate(seconds))
+
+    def advance(self, work: int, count: float) -> None:
+        """Adds work that is done, and how much there is in it of what the speed counts."""
+        self._done += work
+        self._count += count
+        now = time.perf_counter()
+        seconds = now - self._start
+        if self._bar is not None:
+            self._bar.set_postfix_str(self._rate(seconds), refresh=False)
+            self._bar.update(work)
+        elif now - self._reported >= _SECONDS_BETWEEN_LINES:
+            self._reported = now
+            left = f", {clock_text(seconds * (self._total / self._done - 1))} left" if self._done else ""
+            log.info("%s: %.0f%%, %s%s", self._what, 100 * self._done / self._total, self._rate(seconds), left)
+
+    def _rate(self, seconds: float) -> str:
+        return f"{self._count / max(seconds, 1e-9):,.0f} {self._counted}/s"
 
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"

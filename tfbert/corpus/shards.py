@@ -30,6 +30,8 @@ from tfbert.tokens.tokenizer import BertTokenizer
 StoredDocument = tuple[int, int, bytes]
 """A document: the number of its part, its own number in that part, and its sentences in UTF-8, joined by line feeds."""
 
+MAX_SHARD_BYTES = 1 << 30
+"""The most text of a shard: building the shard takes about three times as much memory."""
 _CHUNK_BYTES = 1 << 20  # Text that is tokenised at once.
 _BLOCK = 512  # Records that are made at once: few enough for the processor's caches.
 _RECORD_FRAME = 16  # Bytes around a record: its length, and two checksums.
@@ -64,11 +66,11 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
         The entry, as `manifest` describes it.
 
     Raises:
-        UsageError: for too few documents.
+        UsageError: for too few documents, or too much text.
         RunError: if the file cannot be written.
     """
     recipe = job.recipe
-    texts = [text for *_, text in sorted(documents)]
+    texts = _texts(recipe, shard, documents)
     tokenized = tokenize(recipe, texts)
     check_documents(recipe, shard, len(tokenized))
     del texts
@@ -109,6 +111,20 @@ def check_documents(recipe: Recipe, shard: int, count: int) -> None:
         )
 
 
+def check_size(recipe: Recipe, shard: int, size: int) -> None:
+    """Refuses a shard of more than `MAX_SHARD_BYTES` of text.
+
+    Raises:
+        UsageError: for such a shard.
+    """
+    if size > MAX_SHARD_BYTES:
+        raise UsageError(
+            f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory. "
+            f"Received: {size >> 20:,} MiB in shard {shard} of {recipe.num_shards}. "
+            "Pass a higher --num_shards; a single document that is larger must be cut."
+        )
+
+
 def tokenize(recipe: Recipe, texts: list[bytes]) -> TokenizedDocuments:
     """Tokenises documents.
 
@@ -138,6 +154,17 @@ def make_instances(recipe: Recipe, tokenized: TokenizedDocuments, sep_id: int, r
     if recipe.random_next_sentence:
         return pairs(tokenized, **options)
     return full_sentences(tokenized, **options, sep_id=sep_id)
+
+
+def _texts(recipe: Recipe, shard: int, documents: Iterable[StoredDocument]) -> list[bytes]:
+    """The texts of documents in the order of the corpus; no more are kept than a shard may have."""
+    found, size = [], 0
+    for document in documents:
+        size += len(document[-1])
+        if size <= MAX_SHARD_BYTES:
+            found.append(document)
+    check_size(recipe, shard, size)
+    return [text for *_, text in sorted(found)]
 
 
 def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: pathlib.Path) -> dict[str, Any]:

@@ -68,8 +68,8 @@ class WorkerPool:
         except BrokenProcessPool:
             raise RunError(
                 "A process that makes records was ended, probably by the kernel because memory is short. Received: "
-                f"{self._num_processes} processes. Pass a lower --num_processes or a higher --num_shards; shards that "
-                "are whole are not made again."
+                f"{self._num_processes} processes. Pass a lower --num_processes: shards that are whole are not made "
+                "again. Or make all again, with a higher --num_shards and --overwrite_output_dir."
             ) from None
 
     def _start(self) -> concurrent.futures.ProcessPoolExecutor:

@@ -19,6 +19,7 @@ from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
 from tfbert.corpus.engines import check_lengths, make_shards
 from tfbert.corpus.learned_vocab import learn_vocab
+from tfbert.corpus.progress import PassProgress
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job
 from tfbert.corpus.sources import open_source
@@ -52,8 +53,8 @@ def prepare(config: Config) -> dict[str, Any]:
         UsageError: for anything given that cannot be used; no record has been written then.
         RunError: if a record cannot be written, or a process ends.
     """
-    source = open_source(config.corpus, config.data)
     directory = pathlib.Path(config.output.output_dir).absolute()
+    source = open_source(config.corpus, config.data, directory)
     output_dir.check_writable(directory)
     _leave_gpus_alone()
     if config.corpus.learn_vocab:
@@ -113,19 +114,21 @@ def prepare_records(
     work = directory / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
     with locked(directory, shared=is_part):
         identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config))
-        manifest.begin(directory, identity, tokenizer.vocab, overwrite=config.output.overwrite_output_dir)
+        overwrite = config.output.overwrite_output_dir
+        had_vocab = manifest.begin(directory, identity, tokenizer.vocab, overwrite=overwrite, shared=is_part)
         for path in () if is_part else directory.glob(f"{manifest.WORK}*"):
             if path != work:  # Left by a killed task of an array job.
                 shutil.rmtree(path, ignore_errors=True)
         job = Job(recipe=recipe, digest=manifest.digest_of(identity), directory=str(directory), work=str(work))
         try:
             with locked(work):
-                _make_missing(source, job, shards, corpus)
+                made = _make_missing(source, job, shards, corpus, identity)
         except UsageError:
-            _take_back(directory)
+            shutil.rmtree(work, ignore_errors=True)
+            if not is_part:  # The rest belongs to the other tasks as well.
+                manifest.withdraw(directory, keep_vocab=had_vocab)
             raise
         shutil.rmtree(work, ignore_errors=True)
-        made = manifest.finish(directory, identity)
     if made is None:
         log.info("Shards %s to %s of %s are done; others are missing.", shards[0], shards[-1], recipe.num_shards)
     return made
@@ -160,27 +163,46 @@ def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
     return shards
 
 
-def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig) -> None:
+def _make_missing(
+    source: Source, job: Job, shards: range, corpus: CorpusConfig, identity: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Makes the shards that are not whole; the manifest once all are, also those of other tasks.
+
+    If what was given cannot be used, the shards that were made here are removed: Beam may make some before it is known.
+    """
     directory = pathlib.Path(job.directory)
-    missing = [s for s in shards if manifest.read_entry(directory, job.digest, s, content=True) is None]
+    missing = _missing(job, shards)
     if len(missing) < len(shards):
         log.info("%d of %d shards are whole already.", len(shards) - len(missing), len(shards))
-    if not missing:
-        return
+    try:
+        if missing:
+            _make(source, job, missing, corpus)
+        made = manifest.of_entries(directory, identity)
+        if made is not None:  # Beam has counted nothing before.
+            totals = made["totals"]
+            documents, longer = totals["documents"], totals["longer_documents"]
+            check_lengths(source.name, job.recipe, documents=documents, longer_documents=longer)
+    except UsageError:
+        manifest.take_back(directory, job.digest, missing)
+        raise
+    if made is not None:
+        manifest.finish(directory, made)
+    return made
+
+
+def _make(source: Source, job: Job, shards: list[int], corpus: CorpusConfig) -> None:
     start = time.perf_counter()
     if corpus.engine == "beam":
-        make_shards_with_beam(source, job, missing, corpus.beam_args)
+        make_shards_with_beam(source, job, shards, corpus.beam_args)
     else:
-        make_shards(source, job, missing, corpus.num_processes or available_cores())
-    entries = [manifest.read_entry(directory, job.digest, shard, content=False) for shard in missing]
-    if lost := [shard for shard, entry in zip(missing, entries, strict=True) if entry is None]:
+        make_shards(source, job, shards, corpus.num_processes or available_cores())
+    directory = pathlib.Path(job.directory)
+    entries = [manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards]
+    if lost := [shard for shard, entry in zip(shards, entries, strict=True) if entry is None]:
         raise RunError(
-            f"Every shard needs documents. Received: none for shard {lost[0]} of {job.recipe.num_shards}, or its file "
-            "is gone. Pass a lower --num_shards, or run it again."
+            "The files of shards must stay where they are written. "
+            f"Received: none any more for shard {lost[0]} of {job.recipe.num_shards}. Run it again."
         )
-    if corpus.engine == "beam":  # The other engine checks all documents before it makes a shard.
-        counts = {name: sum(entry[name] for entry in entries) for name in ("documents", "longer_documents")}
-        check_lengths(source.name, job.recipe, **counts)
     records = sum(entry["records"] for entry in entries)
     sentences = sum(entry["sentences"] for entry in entries)
     seconds = time.perf_counter() - start
@@ -193,19 +215,24 @@ def _make_missing(source: Source, job: Job, shards: range, corpus: CorpusConfig)
     )
 
 
+def _missing(job: Job, shards: range) -> list[int]:
+    """The shards that are not whole; all files of the others are read."""
+    directory = pathlib.Path(job.directory)
+    entries = (manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards)
+    sizes = {entry["shard"]: entry["bytes"] for entry in entries if entry}
+    missing = set(shards) - set(sizes)
+    with PassProgress("checking the shards that exist", sum(sizes.values()), "MB") as progress:
+        for shard, size in sizes.items():
+            if manifest.read_entry(directory, job.digest, shard, content=True) is None:
+                missing.add(shard)
+            progress.advance(size, size / 1e6)
+    return sorted(missing)
+
+
 def _how_learned(config: Config) -> dict[str, int]:
     """How the vocabulary is learned; empty if it is not."""
     size = config.corpus.learn_vocab
     return {"learn_vocab": size, "seed": config.runtime.seed} if size else {}
-
-
-def _take_back(directory: pathlib.Path) -> None:
-    """Removes the files of a start that wrote no record."""
-    entries = directory / manifest.ENTRIES
-    if (directory / manifest.MANIFEST).exists() or (entries.is_dir() and any(entries.iterdir())):
-        return
-    for name in (manifest.PREPARING, manifest.VOCAB):
-        (directory / name).unlink(missing_ok=True)
 
 
 def _leave_gpus_alone() -> None:
