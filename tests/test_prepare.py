@@ -65,7 +65,7 @@ def restored(records):
 def test_a_directory_holds_records_and_what_they_are(made):
     names = [f"records-{shard:05}-of-00004.tfrecord" for shard in range(4)]
     entries = [f"entries/{shard:05}.json" for shard in range(4)]
-    assert sorted(content(made)) == sorted([*names, *entries, "manifest.json", "vocab.txt"])
+    assert sorted(content(made)) == sorted([*names, *entries, "manifest.json", "tokenizer_config.json", "vocab.txt"])
     values = manifest.read_manifest(made)
     corpus = made_up_corpus()
     documents = [document for part in corpus.parts() for document in corpus.read(part)]

@@ -8,11 +8,15 @@ import pytest
 
 from tests.corpora import CORPUS_VOCAB, WIDTH, config, made_up_corpus
 from tests.records import some_records, write_records
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
 from tfbert.corpus import manifest
 from tfbert.corpus.record_files import open_records
 from tfbert.errors import UsageError
-from tfbert.modes.prepare import prepare_records
+from tfbert.model.files import load_tokenizer
+from tfbert.modes.prepare import prepare, prepare_records
 from tfbert.output.sealed import seal
+from tfbert.tasks.pretraining import Pretraining
 from tfbert.tokens.tokenizer import BertTokenizer
 
 
@@ -46,6 +50,44 @@ def test_another_vocabulary_is_refused(made):
     for given in (records, open_records([str(made / "*-00000-*"), str(made / "*-00003-*")])):
         with pytest.raises(UsageError, match=r"_records in '.*', made with another one, its vocab.txt"):
             given.check_vocabulary(other)
+
+
+def test_another_casing_is_refused(made):
+    records, lower = open_records([str(made)]), BertTokenizer(CORPUS_VOCAB)
+    records.check_casing(lower.casing)
+    records.check_casing(BertTokenizer(CORPUS_VOCAB, strip_accents=True).casing)  # As lower-casing does anyway.
+    for other in ({"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}):
+        with pytest.raises(
+            UsageError, match=rf"made with do_lower_case=True, .* model with .*{next(iter(other))}=False"
+        ):
+            records.check_casing(BertTokenizer(CORPUS_VOCAB, **other).casing)
+    Pretraining().encode(records, lower, WIDTH)
+    with pytest.raises(UsageError, match="must be cased as"):
+        Pretraining().encode(records, BertTokenizer(CORPUS_VOCAB, do_lower_case=False), WIDTH)
+
+
+def test_records_are_cased_as_the_model_whose_vocabulary_they_have(tmp_path):
+    model, records = tmp_path / "model", tmp_path / "records"
+    BertTokenizer(CORPUS_VOCAB, strip_accents=False).save(model)
+    (tmp_path / "corpus.txt").write_text("\n\n".join("one two .\nthree four ." for _ in range(4)) + "\n")
+    prepare(
+        Config(
+            mode="prepare",
+            data=DataConfig(max_seq_length=WIDTH),
+            model=ModelConfig(vocab_file=str(model / "vocab.txt")),
+            corpus=CorpusConfig(input_files=(str(tmp_path / "corpus.txt"),), num_processes=1),
+            output=OutputConfig(output_dir=str(records)),
+        )
+    )
+    assert manifest.read_manifest(records)["options"]["casing"]["strip_accents"] is False
+    # A model from scratch gets the same tokenizer.
+    found = load_tokenizer(ModelConfig(vocab_file=str(records / "vocab.txt")), None, training_texts=())
+    assert found.casing == BertTokenizer.from_pretrained(model).casing
+    manifest.clear(records)
+    assert not (records / manifest.CASING).exists()
+    # That of a model is not touched.
+    manifest.clear(model)
+    assert (model / manifest.CASING).exists()
 
 
 def test_a_directory_that_is_not_whole_is_refused(made, tmp_path):

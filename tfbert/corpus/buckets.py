@@ -173,6 +173,6 @@ def _append(waiting: dict[int, list[bytes]], directory: str) -> None:
     except OSError as error:
         raise RunError(
             f"While records are made, the text of their shards must be writable beside them. Received: {directory} "
-            f"({os.strerror(error.errno) if error.errno else error}). Free space there."
+            f"({os.strerror(error.errno) if error.errno else error}). Check free space and permissions there."
         ) from None
     waiting.clear()

@@ -2,6 +2,7 @@
 
     manifest.json                      written when all shards are whole; sealed
     vocab.txt                          the vocabulary
+    tokenizer_config.json              the casing of its text, as Hugging Face's tokenizers state it
     records-00003-of-00100.tfrecord    the records
     entries/00003.json                 one per shard: proves that the shard is whole; sealed
     .preparing.json                    how the records are being made, until there is a manifest; sealed
@@ -33,6 +34,7 @@ from tfbert.output.sealed import seal, unseal
 MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entries", "vocab.txt"
 WORK = ".work"
 """Prefix of the directories for data between the corpus and its shards; each has its own lock."""
+CASING = "tokenizer_config.json"
 _VERSION = 1
 _LEARNED = "learned_vocab"
 _OWN = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
@@ -141,6 +143,8 @@ def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str]
 
 def clear(directory: pathlib.Path) -> None:
     """Removes earlier records from a directory, and nothing else."""
+    if (directory / MANIFEST).exists():  # Otherwise it may be a model's.
+        (directory / CASING).unlink(missing_ok=True)
     for path in [directory / MANIFEST, directory / PREPARING, *directory.glob(f"{ENTRIES}/*.json")]:
         path.unlink(missing_ok=True)
     for path in directory.iterdir():
@@ -227,11 +231,13 @@ def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, A
 
 
 def finish(directory: pathlib.Path, manifest: dict[str, Any]) -> None:
-    """Writes what `of_entries` returned.
+    """Writes what `of_entries` returned, and how text is cased unless the directory says so itself.
 
     Raises:
         RunError: if it cannot be written.
     """
+    if not (directory / CASING).exists():
+        _write_whole(directory / CASING, json.dumps(manifest["options"]["casing"], indent=2) + "\n")
     _write_whole(directory / MANIFEST, seal(manifest))
     (directory / PREPARING).unlink(missing_ok=True)
 
@@ -258,7 +264,7 @@ def is_own(path: pathlib.Path, output_dir: pathlib.Path | None = None) -> bool:
         output_dir: A directory of records even if it does not say so yet.
     """
     in_entries = path.parent.name == ENTRIES and path.suffix == ".json"
-    if not in_entries and path.name not in (MANIFEST, VOCAB) and not _OWN.fullmatch(path.name):
+    if not in_entries and path.name not in (MANIFEST, VOCAB, CASING) and not _OWN.fullmatch(path.name):
         return False
     directory = path.parent.parent if in_entries else path.parent
     if output_dir is not None and directory.resolve() == output_dir.resolve():

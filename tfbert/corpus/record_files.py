@@ -69,8 +69,15 @@ def open_records(
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     has_pairs = schema.has_next_sentence and any(file.has_pairs for file in files)
     vocabularies = {str(directory): manifest["options"]["vocab_sha256"] for directory, manifest in manifests.items()}
+    casings = {str(directory): manifest["options"]["casing"] for directory, manifest in manifests.items()}
     return Records(
-        name=name, files=tuple(files), schema=schema, has_pairs=has_pairs, option=option, vocabularies=vocabularies
+        name=name,
+        files=tuple(files),
+        schema=schema,
+        has_pairs=has_pairs,
+        option=option,
+        vocabularies=vocabularies,
+        casings=casings,
     )
 
 

@@ -61,6 +61,7 @@ class Records:
         chosen: int64 `[n]`, the numbers of these records among those of all files; None for all.
         option: The option that named them, for messages.
         vocabularies: By directory, the SHA-256 of the vocabulary that its manifest names.
+        casings: By directory, how its manifest says that text was cased, as `BertTokenizer.casing`.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Records:
     chosen: np.ndarray | None = None
     option: str = "train_records"
     vocabularies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    casings: Mapping[str, Mapping[str, bool | None]] = dataclasses.field(default_factory=dict)
     labels: None = None  # Required by `Examples`; records contain their own labels.
 
     def __len__(self) -> int:
@@ -113,6 +115,24 @@ class Records:
                 raise UsageError(
                     f"{rule}. Received: {self.option} in {directory!r}, made with another one, its {VOCAB}. "
                     f"Pass {way_out}, or prepare new records."
+                )
+
+    def check_casing(self, casing: Mapping[str, bool | None]) -> None:
+        """Refuses records whose text was cased otherwise.
+
+        Args:
+            casing: `BertTokenizer.casing` of the model's tokenizer.
+
+        Raises:
+            UsageError: naming what differs.
+        """
+        for directory, other in self.casings.items():
+            if _effective(other) != _effective(casing):
+                stated = (", ".join(f"{name}={value}" for name, value in each.items()) for each in (other, casing))
+                raise UsageError(
+                    "Records must be cased as the model's tokenizer cases text. "
+                    "Received: {} in {!r}, made with {}, and a model with {}. Prepare new records with --vocab_file in "
+                    "the model's directory.".format(self.option, directory, *stated)
                 )
 
     def take(self, indices: Iterable[int]) -> Records:
@@ -256,3 +276,13 @@ class _Descriptor:
 def _close_all(kept: dict[pathlib.Path, int]) -> None:
     for descriptor in kept.values():
         os.close(descriptor)
+
+
+def _effective(casing: Mapping[str, bool | None]) -> dict[str, bool]:
+    """The casing with its defaults written out, as in `BertTokenizer`: accents go where text is lower-cased."""
+    lower, strip = casing.get("do_lower_case"), casing.get("strip_accents")
+    return {
+        "do_lower_case": lower is not False,
+        "strip_accents": lower is not False if strip is None else strip,
+        "tokenize_chinese_chars": casing.get("tokenize_chinese_chars") is not False,
+    }

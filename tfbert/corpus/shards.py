@@ -89,7 +89,9 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
         partial.replace(file)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-        raise RunError(f"Records must be writable. Received: {str(file)!r} ({reason}). Free space there.") from None
+        raise RunError(
+            f"Records must be writable. Received: {str(file)!r} ({reason}). Check free space and permissions there."
+        ) from None
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)

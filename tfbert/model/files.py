@@ -164,7 +164,8 @@ def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
 
 
 def _casing(directory: pathlib.Path | None, vocab_file: pathlib.Path) -> dict[str, bool]:
-    """What the model's tokenizer says; else lower case if at most 1% of the vocabulary has a capital letter.
+    """What the model's tokenizer says, or without a model, the one beside the vocabulary; else lower case if at most 1%
+    of the vocabulary has a capital letter.
 
     In bert-base-cased's vocabulary 28% have one; in SciBERT's uncased vocabulary, which holds some by mistake, 0.1%.
     """
@@ -172,4 +173,4 @@ def _casing(directory: pathlib.Path | None, vocab_file: pathlib.Path) -> dict[st
 
     tokens = read_vocab_file(vocab_file)
     capitals = sum(bool(re.search("[A-Z]", token)) for token in tokens if not token.startswith("["))
-    return {"do_lower_case": capitals <= 0.01 * len(tokens)} | (read_casing(directory) if directory else {})
+    return {"do_lower_case": capitals <= 0.01 * len(tokens)} | read_casing(directory or vocab_file.parent)

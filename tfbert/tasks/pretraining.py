@@ -89,6 +89,7 @@ class Pretraining(Task):
             UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
         """
         examples.check_vocabulary(tokenizer.vocab)
+        examples.check_casing(tokenizer.casing)
         length = examples.schema.max_seq_length
         if length > max_seq_length:
             raise UsageError(
