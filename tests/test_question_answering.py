@@ -208,6 +208,22 @@ def test_an_answer_that_is_elsewhere_marks_no_other_words():
     assert marked == {"wrong": "the", "answer": "good"} and shown["answers"] == ["film", "good"]
 
 
+@pytest.mark.parametrize("start", [3_000_000_000, 10**25, -(10**25)])
+def test_an_answer_far_outside_its_context_is_misaligned_like_any_other(write, start):
+    """Evaluation keeps it, also where its place is no int32; training leaves it out, and `nearest` finds its text."""
+    far = {"question": "which?", "context": "the film was good", "answers": {"text": ["good"], "answer_start": [start]}}
+    train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in (FLAT, far | {"id": "b"})))
+    evaluated = write("dev.jsonl", "".join(json.dumps(far | {"id": name}) + "\n" for name in "cd"))
+    config = DataConfig(task=QUESTIONS, train_file=train, validation_file=evaluated)
+    data = load_data(config)
+    assert data.train.table.ids == ["a"] and data.train.labels.tolist() == [[4, 8]]
+    (dev,) = data.validation.values()
+    nearest_end = 17 if start > 0 else 0
+    assert len(dev) == 2 and dev.labels.dtype == np.int32 and dev.labels.tolist() == [[nearest_end] * 2] * 2
+    kept = load_data(config, TaskOptions(answering=AnsweringConfig(keep_misaligned_answers=True)))
+    assert kept.train.labels.tolist() == [[4, 8], [13, 17]]
+
+
 # --- What is refused -----------------------------------------------------------------------------------------------
 
 SQUAD = {
