@@ -213,6 +213,23 @@ def test_a_tag_that_training_lacks_and_one_that_cannot_follow(write):
         load_data(config, strict)
 
 
+SCHEMES = {
+    "IOB2": ("a\tB-X\nb\tI-X\n\nc\tO\nd\tB-Y\n\n", "tags are IOB2"),
+    "IOB1": ("a\tI-X\nb\tI-X\n\na\tI-X\nb\tB-X\n\n", "tags are IOB1, converted to IOB2"),
+    "BIOES": ("a\tB-X\nb\tE-X\n\nc\tS-Y\n\n", "tags are BIOES, converted to IOB2"),
+    "none": ("a\tNOUN\nb\tVERB\n\n", "tags have no prefixes"),
+    "mixed": ("a\tNOUN\nb\tB-X\n\n", "tags have no prefixes, although B- occur too: 'NOUN' has no prefix"),
+}
+
+
+@pytest.mark.parametrize(("content", "line"), SCHEMES.values(), ids=SCHEMES)
+def test_the_log_names_the_scheme_of_each_file(write, content, line):
+    train, other = write("train.conll", content), write("dev.conll", content)
+    notes = load_data(DataConfig(task=SENTENCES, train_file=train, validation_file=other)).notes
+    found = [note for note in notes if note.startswith((f"{train}: tags", f"{other}: tags"))]
+    assert found == [f"{train}: {line}", f"{other}: {line}"]
+
+
 TSV = "label\tsentence\n1\tgood film\n\n0\tbad film\n"
 
 
