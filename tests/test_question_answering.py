@@ -318,6 +318,7 @@ def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
 
 USES = {
     "a format of tags": ("dev.json", "x.json", ["--output_format=conll"], r"jsonl or tsv or squad\. .*'conll'"),
+    "half a file": ("half.json", "x.json", [], r"Received: .*half\.json, which is not JSON \(Expecting ',' delimiter"),
     "an ending": ("dev.json", "x.txt", [], r"ends in \.jsonl or \.tsv or \.json, .*x\.txt"),
     "tags": ("dev.conll", "x.json", [], r"fit the model's task\. .*which is for token classification, and a model for"),
     "no context": ("no.tsv", "x.json", [], r"Received: .*no\.tsv with columns 'question', 'text'"),
@@ -333,6 +334,8 @@ USES = {
 def test_bad_uses_of_a_model(trained, source, output, options, message):
     directory, _ = trained
     row = {"question": "what?", "context": "the film"}
+    articles = json.loads((directory / "dev.json").read_text())["data"]
+    (directory / "half.json").write_text(json.dumps({"data": articles})[:-2])
     (directory / "no.tsv").write_text("question\ttext\na\tb\n")
     (directory / "empty.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"question": " "}) + "\n")
     (directory / "twice.jsonl").write_text(json.dumps(row | {"id": 1}) + "\n" + json.dumps(row | {"id": "1"}) + "\n")
