@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -103,9 +104,11 @@ def listed(candidates, question):
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-@pytest.mark.parametrize(("n_best_size", "max_answer_length"), [(20, 30), (3, 5), (1, 1), (5, 1000)])
-def test_the_same_as_pair_by_pair(monkeypatch, coarse, n_best_size, max_answer_length):
-    monkeypatch.setattr(answers_module, "_ROWS_AT_ONCE", 7)
+@pytest.mark.parametrize(("n_best_size", "max_answer_length"), [(20, 30), (3, 5), (1, 1), (5, 1000), (10**20, 10**20)])
+@pytest.mark.parametrize("limit", [{"_ROWS_AT_ONCE": 7}, {"PAIRS_AT_ONCE": 900}])
+def test_the_same_as_pair_by_pair(monkeypatch, coarse, n_best_size, max_answer_length, limit):
+    for name, value in limit.items():
+        monkeypatch.setattr(answers_module, name, value)
     rng = np.random.default_rng(n_best_size)
     windows = random_windows(rng, 60, coarse=coarse)
     options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
@@ -160,6 +163,35 @@ def test_one_window_by_hand():
     # No start is left: of all starts and ends, c to c is the best, before a to c.
     assert listed(decode(elsewhere, 1, n_best_size=5), 0) == [(7, 2, 3, 1, 6)]
     assert listed(decode(elsewhere, 1, n_best_size=8), 0)[:3] == [(7, 2, 3, 1, 6), (6, 0, 3, 0, 6), (4, 3, 4, 4, 0)]
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
+    """100 windows; with all the best ends before the best starts, each window is searched for its best pair."""
+    count, width = 100, 384
+    start, end = np.random.default_rng(0).normal(size=(2, count, width)).astype(np.float32)
+    start[:, 200:] += 100 * ends_first
+    end[:, :200] += 100 * ends_first
+    places = np.tile(np.arange(width, dtype=np.int32), count)
+    windows = WindowLogits(
+        start_logits=start.ravel(),
+        end_logits=end.ravel(),
+        row_splits=np.arange(count + 1) * width,
+        example=np.arange(count, dtype=np.int32),
+        context_start=np.full(count, 10, np.int32),
+        context_end=np.full(count, width - 1, np.int32),
+        max_context=(places >= 10) & (places < width - 1),
+        char_start=places,
+        char_end=places + 1,
+    )
+    tracemalloc.start()
+    found = decode(windows, count, n_best_size=100 if ends_first else width, max_answer_length=10**9)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.diff(found.row_splits).tolist() == [1 if ends_first else width] * count
+    assert peak < 150e6
+    shown = listed(decode(windows, count, max_answer_length=width), 7)
+    assert listed(found, 7)[: len(shown)] == shown[: len(listed(found, 7))]
 
 
 def test_a_context_without_a_token_has_no_answer():

@@ -208,6 +208,22 @@ def test_an_answer_that_is_elsewhere_marks_no_other_words():
     assert marked == {"wrong": "the", "answer": "good"} and shown["answers"] == ["film", "good"]
 
 
+@pytest.mark.parametrize("start", [3_000_000_000, 10**25, -(10**25)])
+def test_an_answer_far_outside_its_context_is_misaligned_like_any_other(write, start):
+    """Evaluation keeps it, also where its place is no int32; training leaves it out, and `nearest` finds its text."""
+    far = {"question": "which?", "context": "the film was good", "answers": {"text": ["good"], "answer_start": [start]}}
+    train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in (FLAT, far | {"id": "b"})))
+    evaluated = write("dev.jsonl", "".join(json.dumps(far | {"id": name}) + "\n" for name in "cd"))
+    config = DataConfig(task=QUESTIONS, train_file=train, validation_file=evaluated)
+    data = load_data(config)
+    assert data.train.table.ids == ["a"] and data.train.labels.tolist() == [[4, 8]]
+    (dev,) = data.validation.values()
+    nearest_end = 17 if start > 0 else 0
+    assert len(dev) == 2 and dev.labels.dtype == np.int32 and dev.labels.tolist() == [[nearest_end] * 2] * 2
+    kept = load_data(config, TaskOptions(answering=AnsweringConfig(keep_misaligned_answers=True)))
+    assert kept.train.labels.tolist() == [[4, 8], [13, 17]]
+
+
 # --- What is refused -----------------------------------------------------------------------------------------------
 
 SQUAD = {
@@ -302,6 +318,7 @@ def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
 
 USES = {
     "a format of tags": ("dev.json", "x.json", ["--output_format=conll"], r"jsonl or tsv or squad\. .*'conll'"),
+    "half a file": ("half.json", "x.json", [], r"Received: .*half\.json, which is not JSON \(Expecting ',' delimiter"),
     "an ending": ("dev.json", "x.txt", [], r"ends in \.jsonl or \.tsv or \.json, .*x\.txt"),
     "tags": ("dev.conll", "x.json", [], r"fit the model's task\. .*which is for token classification, and a model for"),
     "no context": ("no.tsv", "x.json", [], r"Received: .*no\.tsv with columns 'question', 'text'"),
@@ -317,6 +334,8 @@ USES = {
 def test_bad_uses_of_a_model(trained, source, output, options, message):
     directory, _ = trained
     row = {"question": "what?", "context": "the film"}
+    articles = json.loads((directory / "dev.json").read_text())["data"]
+    (directory / "half.json").write_text(json.dumps({"data": articles})[:-2])
     (directory / "no.tsv").write_text("question\ttext\na\tb\n")
     (directory / "empty.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"question": " "}) + "\n")
     (directory / "twice.jsonl").write_text(json.dumps(row | {"id": 1}) + "\n" + json.dumps(row | {"id": "1"}) + "\n")

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -393,13 +394,42 @@ def test_lines_are_read_one_after_the_other():
     """The input here has no end."""
 
     class Endless(io.BytesIO):
-        def __iter__(self):
-            while True:
-                yield lines(FLAT[:1]).encode()
+        def readline(self, size=-1):
+            return lines(FLAT[:1]).encode()
 
     file = open_questions(Endless(), "jsonl")
     rows = file.read(["question"])
     assert [next(rows) for _ in range(3)] == [(1, ["Where?"]), (2, ["Where?"]), (3, ["Where?"])]
+
+
+def test_articles_are_read_one_after_the_other():
+    """So is this input."""
+
+    class Endless(io.BytesIO):
+        def readline(self, size=-1):
+            text, self.text = getattr(self, "text", '{"data": ['), json.dumps(NESTED["data"][0]) + ", "
+            return text.encode()
+
+    rows = open_questions(Endless(), "jsonl").read(["id"])
+    assert [next(rows) for _ in range(7)] == [(i + 1, ["abc"[i % 3]]) for i in range(7)]
+
+
+def test_a_nested_file_that_breaks_off(tmp_path):
+    """Rows before the break are there already; whoever writes answers takes them back."""
+    text = json.dumps({"data": NESTED["data"] * 3000}, indent=1)
+    with pytest.raises(ValueError) as of_json:
+        json.loads(text[:-60])
+    half, whole = text[:-60].encode(), gzip.compress(text.encode(), 0)
+    for name, content, message in [
+        ("a.json", half, re.escape(f"a.json, which is not JSON ({of_json.value})")),
+        ("a.json.gz", whole[:-3000], r"must be whole\. Received: .*a\.json\.gz, broken after line \d{5}"),
+    ]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        rows = open_questions(path).read(["id"])
+        assert next(rows) == (1, ["a"])
+        with pytest.raises(UsageError, match=message):
+            list(rows)
 
 
 @pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")

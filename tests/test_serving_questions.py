@@ -14,6 +14,7 @@ from tests.served import export_of, random_model, save
 from tests.texts import TEXTS, VOCAB, long_words, random_texts
 from tfbert.config.run import DataConfig
 from tfbert.errors import UsageError
+from tfbert.modes.serving import answers_in_graph as graph_module
 from tfbert.modes.serving.answers_in_graph import answers_in_graph
 from tfbert.modes.serving.windows_in_graph import windows_in_graph
 from tfbert.tasks.answer_files import choose
@@ -105,8 +106,16 @@ def windows():
     return both_windows(BertTokenizer(VOCAB), asked(contexts), contexts, **SMALL), len(contexts)
 
 
-SIZES = [(20, 30), (3, 5), (1, 1), (1, 40), (5, 1000)]
-PAIRWISE = {(None, 0, True), (0.0, 1, False), (-3.0, 2, True), (None, 3, False), (0.0, 4, True), (-3.0, 0, False)}
+SIZES = [(20, 30), (3, 5), (1, 1), (1, 40), (5, 1000), (10**20, 10**20)]
+PAIRWISE = {
+    (None, 0, True),
+    (0.0, 1, False),
+    (-3.0, 2, True),
+    (None, 3, False),
+    (0.0, 4, True),
+    (-3.0, 0, False),
+    (-3.0, 5, True),
+}
 CASES = [
     pytest.param(threshold, *SIZES[i], coarse, marks=() if (threshold, i, coarse) in PAIRWISE else pytest.mark.slow)
     for threshold, i, coarse in itertools.product([None, 0.0, -3.0], range(len(SIZES)), [False, True])
@@ -114,7 +123,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("threshold, n_best_size, max_answer_length, coarse", CASES)
-def test_answers_are_those_of_numpy(windows, coarse, n_best_size, max_answer_length, threshold):
+def test_answers_are_those_of_numpy(windows, monkeypatch, coarse, n_best_size, max_answer_length, threshold):
     (numpy_windows, graph_windows), count = windows
     rng = np.random.default_rng(n_best_size)
     logits = rng.normal(0, 3, [len(numpy_windows.tokens.flat), 2]).astype(np.float32)
@@ -136,6 +145,9 @@ def test_answers_are_those_of_numpy(windows, coarse, n_best_size, max_answer_len
     want = choose(candidates, **none)
     task = QuestionAnswering(n_best_size=n_best_size, max_answer_length=max_answer_length, **none)
     found = answers_in_graph(graph_windows, tf.constant(logits), count, task)
+    monkeypatch.setattr(graph_module, "PAIRS_AT_ONCE", 1000)  # Few windows at once.
+    for one, other in zip(found, answers_in_graph(graph_windows, tf.constant(logits), count, task), strict=True):
+        np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(found.char_start, want.char_start)
     np.testing.assert_array_equal(found.char_end, want.char_end)
     np.testing.assert_allclose(found.probability, want.probability, rtol=1e-12)

@@ -117,6 +117,32 @@ def test_texts_get_spans_of_their_own_characters(trained):
     assert read_json(predict(directory, source, "none.jsonl")) == [{"id": 0, "entities": []}, {"id": 1, "entities": []}]
 
 
+WORDS = "good\nfilm\n\ncast\n"
+LINE = "reading {} as plain texts, one a line; --input_format=conll reads words, one a line"
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "is_said"),
+    [
+        (WORDS, [], True),
+        ("good\nfilm\ngood cast\n", [], True),
+        ("good film\n\ngood cast\n", [], True),
+        ("good film\ngood cast\nfilm\n", [], False),
+        (WORDS, ["--input_format=text"], False),
+        (WORDS, ["--input_format=conll"], False),
+    ],
+)
+def test_words_without_tags_are_not_taken_for_texts_in_silence(trained, caplog, content, options, is_said):
+    directory, _ = trained
+    source = directory / "maybe.txt"
+    source.write_text(content)
+    with caplog.at_level("INFO", "tfbert"):
+        rows = read_json(predict(directory, source, "maybe.jsonl", *options))
+    said = [record.message for record in caplog.records if "plain texts" in record.message]
+    assert said == [LINE.format(source)] * is_said
+    assert len(rows) == (2 if "--input_format=conll" in options else len(content.splitlines()))
+
+
 def test_transformers_loads_it_by_its_names_and_gives_the_same_tags(trained, tagged):
     from transformers import BertTokenizerFast, TFBertForTokenClassification
 
@@ -213,6 +239,23 @@ def test_a_tag_that_training_lacks_and_one_that_cannot_follow(write):
         load_data(config, strict)
 
 
+SCHEMES = {
+    "IOB2": ("a\tB-X\nb\tI-X\n\nc\tO\nd\tB-Y\n\n", "tags are IOB2"),
+    "IOB1": ("a\tI-X\nb\tI-X\n\na\tI-X\nb\tB-X\n\n", "tags are IOB1, converted to IOB2"),
+    "BIOES": ("a\tB-X\nb\tE-X\n\nc\tS-Y\n\n", "tags are BIOES, converted to IOB2"),
+    "none": ("a\tNOUN\nb\tVERB\n\n", "tags have no prefixes"),
+    "mixed": ("a\tNOUN\nb\tB-X\n\n", "tags have no prefixes, although B- occur too: 'NOUN' has no prefix"),
+}
+
+
+@pytest.mark.parametrize(("content", "line"), SCHEMES.values(), ids=SCHEMES)
+def test_the_log_names_the_scheme_of_each_file(write, content, line):
+    train, other = write("train.conll", content), write("dev.conll", content)
+    notes = load_data(DataConfig(task=SENTENCES, train_file=train, validation_file=other)).notes
+    found = [note for note in notes if note.startswith((f"{train}: tags", f"{other}: tags"))]
+    assert found == [f"{train}: {line}", f"{other}: {line}"]
+
+
 TSV = "label\tsentence\n1\tgood film\n\n0\tbad film\n"
 
 
@@ -244,7 +287,25 @@ def test_bad_options_of_training(trained, options, message):
 USES = {
     "a format of answers": ("dev.conll", "x.jsonl", ["--output_format=squad"], r"conll or jsonl or tsv\. .*'squad'"),
     "an ending": ("dev.conll", "x.csv", [], r"ends in \.conll or \.jsonl or \.tsv.*x\.csv"),
-    "conll of texts": ("plain.txt", "x.conll", [], r"ends in \.jsonl or \.tsv.*x\.conll"),
+    "conll of texts": (
+        "plain.txt",
+        "x.conll",
+        [],
+        r"output_file='.*x\.conll' with .*plain\.txt, .* read as plain texts\. Pass --input_format=conll where",
+    ),
+    "conll of a table": (
+        "table.csv",
+        "x.conll",
+        [],
+        r"table\.csv, which is read as texts\. Pass --output_format=jsonl",
+    ),
+    "conll by name": (
+        "table.csv",
+        "x.tsv",
+        ["--output_format=conll"],
+        r"Received: output_format='conll' with .*table\.csv",
+    ),
+    "an ending of texts": ("plain.txt", "x.csv", [], r"ends in \.conll or \.jsonl or \.tsv.*x\.csv"),
     "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
     "questions": ("dev.json", "x.jsonl", [], r"fit the model's task\. .*dev\.json', which is for question answering"),
@@ -257,6 +318,7 @@ USES = {
 def test_bad_uses_of_a_model(trained, source, output, options, message):
     directory, _ = trained
     (directory / "plain.txt").write_text("good film\n")
+    (directory / "table.csv").write_text("text\ngood film\n")
     (directory / "words.jsonl").write_text('{"tokens": ["good", "film"]}\n')
     (directory / "bad.conll").write_text("good\tO\nbad\n\n")
     given = [f"--input_file={directory / source}", *([f"--output_file={directory / output}"] if output else [])]

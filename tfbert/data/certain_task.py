@@ -1,4 +1,4 @@
-"""The task that a file is beyond doubt for: questions in SQuAD's form, or tagged words. Imports no TensorFlow."""
+"""The task that data are beyond doubt for: questions in SQuAD's form, or tagged words. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,15 +15,25 @@ if TYPE_CHECKING:
 
 
 def settle_task(config: Config) -> Config:
-    """The same configuration, with the task set if the training file certainly holds questions or tagged words."""
+    """The same configuration, with the task set if the training data are certainly questions or tagged words."""
     data = config.data
-    if data.task != "auto" or not data.train_file:
+    if data.task != "auto":
         return config
+    task = _task_of_file(data) if data.train_file else _task_of_dataset(data)
+    return dataclasses.replace(config, data=dataclasses.replace(data, task=task)) if task else config
+
+
+def _task_of_file(data: DataConfig) -> str | None:
     path = pathlib.Path(data.train_file)
-    for name, holds in HOLDS.items():
-        if holds(path, data):
-            return dataclasses.replace(config, data=dataclasses.replace(data, task=name))
-    return config
+    return next((name for name, holds in HOLDS.items() if holds(path, data)), None)
+
+
+def _task_of_dataset(data: DataConfig) -> str | None:
+    if data.dataset in ("", "demo"):
+        return None
+    from tfbert.data.tfds_task import task_of_dataset  # imports TensorFlow Datasets
+
+    return task_of_dataset(data.dataset, data.data_dir, data.text_column, data.label_column)
 
 
 def _holds_questions(path: pathlib.Path, data: DataConfig) -> bool:

@@ -9,9 +9,11 @@ other form: in plain text, and in a .tsv of one column. A CSV writes an empty te
 
 from __future__ import annotations
 
+import codecs
 import collections
 import csv
 import dataclasses
+import functools
 import gzip
 import itertools
 import json
@@ -36,6 +38,7 @@ _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
 _GZIP_MAGIC = b"\x1f\x8b"
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
 _PARQUET_BATCH = 4096
+_PIECE_BYTES = 1 << 16
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 _LINES_TO_AN_OBJECT = 1000  # A file without an object in its first 1000 lines is not JSON lines.
 
@@ -144,6 +147,27 @@ def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, 
     Raises:
         UsageError: during iteration, for a file that is not readable or not whole.
     """
+    for number, line in _raw_lines(source, name):
+        text = line.decode("utf-8", "surrogateescape")
+        yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+
+def pieces_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[str]:
+    """The text of `lines_of` in pieces: its lines, those that are very long cut into several.
+
+    Args:
+        source: As for `lines_of`.
+        name: As for `lines_of`.
+
+    Raises:
+        UsageError: as `lines_of`.
+    """
+    pieces = (piece for _, piece in _raw_lines(source, name, _PIECE_BYTES))
+    return codecs.iterdecode(pieces, "utf-8-sig", "surrogateescape")
+
+
+def _raw_lines(source: pathlib.Path | BinaryIO, name: str, most_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
+    """Each line's number from 1, and its bytes; a line of more than `most_bytes` (-1: any) comes in pieces."""
     number = 0
     try:
         is_path = isinstance(source, pathlib.Path)
@@ -152,9 +176,9 @@ def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, 
             check_gzip(source)
         opener = gzip.open if is_gzip else pathlib.Path.open
         with opener(source, "rb") if is_path else source as file:
-            for number, line in enumerate(file, start=1):
-                text = line.decode("utf-8", "surrogateescape")
-                yield number, text.removeprefix("\ufeff") if number == 1 else text
+            for line in file if most_bytes < 0 else iter(functools.partial(file.readline, most_bytes), b""):
+                yield number + 1, line
+                number += line.endswith(b"\n")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(
             f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."

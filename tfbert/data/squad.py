@@ -1,8 +1,8 @@
 """Files of questions about contexts: SQuAD's nested JSON, JSON lines and .parquet, told apart by what they hold.
 
 SQuAD 1.1 and 2.0 have an object whose `data` is a list of articles, each with paragraphs, each with questions. Hugging
-Face and TensorFlow Datasets have one row per question: `id`, `question`, `context` and `answers`. A nested file is one
-JSON object and is parsed as a whole; rows are read one by one.
+Face and TensorFlow Datasets have one row per question: `id`, `question`, `context` and `answers`. Articles and rows are
+read one by one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def open_questions(
     delimiter: str = "",
     text_column: Sequence[str] = (),
 ) -> OpenFile:
-    """Opens questions to be answered, as rows of a table: read in constant memory, except for SQuAD's nested JSON.
+    """Opens questions to be answered, as rows of a table: read row by row, nested JSON article by article.
 
     A row whose question or context holds only spaces counts as one that cannot be read.
 

@@ -1,4 +1,7 @@
-"""JSON of questions: SQuAD's nested articles, or one question per line; the content decides which of the two it is."""
+"""JSON of questions: SQuAD's nested articles, or one question per line; the content decides which of the two it is.
+
+Articles are read one after another, as lines are: memory does not grow with their number.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
+from tfbert.data.json_text import JsonText, NotJson
 from tfbert.data.questions import Place
-from tfbert.data.rows import OpenFile, Row, lines_of, open_json_lines
+from tfbert.data.rows import OpenFile, Row, open_json_lines, pieces_of
 from tfbert.errors import UsageError
 
 QUESTION_COLUMNS = ("question", "context")
@@ -20,21 +24,17 @@ _NESTED_PLACES = ("article", "paragraph", "question")
 
 @dataclasses.dataclass(frozen=True)
 class NestedQuestions:
-    """What was parsed from one JSON text.
+    """One JSON text whose entries have yet to be read, once.
 
     Attributes:
         name: What messages call it.
         entries: Articles, or questions as the rows of a table have them.
+        is_flat: Whether the entries are questions, as in the files of Hugging Face's run_qa.
     """
 
     name: str
-    entries: list[Any]
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the entries are questions, as in the files of Hugging Face's run_qa."""
-        first = self.entries[0] if self.entries else None
-        return isinstance(first, dict) and "paragraphs" not in first and set(QUESTION_COLUMNS) <= first.keys()
+    entries: Iterator[Any]
+    is_flat: bool
 
     @property
     def place_names(self) -> tuple[str, ...]:
@@ -42,14 +42,13 @@ class NestedQuestions:
         return ("question",) if self.is_flat else _NESTED_PLACES
 
     def rows(self) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
-        """Each question as a row. Entries are released as they are read, so this can be called only once."""
-        is_flat = self.is_flat
-        self.entries.reverse()
-        for number in itertools.count(1):
-            if not self.entries:
-                return
-            entry = self.entries.pop()
-            if not is_flat:
+        """Each question as a row.
+
+        Raises:
+            UsageError: during iteration, where the text is not JSON.
+        """
+        for number, entry in enumerate(self.entries, start=1):
+            if not self.is_flat:
                 yield from _article_rows(entry, number, self.name)
             elif isinstance(entry, dict):
                 yield (number,), entry
@@ -67,7 +66,7 @@ class NestedQuestions:
 
 
 def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
-    """Opens JSON of either kind: JSON lines, which are read one by one, or one JSON text, which is parsed as a whole.
+    """Opens JSON of either kind: JSON lines, or one JSON text.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream.
@@ -76,11 +75,18 @@ def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQu
     Raises:
         UsageError: for a file that cannot be read, or that is neither of the two.
     """
-    lines = lines_of(source, name)
+    text = JsonText(pieces_of(source, name))
+    if text.enter_list("data"):
+        entries = _entries(text, name)
+        first = list(itertools.islice(entries, 1))
+        keys = first[0].keys() if first and isinstance(first[0], dict) else set()
+        is_flat = "paragraphs" not in keys and set(QUESTION_COLUMNS) <= keys
+        return NestedQuestions(name, itertools.chain(first, entries), is_flat)
+    lines = text.lines()
     filled = ((number, line) for number, line in lines if line.strip())
     head = list(itertools.islice(filled, 1))
     value = _parsed(head[0][1]) if head else {}
-    is_lines = isinstance(value, dict) and not _has_data(value)
+    is_lines = isinstance(value, dict)
     if isinstance(value, ValueError) and head[0][1].strip() not in ("{", "["):
         # Either a bad line of JSON lines, or the first line of one JSON text: the next line tells.
         head += itertools.islice(filled, 1)
@@ -91,18 +97,12 @@ def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQu
     if rest or isinstance(value, ValueError):
         value = _parsed("".join([line for _, line in head] + rest))
     if isinstance(value, ValueError):
-        raise UsageError(
-            f"A file of questions must be SQuAD's JSON or JSON lines. Received: {name}, which is not JSON ({value}). "
-            "Repair it, or copy or download it again."
-        )
-    entries = value["data"] if _has_data(value) else value
-    if not isinstance(entries, list):
-        keys = f", an object with {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else ""
-        raise UsageError(
-            "SQuAD's JSON must be an object whose 'data' is a list of articles. "
-            f"Received: {name}{keys}. Repair it, or convert it to JSON lines."
-        )
-    return NestedQuestions(name, entries)
+        raise _not_json(name, value)
+    keys = f", an object with {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else ""
+    raise UsageError(
+        "SQuAD's JSON must be an object whose 'data' is a list of articles. "
+        f"Received: {name}{keys}. Repair it, or convert it to JSON lines."
+    )
 
 
 def _parsed(text: str) -> Any:
@@ -115,8 +115,18 @@ def _parsed(text: str) -> Any:
         return ValueError("nested too deeply")
 
 
-def _has_data(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("data"), list)
+def _entries(text: JsonText, name: str) -> Iterator[Any]:
+    try:
+        yield from text.items()
+    except NotJson as error:
+        raise _not_json(name, error) from None
+
+
+def _not_json(name: str, error: ValueError) -> UsageError:
+    return UsageError(
+        f"A file of questions must be SQuAD's JSON or JSON lines. Received: {name}, which is not JSON ({error}). "
+        "Repair it, or copy or download it again."
+    )
 
 
 def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:

@@ -35,7 +35,7 @@ def open_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
     Raises:
         UsageError: for an unknown name, or data that is neither on disk nor can be downloaded.
     """
-    builder = _found(dataset, data_dir)
+    builder = find_builder(dataset, data_dir)
     _prepare(builder, dataset, data_dir)
     return builder
 
@@ -143,7 +143,16 @@ def decoded(value: bytes, where: str) -> str:
         raise UsageError(f"Text must be UTF-8. Received: other bytes in {where}. Pass another --text_column.") from None
 
 
-def _found(dataset: str, data_dir: str) -> tfds.core.DatasetBuilder:
+def find_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
+    """Finds a data set, which has its features, but perhaps not its rows yet. Nothing is downloaded.
+
+    Args:
+        dataset: As for `open_builder`.
+        data_dir: As for `open_builder`.
+
+    Raises:
+        UsageError: for an unknown name.
+    """
     try:
         return tfds.builder(dataset, data_dir=data_dir or None)
     except Exception as error:  # of many classes, AssertionError and RuntimeError among them

@@ -37,10 +37,8 @@ def read_tfds_questions(
         UsageError: for an unknown name, data that is not available, or unsuitable features, splits or questions.
     """
     builder = open_builder(dataset, data_dir)
-    features = dict(builder.info.features.items())
-    answers = features.get("answers")
-    is_list = isinstance(answers, tfds.features.Sequence) and isinstance(answers.feature, tfds.features.FeaturesDict)
-    if not set(_TEXTS) <= set(features) or not is_list or not {"text", "answer_start"} <= set(answers.feature.keys()):
+    features = list(builder.info.features)
+    if not holds_questions(builder):
         raise UsageError(
             "Question answering needs a data set with the features of squad: id, question, context and answers. "
             f"Received: dataset={dataset!r} with {', '.join(sorted(features))}. Pass --dataset=squad, or --train_file."
@@ -59,6 +57,14 @@ def read_tfds_questions(
         )
 
     return tables_of(builder, dataset, read, with_train=with_train)
+
+
+def holds_questions(builder: tfds.core.DatasetBuilder) -> bool:
+    """Whether a data set has the features of `squad`."""
+    features = dict(builder.info.features.items())
+    answers = features.get("answers")
+    is_list = isinstance(answers, tfds.features.Sequence) and isinstance(answers.feature, tfds.features.FeaturesDict)
+    return is_list and set(_TEXTS) <= set(features) and {"text", "answer_start"} <= set(answers.feature.keys())
 
 
 def _read_split(

@@ -43,7 +43,7 @@ def read_tfds(
         UsageError: for an unknown name, data that is not available, or unsuitable features or splits.
     """
     builder = open_builder(dataset, data_dir)
-    texts, label = _columns(builder, dataset, text_column, label_column)
+    texts, label = text_features(builder, dataset, text_column, label_column)
     notes = []
 
     def read(split: str) -> RawTable | None:
@@ -85,7 +85,7 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
             "Prediction for a data set needs a test split and the feature idx. "
             f"Received: dataset={dataset!r} without one of them. Pass a GLUE task, or --input_file."
         )
-    texts, _ = _columns(builder, dataset, text_column, "")
+    texts, _ = text_features(builder, dataset, text_column, "")
 
     def opened(split: str) -> OpenFile:
         def read(wanted: Sequence[str]) -> Iterator[Row]:
@@ -97,10 +97,14 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
     return {split: opened(split) for split in splits}
 
 
-def _columns(
+def text_features(
     builder: tfds.core.DatasetBuilder, dataset: str, text_column: Sequence[str], label_column: str
 ) -> tuple[tuple[str, ...], str]:
-    """Chooses text and label features by name; if there is only one string or one class feature, chooses that one."""
+    """Chooses text and label features by name; if there is only one string or one class feature, chooses that one.
+
+    Raises:
+        UsageError: where there are no such features, or several that could be meant.
+    """
     scalars = {
         name: feature
         for name, feature in builder.info.features.items()

@@ -41,7 +41,7 @@ def read_tfds_tagged(
         UsageError: for an unknown name, data that is not available, or unsuitable features, splits or rows.
     """
     builder = open_builder(dataset, data_dir)
-    words, tags = _columns(builder, dataset, text_column, label_column)
+    words, tags = tag_features(builder, dataset, text_column, label_column)
 
     def read(split: str) -> TaggedTable | None:
         return _read_split(builder, dataset, split, words, tags)
@@ -49,10 +49,14 @@ def read_tfds_tagged(
     return tables_of(builder, dataset, read, with_train=with_train)
 
 
-def _columns(
+def tag_features(
     builder: tfds.core.DatasetBuilder, dataset: str, text_column: Sequence[str], label_column: str
 ) -> tuple[str, str]:
-    """Chooses the features of words and tags by name, or because no other feature is possible."""
+    """Chooses the features of words and tags by name, or because no other feature is possible.
+
+    Raises:
+        UsageError: where there are no such features, or several that could be meant.
+    """
     lists = {
         name: feature.feature
         for name, feature in builder.info.features.items()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
 from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.conll import ConllSentence, looks_like_conll
+from tfbert.data.rows import file_format
 from tfbert.data.streams import standard_input
 from tfbert.data.tagged import SentenceFile, open_sentences, sentence_format
 from tfbert.errors import UsageError
@@ -25,6 +28,8 @@ from tfbert.modes.trained_model import TrainedModel
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.tag_files import TagFile, TaggedItem, open_tags
 from tfbert.tasks.token_classification import EncodedSentences, SentenceExamples, encode_texts
+
+log = logging.getLogger("tfbert")
 
 _CHUNK_WORDS = 1 << 17
 _FORMATS = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": (".jsonl", ".json"), "tsv": (".tsv",)}
@@ -91,8 +96,15 @@ class SentenceJob:
         return encode
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedTextJob(RowsJob):
-    """A file of texts in which entities are found, see `predict.Job`."""
+    """A file of texts in which entities are found, see `predict.Job`.
+
+    Attributes:
+        may_be_words: Whether lines are taken for texts without having been said to be.
+    """
+
+    may_be_words: bool
 
     def check(self, model: TrainedModel) -> None:
         model.check_texts(self.texts.texts, self.name)
@@ -101,7 +113,10 @@ class TaggedTextJob(RowsJob):
         return open_tags(self.path, self.texts.format, model.task, is_writer=is_writer)
 
     def chunks(self, bad_rows: BadRows) -> Iterator[Items]:
-        for chunk in self.texts.chunks(bad_rows):
+        for number, chunk in enumerate(self.texts.chunks(bad_rows)):
+            if not number and self.may_be_words and _look_like_words(chunk.text):
+                line = "reading %s as plain texts, one a line; --input_format=conll reads words, one a line"
+                log.info(line, self.name)
             pairs = zip(chunk.ids, chunk.text, strict=True)
             yield Items([TaggedItem(name=name, text=text, words=[]) for name, text in pairs])
 
@@ -131,16 +146,20 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
             f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
         )
     if not _holds_words(config):
-        format = chosen_format(asked, {name: _FORMATS[name] for name in ("jsonl", "tsv")}, default="jsonl")
-        return [TaggedTextJob(texts=dataclasses.replace(job, format=format)) for job in open_texts(config)]
+        format, is_text = chosen_format(asked, _FORMATS, default="jsonl"), _is_plain_text(config)
+        if format == "conll":
+            words = "--input_format=conll where it holds words, one a line, or " * is_text
+            name = "standard input" if asked.input_file == STANDARD_STREAM else asked.input_file
+            input_is = f"{name}, which is read as {'plain ' * is_text}texts"
+            raise _no_conll(asked, input_is, f"{words}--output_format=jsonl or tsv")
+        by_default = is_text and data.input_format == "auto"
+        jobs = (dataclasses.replace(job, format=format) for job in open_texts(config))
+        return [TaggedTextJob(texts=job, may_be_words=by_default) for job in jobs]
     source = standard_input("input_file") if asked.input_file == STANDARD_STREAM else pathlib.Path(asked.input_file)
     file = open_sentences(source, format=data.input_format, text_column=data.text_column, tags="none")
     format = chosen_format(asked, _FORMATS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
-        raise UsageError(
-            "A CoNLL file of predictions is the input with one more column. "
-            f"Received: output_format='conll' with {file.name}, which is {file.format}. Pass jsonl or tsv."
-        )
+        raise _no_conll(asked, f"{file.name}, which is {file.format}", "--output_format=jsonl or tsv")
     id_column = asked.id_column
     if file.format == "conll" and id_column:
         raise UsageError(
@@ -150,6 +169,28 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
     check_id_column(id_column, file.name, file.columns)
     id_column = id_column or usual_id_column(file.columns if file.format != "conll" else ())
     return [SentenceJob(file=file, id_column=id_column, path=output_path(asked), format=format)]
+
+
+def _no_conll(asked: PredictConfig, input_is: str, way_out: str) -> UsageError:
+    by_ending = f"output_file={asked.output_file!r}" if asked.output_format == "auto" else "output_format='conll'"
+    return UsageError(
+        "A CoNLL file of predictions is the input with one more column. "
+        f"Received: {by_ending} with {input_is}. Pass {way_out}."
+    )
+
+
+def _is_plain_text(config: Config) -> bool:
+    """Whether input that holds no words is read line by line."""
+    format, name = config.data.input_format, config.predict.input_file
+    if format == "auto" and name != STANDARD_STREAM:
+        format = file_format(pathlib.Path(name), allow_text=True)
+    return format in ("auto", "text")
+
+
+def _look_like_words(texts: Sequence[str]) -> bool:
+    """Whether lines look like words with blank lines between sentences: one is blank, or most have one word."""
+    counts = [len(text.split()) for text in texts]
+    return 0 in counts or 2 * counts.count(1) > len(counts)
 
 
 def _holds_words(config: Config) -> bool:

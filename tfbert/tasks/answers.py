@@ -17,6 +17,8 @@ from tfbert.tokens.ragged import splits_of
 
 _ROWS_AT_ONCE = 512
 """Windows sorted at a time: as many as stay in a processor's cache."""
+PAIRS_AT_ONCE = 1 << 20
+"""The most pairs of starts and ends that are scored at a time, or those of one window: some 50 MB."""
 _NO_LOGIT = np.float32(-np.inf)
 
 
@@ -103,9 +105,12 @@ def decode(
         n_best_size: The most starts and ends taken from each window, and the most candidates kept per question.
         max_answer_length: Longest answer, in tokens.
     """
+    width = int(np.diff(windows.row_splits).max(initial=1))
+    max_answer_length = min(max_answer_length, width)  # None is longer than a row.
+    rows_at_once = max(min(_ROWS_AT_ONCE, PAIRS_AT_ONCE // min(n_best_size, width) ** 2), 1)
     found: list[np.ndarray] = [np.empty((0, 3), np.int64)]
-    for first in range(0, len(windows.example), _ROWS_AT_ONCE):
-        rows = np.arange(first, min(first + _ROWS_AT_ONCE, len(windows.example)))
+    for first in range(0, len(windows.example), rows_at_once):
+        rows = np.arange(first, min(first + rows_at_once, len(windows.example)))
         found.append(_pairs(windows, rows, n_best_size, max_answer_length))
     pairs = np.concatenate(found)
     without = np.ones(num_questions, bool)
@@ -113,7 +118,7 @@ def decode(
     if without.any():
         rest = [_best_pair(windows, row, max_answer_length) for row in np.flatnonzero(without[windows.example])]
         pairs = np.concatenate([pairs, *rest])
-    return _candidates(windows, num_questions, pairs, n_best_size)
+    return _candidates(windows, num_questions, pairs, min(n_best_size, len(pairs)))
 
 
 def join(parts: Sequence[Candidates]) -> Candidates:
@@ -146,8 +151,9 @@ def _pairs(windows: WindowLogits, rows: np.ndarray, n_best_size: int, max_answer
     scores = np.where(valid, scores, -np.inf)
     ranked = np.sort(scores.reshape(len(rows), -1), axis=1)[:, ::-1]
     in_context = _within(np.broadcast_to(columns, tokens.shape), windows, rows)
-    most = n_best_size * _copies(windows.char_start[tokens], in_context) * _copies(windows.char_end[tokens], in_context)
-    worst = np.take_along_axis(ranked, np.minimum(most, ranked.shape[1])[:, None] - 1, axis=1)
+    copies = _copies(windows.char_start[tokens], in_context) * _copies(windows.char_end[tokens], in_context)
+    most = np.minimum(min(n_best_size, ranked.shape[1]) * copies, ranked.shape[1])
+    worst = np.take_along_axis(ranked, most[:, None] - 1, axis=1)
     valid &= scores >= worst[:, :, None]
     row, start, end = np.nonzero(valid)
     return np.stack([rows[row], starts[row, start], ends[row, end]], axis=1)

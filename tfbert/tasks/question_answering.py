@@ -59,9 +59,18 @@ class QuestionExamples:
 
     @property
     def labels(self) -> np.ndarray:
-        """int32 `[n, 2]`: the first character of each question's first answer and one past its last; 0, 0 for none."""
-        spans = [(a[0][1], a[0][1] + len(a[0][0])) if a else (0, 0) for a in self.table.answers]
-        return np.array(spans, np.int32).reshape(-1, 2)
+        """int32 `[n, 2]`: the first character of each question's first answer and one past its last; 0, 0 for none.
+
+        Where the data puts an answer outside the context, as only evaluation keeps it, the nearest end of the context.
+        """
+        return np.array([self._span(row) for row in range(len(self))], np.int32).reshape(-1, 2)
+
+    def _span(self, row: int) -> tuple[int, int]:
+        if not self.table.answers[row]:
+            return 0, 0
+        (text, start), *_ = self.table.answers[row]
+        first, end = (min(max(place, 0), len(self.table.context(row))) for place in (start, start + len(text)))
+        return first, end
 
     def __len__(self) -> int:
         return len(self.table)

@@ -40,15 +40,15 @@ def sentence_source(config: DataConfig) -> Source[TaggedTable]:
 
 
 def in_iob2(table: TaggedTable, notes: list[str], *, strict: bool = False) -> list[list[str]]:
-    """A table's tags, in IOB2 if they have prefixes; adds to `notes` a scheme that is doubtful or converted.
+    """A table's tags, in IOB2 if they have prefixes; adds the scheme that was found to `notes`, and tags that break it.
 
     Raises:
         UsageError: if `strict`, for a tag that cannot stand where it does in its scheme.
     """
     scheme = scheme_of(table.tags)
-    if scheme.name not in ("IOB2", "none") or scheme.doubt:
-        converted = ", converted to IOB2" * (scheme.name not in ("IOB2", "none"))
-        notes.append(f"{table.name}: tags are {scheme.name}{scheme.doubt}{converted}")
+    what = f"are {scheme.name}" if scheme.has_entities else "have no prefixes"
+    converted = ", converted to IOB2" * (scheme.name not in ("IOB2", "none"))
+    notes.append(f"{table.name}: tags {what}{scheme.doubt}{converted}")
     bad = invalid_transitions(table.tags, scheme)
     if bad is not None:
         after = f"{bad.tag!r} after {bad.previous!r}" if bad.previous else f"{bad.tag!r} at the start"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfbert.modes.serving.windows_in_graph import Windows
+from tfbert.tasks.answers import PAIRS_AT_ONCE
 from tfbert.tasks.question_answering import QuestionAnswering
 
 _NONE = float("-inf")
@@ -45,8 +46,9 @@ def answers_in_graph(windows: Windows, logits: tf.Tensor, num_questions: tf.Tens
         num_questions: int32 `[]`, how many questions there are.
         task: Its options decide.
     """
-    pairs = _pairs(windows, logits, num_questions, task.n_best_size, task.max_answer_length)
-    found = _candidates(windows, logits, num_questions, pairs, task.n_best_size)
+    n_best_size, max_answer_length = (min(most, tf.int32.max) for most in (task.n_best_size, task.max_answer_length))
+    pairs = _pairs(windows, logits, num_questions, n_best_size, max_answer_length)
+    found = _candidates(windows, logits, num_questions, pairs, n_best_size)
     is_best = found.rank == 0
     owner = tf.boolean_mask(found.example, is_best)[:, tf.newaxis]
 
@@ -85,19 +87,44 @@ def _pairs(
 
     start_logits, end_logits = rows(logits[:, 0], _NONE), rows(logits[:, 1], _NONE)
     can_start, can_end = rows(windows.max_context, False), rows(windows.in_context, False)
-    most = tf.minimum(n_best_size, tf.shape(start_logits)[1])
-    # Of equal logits the first.
-    starts, ends = (tf.math.top_k(values, most).indices for values in (start_logits, end_logits))
-    length = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1
-    valid = (length >= 1) & (length <= max_answer_length)
-    valid &= tf.gather(can_start, starts, batch_dims=1)[:, :, tf.newaxis]
-    valid &= tf.gather(can_end, ends, batch_dims=1)[:, tf.newaxis, :]
-    row, start, end = tf.unstack(tf.where(valid), axis=1)
-    start, end = (
-        tf.cast(tf.gather_nd(positions, tf.stack([row, rank], axis=1)), tf.int64)
-        for positions, rank in ((starts, start), (ends, end))
+    count, width = tf.unstack(tf.shape(start_logits))
+    most = tf.minimum(n_best_size, width)
+    max_answer_length = tf.minimum(max_answer_length, width)  # None is longer than a row.
+    at_once = tf.maximum(PAIRS_AT_ONCE // tf.maximum(most * most, 1), 1)
+    copies = _copies(rows(windows.char_start, 0), can_end) * _copies(rows(windows.char_end, 0), can_end)
+    kept = tf.minimum(tf.cast(tf.minimum(n_best_size, most * most), tf.int64) * copies, tf.cast(most * most, tf.int64))
+
+    def pairs_of(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        own = slice(number * at_once, (number + 1) * at_once)
+        # Of equal logits the first.
+        (first, starts), (last, ends) = (tf.math.top_k(values[own], most) for values in (start_logits, end_logits))
+        length = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1
+        valid = (length >= 1) & (length <= max_answer_length)
+        valid &= tf.gather(can_start[own], starts, batch_dims=1)[:, :, tf.newaxis]
+        valid &= tf.gather(can_end[own], ends, batch_dims=1)[:, tf.newaxis, :]
+        # Keep only as many as can be among the best of the question.
+        scores = tf.cast(first, tf.float64)[:, :, tf.newaxis] + tf.cast(last, tf.float64)[:, tf.newaxis, :]
+        scores = tf.where(valid, scores, _NONE)
+        num_ranked = tf.cast(tf.reduce_max(kept[own]), tf.int32)
+        ranked = tf.math.top_k(tf.reshape(scores, [-1, most * most]), num_ranked).values
+        valid &= scores >= tf.gather(ranked, kept[own] - 1, batch_dims=1)[:, tf.newaxis, tf.newaxis]
+        row, start, end = tf.unstack(tf.where(valid), axis=1)
+        start, end = (
+            tf.cast(tf.gather_nd(positions, tf.stack([row, rank], axis=1)), tf.int64)
+            for positions, rank in ((starts, start), (ends, end))
+        )
+        row += tf.cast(number * at_once, tf.int64)
+        return number + 1, found.write(number, tf.stack([row, start, end], axis=1))
+
+    none = tf.TensorArray(tf.int64, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, 3])
+    _, found = tf.while_loop(
+        lambda number, _: number * at_once < count,
+        pairs_of,
+        (0, none),
+        parallel_iterations=1,  # Else several are in memory at a time.
     )
-    pairs = tf.stack([row, start, end], axis=1)
+    pairs = found.concat()
+    row = pairs[:, 0]
 
     def best_pair(row: tf.Tensor) -> tf.Tensor:
         """The best pair of one window, among all starts and ends."""
@@ -115,6 +142,12 @@ def _pairs(
     without = (tf.gather(counts, windows.example) == 0) & tf.reduce_any(can_start, axis=1)
     rest = tf.map_fn(best_pair, tf.where(without)[:, 0], fn_output_signature=tf.TensorSpec([3], tf.int64))
     return tf.concat([pairs, rest], 0)
+
+
+def _copies(characters: tf.Tensor, in_context: tf.Tensor) -> tf.Tensor:
+    """See `answers._copies`: int64 `[windows]`."""
+    same = (characters[:, 1:] == characters[:, :-1]) & in_context[:, 1:] & in_context[:, :-1]
+    return 1 + tf.math.count_nonzero(same, axis=1)
 
 
 def _candidates(
