@@ -1,5 +1,6 @@
 """What a run leaves for others: the model card, the upload to a hub, weights for PyTorch."""
 
+import ast
 import base64
 import http.server
 import json
@@ -15,14 +16,18 @@ import yaml
 import flags
 from tests.flag_values import defined
 from tfbert.config.modes import HubConfig
+from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import hub
 from tfbert.report.model_card import command_line, model_card
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.classification import Classification
+from tfbert.tasks.pretraining import Pretraining
+from tfbert.tasks.question_answering import QuestionAnswering
 from tfbert.tasks.regression import Regression
 from tfbert.tasks.texts import TextExamples
+from tfbert.tasks.token_classification import TokenClassification
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -64,6 +69,23 @@ def test_the_command_of_a_card_is_that_of_the_run(runs):
         run.training,
         run.runtime,
     )
+
+
+@pytest.mark.parametrize(
+    ("task", "pipelines"),
+    [
+        (Classification(("a", "b")), ["text-classification"]),
+        (TokenClassification(("O", "B-X")), ["token-classification"]),
+        (QuestionAnswering(), []),  # transformers 5 has no pipeline for it.
+        (Pretraining(next_sentence=True, options=PretrainingConfig()), ["fill-mask"]),
+    ],
+)
+def test_the_code_of_a_card_uses_what_transformers_5_has(task, pipelines):
+    """Run with transformers 5.23 on models of all four: benchmarks/results/2026-11-23-tasks-splits-and-kills.md."""
+    code = "\n".join(task.usage(1))
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    named = [call.args[0].value for call in calls if getattr(call.func, "id", "") == "pipeline"]
+    assert named == pipelines and "THIS_DIRECTORY" in code
 
 
 def test_a_command_line_is_quoted_and_says_no_more_than_needed():

@@ -1,5 +1,5 @@
 """Runs killed with SIGKILL end in the bits of a run never killed: {devices} x {precision} x {XLA}, dropout on; and
-pre-training, on one device and two workers.
+pre-training, tagged words and answers, on one device and two workers.
 
 Each case is one `tfbert.launch` that starts again by itself after three kills: from outside at a random time, by the
 worker itself with half of a checkpoint's file written, and from outside once more. The seed of the times is
@@ -7,6 +7,7 @@ TFBERT_KILL_SEED. Prints a line a case.
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -20,7 +21,8 @@ import numpy as np
 import pytest
 
 from tests.records import VOCAB_SIZE, some_records, write_records
-from tests.runs import assert_same_bits, make_config, steps_logged, weights
+from tests.runs import assert_same_bits, changed, make_config, steps_logged, weights
+from tests.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, write_tasks
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.config.run import DataConfig, ModelConfig
 
@@ -76,16 +78,34 @@ def pretraining(corpus, name, **runtime):
     )
 
 
-COMMANDS = {"run_finetune": make_config, "run_pretraining": pretraining}
-GRID = [("run_finetune", *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
-GRID += [("run_pretraining", devices, "float32", False) for devices in ("one_device", "two_workers")]
+def of_task(task, corpus, name, **runtime):
+    """Sentences and contexts that are split into rows, and two micro-batches as `make_config` has."""
+    write_tasks(corpus)
+    config = config_of(*arguments_of(corpus, task, name), "--gradient_accumulation_steps=2", "--logging_steps=1")
+    return changed(config, runtime=runtime)
+
+
+RUNS = {
+    "texts": ("run_finetune", make_config),
+    "pretraining": ("run_pretraining", pretraining),
+    SENTENCES: ("run_finetune", functools.partial(of_task, SENTENCES)),
+    QUESTIONS: ("run_finetune", functools.partial(of_task, QUESTIONS)),
+}
+"""By kind of data, the command that trains on it, and the function that writes it and makes the configuration."""
+GRID = [("texts", *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
+GRID += [
+    (kind, devices, "float32", False)
+    for kind in ("pretraining", SENTENCES, QUESTIONS)
+    for devices in ("one_device", "two_workers")
+]
 
 
 @pytest.mark.slow
 @pytest.mark.multi_worker
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
-@pytest.mark.parametrize("command, devices, precision, xla", GRID)
-def test_killed_runs_end_in_the_same_bits(corpus, capsys, command, devices, precision, xla):
+@pytest.mark.parametrize("kind, devices, precision, xla", GRID)
+def test_killed_runs_end_in_the_same_bits(corpus, capsys, kind, devices, precision, xla):
+    command, make = RUNS[kind]
     num_workers, runtime = DEVICES[devices]
     armed, script = corpus / "armed", corpus / "worker.py"
     script.write_text(WORKER.format(root=str(ROOT), armed=str(armed), command=command))
@@ -93,10 +113,10 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, command, devices, prec
     def start(name, *launcher_flags):
         # Each start compiles each width anew.
         compiled = {"xla": True, "max_compiled_shapes": 2} if xla else {}
-        config = COMMANDS[command](corpus, name, **compiled, **runtime, **PRECISIONS[precision])
+        config = make(corpus, name, **compiled, **runtime, **PRECISIONS[precision])
         config = dataclasses.replace(
             config,
-            training=dataclasses.replace(config.training, num_train_epochs=STEPS / 6),
+            training=dataclasses.replace(config.training, num_train_epochs=None, max_steps=STEPS),
             output=dataclasses.replace(config.output, save_steps=7, eval_steps=20),
         )
         path = corpus / f"{name}.json"
@@ -138,5 +158,5 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, command, devices, prec
     assert results[0]["train_loss"] == results[1]["train_loss"]
     assert results[0]["best_step"] == results[1]["best_step"]
     with capsys.disabled():
-        case = f"{command} {devices} {precision} {'XLA' if xla else ''}"
+        case = f"{kind} {devices} {precision} {'XLA' if xla else ''}"
         print(f"\n{case}: killed at steps {kills} and in a write; same bits")

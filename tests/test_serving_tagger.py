@@ -22,6 +22,7 @@ from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.words import encode_text_words
 
 IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+IO = ("O", "I-X", "I-Y")
 BIOES = ("O", "B-X", "I-X", "E-X", "S-X", "B-Y", "I-Y", "E-Y", "S-Y")
 LENGTH = 16
 LONG = "The quick brown fox, jumping over İstanbul; 中文字 e\u0301te\u0301 😀 " * 30
@@ -71,7 +72,7 @@ def test_rows_of_real_texts(name):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("names", [IOB2, BIOES], ids=["IOB2", "BIOES"])
+@pytest.mark.parametrize("names", [IOB2, BIOES, IO], ids=["IOB2", "BIOES", "IO"])
 def test_entities_are_those_of_numpy(names, strict):
     rng, meanings = np.random.default_rng(0), TagMeanings.of(names)
     for words in (0, 1, 2, 5000):

@@ -1,4 +1,4 @@
-"""Schemes: found from the tags, the same entities as IOB2, and tags that cannot follow one another."""
+"""Schemes: found from the tags, the same entities in another, and tags that cannot follow one another."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,10 @@ from tfbert.tasks.tags import (
     class_names,
     invalid_transitions,
     scheme_of,
+    scheme_of_model,
     split_tag,
-    to_iob2,
+    starts_of,
+    to_scheme,
 )
 
 # A person of two words, another at once, a place after a word; two organisations of one word, and one of three.
@@ -37,36 +39,56 @@ def test_every_scheme_is_found_and_is_the_same_as_iob2(name):
     sequences = tags(*WRITTEN[name])
     scheme = scheme_of(sequences)
     assert (scheme.name, scheme.doubt) == (name, "")
-    assert to_iob2(sequences, scheme) == tags(*IOB2)
+    assert to_scheme(sequences, scheme, "IOB2") == tags(*IOB2)
     assert invalid_transitions(sequences, scheme) is None
+
+
+def written(name, spans):
+    """Entities, as (type, number of words), in a scheme; `("", 2)` are two words in none."""
+    row, last = [], ""
+    for kind, size in spans:
+        middle = {"BMES": "M"}.get(name, "I")
+        first = "I" if name == "IO" or (name == "IOB1" and last != kind) else "B"
+        end, single = {"BIOES": "ES", "BMES": "ES", "BILOU": "LU"}.get(name, "I" + first)
+        letters = single if size == 1 else first + middle * (size - 2) + end
+        row += [f"{letter}-{kind}" for letter in letters] if kind else ["O"] * size
+        last = kind
+    return row
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_random_entities_come_back_from_every_scheme(name):
-    """Written by the rules of each scheme, an entity after the other."""
     rng = np.random.default_rng(0)
-    written, expected = [], []
-    for _ in range(300):
-        row, right, last = [], [], ""
-        for _ in range(rng.integers(0, 6)):
-            kind, size = str(rng.choice(["A", "B-C", ""])), int(rng.integers(1, 5))
-            if not kind:
-                row += ["O"] * size
-                right += ["O"] * size
-            else:
-                middle = {"BMES": "M"}.get(name, "I")
-                first = "B" if name != "IOB1" or last == kind else "I"
-                end, single = {"BIOES": "ES", "BMES": "ES", "BILOU": "LU"}.get(name, "I" + first)
-                letters = single if size == 1 else first + middle * (size - 2) + end
-                row += [f"{letter}-{kind}" for letter in letters]
-                right += [f"B-{kind}"] + [f"I-{kind}"] * (size - 1)
-            last = kind
-        written.append(row)
-        expected.append(right)
-    scheme = scheme_of(written)
+    sentences = [
+        [(str(rng.choice(["A", "B-C", ""])), int(rng.integers(1, 5))) for _ in range(rng.integers(0, 6))]
+        for _ in range(300)
+    ]
+    sequences = [written(name, spans) for spans in sentences]
+    scheme = scheme_of(sequences)
     assert (scheme.name, scheme.doubt) == (name, "")
-    assert to_iob2(written, scheme) == expected
-    assert invalid_transitions(written, scheme) is None
+    assert invalid_transitions(sequences, scheme) is None
+    for target in ("IOB2", "BIOES", "BILOU", "BMES", "IO"):
+        assert to_scheme(sequences, scheme, target) == [written(target, spans) for spans in sentences], target
+    starts = [tag[0] == "B" for spans in sentences for tag in written("IOB2", spans)]
+    assert starts_of(sequences).tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("names", "scheme"),
+    [
+        ("O B-A I-A", "IOB2"),
+        ("O B-A", "IOB2"),
+        ("O I-A I-B", "IO"),
+        ("O B-A I-A E-A S-A", "BIOES"),
+        ("O S-A", "BIOES"),
+        ("B-A I-A L-A U-A O", "BILOU"),
+        ("B-A M-A E-A S-A O", "BMES"),
+        ("NOUN VERB", "none"),
+        ("O B-A I-A X", "none"),
+    ],
+)
+def test_the_scheme_of_a_model(names, scheme):
+    assert scheme_of_model(names.split()) == scheme
 
 
 @pytest.mark.parametrize(
@@ -93,19 +115,19 @@ def test_doubts(sentences, name, doubt):
 
 def test_no_sentence():
     assert scheme_of([]).name == "IOB2"
-    assert to_iob2([], scheme_of([])) == [] and invalid_transitions([], scheme_of([])) is None
+    assert to_scheme([], scheme_of([]), "IOB2") == [] and invalid_transitions([], scheme_of([])) is None
 
 
 def test_tags_without_prefixes_stay():
     sequences = tags("DET NOUN", "VERB")
     scheme = scheme_of(sequences)
     assert not scheme.has_entities
-    assert to_iob2(sequences, scheme) == sequences and invalid_transitions(sequences, scheme) is None
+    assert to_scheme(sequences, scheme, "IOB2") == sequences and invalid_transitions(sequences, scheme) is None
 
 
 def test_what_conlleval_would_start_is_started():
     sequences = tags("I-A I-B B-B", "I-B O I-A", "E-A I-A S-A E-A E-A")
-    assert to_iob2(sequences, scheme_of(sequences)) == tags("B-A B-B B-B", "B-B O B-A", "B-A B-A B-A B-A B-A")
+    assert to_scheme(sequences, scheme_of(sequences), "IOB2") == tags("B-A B-B B-B", "B-B O B-A", "B-A B-A B-A B-A B-A")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.data.tagged import read_sentences  # noqa: E402
 from tfbert.tasks.entities import entity_metrics, find_entities, word_accuracy  # noqa: E402
-from tfbert.tasks.tags import TagMeanings, class_names, scheme_of, to_iob2  # noqa: E402
+from tfbert.tasks.tags import TagMeanings, class_names, scheme_of, to_scheme  # noqa: E402
 
 _UNLABELLED = -100
 
@@ -77,7 +77,7 @@ def predict(args: argparse.Namespace, tokenizer) -> dict:
 def read(path: str, limit: int) -> tuple[list[list[str]], list[list[str]]]:
     """Words and tags of a file's sentences, the tags in IOB2."""
     table = read_sentences(path)
-    tags = to_iob2(table.tags, scheme_of(table.tags))
+    tags = to_scheme(table.tags, scheme_of(table.tags), "IOB2")
     rows = chosen(len(table), limit)
     return [table.words[row] for row in rows], [tags[row] for row in rows]
 

@@ -62,8 +62,8 @@ def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings,
     """The entities of tagged words.
 
     As in conlleval, each word with a prefix is in an entity, and an `I-` that cannot continue the previous entity
-    starts a new one. Strict entities are those that the scheme allows: they start with a `B-`, and where tags have `E-`
-    or `S-`, they end with an `E-` or are a single `S-`. With `strict`, the others are left out.
+    starts a new one. Strict entities are those that the scheme allows: they start with a `B-` if tags have one, and
+    where tags have `E-` or `S-`, they end with an `E-` or are a single `S-`. With `strict`, the others are left out.
 
     Args:
         ids: Integers `[num_words]`, the ids of the tags.
@@ -71,17 +71,27 @@ def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings,
         meanings: The meanings of the tags.
         strict: Leave out entities that the scheme does not allow.
     """
-    prefixes = meanings.prefixes[ids]
-    is_start = entity_starts(ids, sentences, meanings)
+    found = entities_at(entity_starts(ids, sentences, meanings), ids, meanings)
+    if not strict:
+        return found
+    first, last = meanings.prefixes[ids[found.start]], meanings.prefixes[ids[found.end - 1]]
+    kept = (first == BEGIN) | (BEGIN not in meanings.prefixes)
+    if (meanings.prefixes >= END).any():
+        kept = (kept & (last == END)) | (first == SINGLE)
+    return Entities(start=found.start[kept], end=found.end[kept], type=found.type[kept])
+
+
+def entities_at(is_start: np.ndarray, ids: np.ndarray, meanings: TagMeanings) -> Entities:
+    """The entities that start at the given words; each ends before the next one, or before a word in none.
+
+    Args:
+        is_start: bool `[num_words]`.
+        ids: Integers `[num_words]`, the ids of the tags.
+        meanings: The meanings of the tags.
+    """
     start = np.flatnonzero(is_start)
-    stops = np.append(np.flatnonzero(is_start | (prefixes <= OUT)), len(ids))
+    stops = np.append(np.flatnonzero(is_start | (meanings.prefixes[ids] <= OUT)), len(ids))
     end = stops[np.searchsorted(stops, start, side="right")]
-    if strict:
-        first, last = prefixes[start], prefixes[end - 1]
-        kept = first == BEGIN
-        if (meanings.prefixes >= END).any():
-            kept = (kept & (last == END)) | (first == SINGLE)
-        start, end = start[kept], end[kept]
     return Entities(start=start, end=end, type=meanings.types[ids[start]])
 
 

@@ -26,7 +26,7 @@ from tfbert.tasks.choose import choose_task, class_words
 from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
 from tfbert.tasks.questions import question_source
-from tfbert.tasks.sentences import in_iob2, sentence_source
+from tfbert.tasks.sentences import in_scheme, sentence_source
 from tfbert.tasks.tables import read_training_tables
 from tfbert.tasks.tags import class_names
 from tfbert.tasks.token_classification import TokenClassification
@@ -93,7 +93,7 @@ def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     for table in tables.values():
         notes += table.notes
     task = TokenClassification(
-        class_names(in_iob2(tables["train"], [])),
+        class_names(in_scheme("IOB2", tables["train"], [])),
         label_all_tokens=options.tagging.label_all_tokens,
         strict_entities=options.tagging.strict_entities,
     )

@@ -323,10 +323,25 @@ class QuestionAnswering(Task):
 
     def usage(self, num_texts: int) -> list[str]:
         return [
-            "from transformers import pipeline",
+            "import torch",
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
             "",
-            'answer = pipeline("question-answering", "THIS_DIRECTORY")',
-            'answer(question="...", context="...")',
+            'tokenizer = AutoTokenizer.from_pretrained("THIS_DIRECTORY")',
+            'model = AutoModelForQuestionAnswering.from_pretrained("THIS_DIRECTORY")',
+            'question, context = "...", "..."',
+            'options = {"return_tensors": "pt", "return_offsets_mapping": True}',
+            'inputs = tokenizer(question, context, truncation="only_second", **options)',
+            'places = inputs.pop("offset_mapping")[0]',
+            "with torch.no_grad():",
+            "    found = model(**inputs)",
+            "scores = found.start_logits[0, :, None] + found.end_logits[0]",
+            "in_context = torch.tensor([part == 1 for part in inputs.sequence_ids()])",
+            f"allowed = (in_context[:, None] & in_context).triu().tril({self.max_answer_length - 1})",
+            'first, last = divmod(scores.masked_fill(~allowed, float("-inf")).argmax().item(), len(places))',
+            "context[places[first, 0] : places[last, 1]]",
+            "",
+            "# Contexts of any length, and questions that may have no answer:",
+            '# tfbert.load("THIS_DIRECTORY")([{"question": "...", "context": "..."}])',
         ]
 
 

@@ -1,4 +1,4 @@
-"""The source of tagged sentences, and their tags in one scheme."""
+"""The source of tagged sentences, and their tags in the scheme of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfbert.data.streams import standard_input
 from tfbert.data.tagged import TaggedTable, read_sentences
 from tfbert.errors import UsageError
 from tfbert.tasks.tables import Source
-from tfbert.tasks.tags import invalid_transitions, scheme_of, to_iob2
+from tfbert.tasks.tags import invalid_transitions, scheme_of, to_scheme
 
 
 def sentence_source(config: DataConfig) -> Source[TaggedTable]:
@@ -39,15 +39,22 @@ def sentence_source(config: DataConfig) -> Source[TaggedTable]:
     return Source(read_file=read_file, read_name=read_name, demo=demo_tagged_data)
 
 
-def in_iob2(table: TaggedTable, notes: list[str], *, strict: bool = False) -> list[list[str]]:
-    """A table's tags, in IOB2 if they have prefixes; adds the scheme that was found to `notes`, and tags that break it.
+def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool = False) -> list[list[str]]:
+    """A table's tags in the scheme of a model; as written where they have no prefixes, or the model's have none.
+
+    Args:
+        target: The model's scheme, as `scheme_of_model` returns it.
+        table: As it was written.
+        notes: Receives the scheme that was found, and tags that cannot stand where they do.
+        strict: Refuse such tags.
 
     Raises:
         UsageError: if `strict`, for a tag that cannot stand where it does in its scheme.
     """
     scheme = scheme_of(table.tags)
     what = f"are {scheme.name}" if scheme.has_entities else "have no prefixes"
-    converted = ", converted to IOB2" * (scheme.name not in ("IOB2", "none"))
+    is_converted = scheme.has_entities and target not in (scheme.name, "none")
+    converted = f", converted to {target}" * is_converted
     notes.append(f"{table.name}: tags {what}{scheme.doubt}{converted}")
     bad = invalid_transitions(table.tags, scheme)
     if bad is not None:
@@ -64,4 +71,6 @@ def in_iob2(table: TaggedTable, notes: list[str], *, strict: bool = False) -> li
             f"warning: {table.name}: {what} in the sentence of {table.unit} {table.lines[bad.sentence]}: each starts "
             "an entity, as for conlleval"
         )
-    return to_iob2(table.tags, scheme)
+    # In IOB2, what cannot stand where it does is written as the entity that it starts.
+    is_written = is_converted or scheme.name == target == "IOB2"
+    return to_scheme(table.tags, scheme, target) if is_written else [list(tags) for tags in table.tags]

@@ -1,4 +1,4 @@
-"""Finds the scheme of tags (IOB1, IOB2, BIOES, ...) from the tags themselves, and converts them to IOB2.
+"""Finds the scheme of tags (IOB1, IOB2, BIOES, ...) from the tags themselves, and writes them in another.
 
 A tag is `O`, or a prefix, a dash and a type, which may hold dashes: `B-PER`. Of the prefixes, `B` begins an entity, `I`
 (in BMES `M`) is inside one, `E` (in BILOU `L`) ends it, and `S` (in BILOU `U`) is an entity of one word.
@@ -17,6 +17,8 @@ PREFIXES = ("", "O", "B", "I", "E", "S")
 """What a tag's prefix means, by its code: 0 for a tag without one, such as `NOUN`."""
 PLAIN, OUT, BEGIN, INSIDE, END, SINGLE = range(len(PREFIXES))
 _CODES = {"B": BEGIN, "I": INSIDE, "E": END, "S": SINGLE, "M": INSIDE, "L": END, "U": SINGLE}
+_WRITTEN = {"IOB2": "IBIB", "BIOES": "IBES", "BILOU": "IBLU", "BMES": "MBES", "IO": "IIII"}
+"""By scheme, the letters for a word inside an entity, one that begins it, one that ends it, one that is all of it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,15 +107,14 @@ def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
         sequences: One per sentence.
     """
     ids, sentences, meanings = _flat(sequences)
-    letters = {name[0] for name, code in zip(meanings.names, meanings.prefixes, strict=True) if code > OUT}
-    plain = [name for name, code in zip(meanings.names, meanings.prefixes, strict=True) if code == PLAIN]
+    letters, plain = _letters(meanings)
     if plain:
         mixed = f", although {_listed(letters)} occur too: {plain[0]!r} has no prefix" if letters else ""
         return Scheme(name="none", doubt=mixed)
     if not letters:
         return Scheme(name="IOB2", doubt=", although there is no entity")
     if letters - {"B", "I"}:
-        name = "BILOU" if letters & {"L", "U"} else "BMES" if "M" in letters else "BIOES"
+        name = _scheme_with_ends(letters)
         odd = letters - set(name) | ({"B"} - letters if letters & {"I", "M"} else set())
         return Scheme(name=name, doubt=f", although the prefixes are {_listed(letters)}" if odd else "")
     if letters == {"B"}:
@@ -134,26 +135,51 @@ def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
     return Scheme(name="IOB1", doubt=f", although {num_needless:,} entities start with B- for no reason")
 
 
-def to_iob2(sequences: Sequence[Sequence[str]], scheme: Scheme) -> list[list[str]]:
-    """The same entities in IOB2. They are those that conlleval finds: each word that is in an entity stays in one.
+def scheme_of_model(names: Sequence[str]) -> str:
+    """The scheme that a model with these tags writes, as `Scheme.name`.
+
+    `B` and `I` alone are IOB2: a model of IOB1 has the same tags, and the entities are the same.
+    """
+    letters, plain = _letters(TagMeanings.of(names))
+    if plain:
+        return "none"
+    if letters - {"B", "I"}:
+        return _scheme_with_ends(letters)
+    return "IO" if letters == {"I"} else "IOB2"
+
+
+def to_scheme(sequences: Sequence[Sequence[str]], scheme: Scheme, target: str) -> list[list[str]]:
+    """The same entities in another scheme. They are those that conlleval finds: each word that is in an entity stays in
+    one. In IO, entities of one type that touch become one.
 
     Args:
         sequences: One per sentence.
         scheme: The scheme of these tags. Tags of `none` stay as they are.
+        target: `IOB2`, `BIOES`, `BILOU`, `BMES` or `IO`.
     """
     if not scheme.has_entities:
         return [list(tags) for tags in sequences]
     ids, sentences, meanings = _flat(sequences)
-    starts, prefixes = entity_starts(ids, sentences, meanings), meanings.prefixes.tolist()
-    # The tags of words that continue an entity, and of those that start one.
-    inside, first = (
-        [f"{prefix}-{name[2:]}" if code > OUT else name for name, code in zip(meanings.names, prefixes, strict=True)]
-        for prefix in "IB"
+    starts = entity_starts(ids, sentences, meanings)
+    goes_on = (meanings.prefixes[ids] > OUT) & ~starts
+    ends = ~np.append(goes_on, False)[1:]  # Where the next word does not go on with the entity.
+    split = list(zip(meanings.names, meanings.prefixes.tolist(), strict=True))
+    names = np.array(
+        [[f"{letter}-{name[2:]}" if code > OUT else name for name, code in split] for letter in _WRITTEN[target]],
+        object,
     )
-    names = np.array([inside, first], object)
-    flat = names[starts.astype(np.intp), ids].tolist() if len(ids) else []
-    ends = itertools.accumulate(map(len, sequences))
-    return [flat[end - len(tags) : end] for tags, end in zip(sequences, ends, strict=True)]
+    flat = names[starts + 2 * ends, ids].tolist() if len(ids) else []
+    stops = itertools.accumulate(map(len, sequences))
+    return [flat[stop - len(tags) : stop] for tags, stop in zip(sequences, stops, strict=True)]
+
+
+def starts_of(sequences: Sequence[Sequence[str]]) -> np.ndarray:
+    """Which words start an entity, as `entity_starts` finds them: bool `[num_words]`.
+
+    Args:
+        sequences: One per sentence.
+    """
+    return entity_starts(*_flat(sequences))
 
 
 def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> InvalidTags | None:
@@ -243,6 +269,17 @@ def _flat(sequences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, T
     flat = map(index.__getitem__, itertools.chain.from_iterable(sequences))
     ids = np.fromiter(flat, np.int32, int(lengths.sum()))
     return ids, np.repeat(np.arange(len(sequences)), lengths), TagMeanings.of(tuple(names))
+
+
+def _letters(meanings: TagMeanings) -> tuple[set[str], list[str]]:
+    """The letters of all prefixes, and the tags without one."""
+    codes = list(zip(meanings.names, meanings.prefixes, strict=True))
+    return {name[0] for name, code in codes if code > OUT}, [name for name, code in codes if code == PLAIN]
+
+
+def _scheme_with_ends(letters: set[str]) -> str:
+    """The scheme that has prefixes beside `B` and `I`."""
+    return "BILOU" if letters & {"L", "U"} else "BMES" if "M" in letters else "BIOES"
 
 
 def _listed(letters: set[str]) -> str:

@@ -18,6 +18,7 @@ from tfbert.tasks.base import Judged, Task
 from tfbert.tasks.classes import quoted, shortened
 from tfbert.tasks.entities import (
     Entities,
+    entities_at,
     entity_metrics,
     find_entities,
     per_type,
@@ -27,9 +28,9 @@ from tfbert.tasks.entities import (
 )
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import cross_entropy
-from tfbert.tasks.sentences import in_iob2, sentence_source
+from tfbert.tasks.sentences import in_scheme, sentence_source
 from tfbert.tasks.tables import read_labelled_tables
-from tfbert.tasks.tags import PLAIN, TagMeanings
+from tfbert.tasks.tags import PLAIN, TagMeanings, scheme_of_model, starts_of
 from tfbert.tokens.words import encode_text_words, encode_words
 
 if TYPE_CHECKING:
@@ -48,11 +49,13 @@ class SentenceExamples:
         name: Where they came from, for messages.
         words: The words of each sentence, at least one.
         labels: int32 `[words]`, the class of each word of all sentences in order; None when unlabelled.
+        starts: bool `[words]`, which words start an entity, where the classes do not say it; None: as they say.
     """
 
     name: str
     words: list[list[str]]
     labels: np.ndarray | None
+    starts: np.ndarray | None = None
 
     num_texts = 1
 
@@ -70,13 +73,15 @@ class SentenceExamples:
         return np.repeat(np.arange(len(self)), list(map(len, self.words)))
 
     def take(self, indices: Iterable[int]) -> SentenceExamples:
-        indices = list(indices)
-        labels = None
-        if self.labels is not None:
-            splits = self.splits
-            parts = [self.labels[splits[i] : splits[i + 1]] for i in indices]
-            labels = np.concatenate([np.zeros(0, np.int32), *parts])
-        return dataclasses.replace(self, words=[self.words[i] for i in indices], labels=labels)
+        indices, splits = list(indices), self.splits
+
+        def of_words(values: np.ndarray | None) -> np.ndarray | None:
+            if values is None:
+                return None
+            return np.concatenate([values[:0], *(values[splits[i] : splits[i + 1]] for i in indices)])
+
+        words = [self.words[i] for i in indices]
+        return dataclasses.replace(self, words=words, labels=of_words(self.labels), starts=of_words(self.starts))
 
     def texts(self) -> list[str]:
         return [" ".join(words) for words in self.words]
@@ -106,9 +111,9 @@ class TokenClassification(Task):
     smoothing or class weights. Scores are between 0 and 1.
 
     Args:
-        label_names: The tags, IOB2 where they have prefixes.
+        label_names: The tags. Where they have prefixes, IOB2 for models of tfbert, any scheme for models of others.
         label_all_tokens: Train on all pieces of a word.
-        strict_entities: Count only entities that IOB2 allows.
+        strict_entities: Count only entities that the tags' scheme allows.
     """
 
     label_names: tuple[str, ...]
@@ -135,9 +140,20 @@ class TokenClassification(Task):
         """What each tag means."""
         return TagMeanings.of(self.label_names)
 
+    @functools.cached_property
+    def scheme(self) -> str:
+        """The scheme of the tags, as `Scheme.name`."""
+        return scheme_of_model(self.label_names)
+
     def entities(self, tags: np.ndarray, examples: SentenceExamples) -> Entities:
         """The entities that `tags`, int `[words]`, give to the examples' words."""
         return find_entities(tags, examples.sentences, self.meanings, strict=self.strict_entities)
+
+    def right_entities(self, examples: SentenceExamples) -> Entities:
+        """The entities that the examples' own tags give."""
+        if examples.starts is None:
+            return self.entities(examples.labels, examples)
+        return entities_at(examples.starts, examples.labels, self.meanings)
 
     @property
     def default_metric(self) -> str:
@@ -194,6 +210,9 @@ class TokenClassification(Task):
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
         """Turns a table, unlabelled or labelled, into examples; its tags must be this task's, in any scheme.
 
+        They are brought into the scheme of this task's tags. IO cannot say where one of two entities of a type that
+        touch ends: there, `starts` keeps it.
+
         Args:
             table: As it was written.
             notes: Receives what the user should know about the tags' scheme.
@@ -206,18 +225,20 @@ class TokenClassification(Task):
         ids = {name: index for index, name in enumerate(self.label_names)}
         labels = np.zeros(sum(map(len, table.words)), np.int32)
         at = 0
-        for row, tags in enumerate(in_iob2(table, notes, strict=self.strict_entities)):
-            for tag in tags:
+        for row, tags in enumerate(in_scheme(self.scheme, table, notes, strict=self.strict_entities)):
+            for tag, written in zip(tags, table.tags[row], strict=True):
                 index = ids.get(tag)
                 if index is None:
+                    as_written = f", written {quoted(written)}," * (tag != written)
                     raise UsageError(
                         f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
-                        f"Received: {quoted(tag)} in the sentence of {table.where(row)}. "
+                        f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
                         "Correct it, or add it to the training data."
                     )
                 labels[at] = index
                 at += 1
-        return SentenceExamples(name=table.name, words=table.words, labels=labels)
+        starts = starts_of(table.tags) if self.scheme == "IO" else None
+        return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts)
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy(training.label_smoothing)
@@ -232,7 +253,7 @@ class TokenClassification(Task):
     def _metrics(self, predictions: np.ndarray, examples: SentenceExamples) -> dict[str, float]:
         tags, found = predictions.argmax(axis=1), {}
         if self.has_entities:
-            scores = entity_metrics(self.entities(examples.labels, examples), self.entities(tags, examples))
+            scores = entity_metrics(self.right_entities(examples), self.entities(tags, examples))
             found = {name: scores[name] for name in ("f1", "precision", "recall")}
         accuracy = word_accuracy(examples.labels, tags)
         return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
@@ -243,7 +264,7 @@ class TokenClassification(Task):
         return self._by_type(predictions.argmax(axis=1), examples)
 
     def _by_type(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
-        gold, found, names = self.entities(examples.labels, examples), self.entities(tags, examples), self.meanings
+        gold, found, names = self.right_entities(examples), self.entities(tags, examples), self.meanings
         table = per_type(gold, found, names.type_names)
         confusion = type_confusion(gold, found, len(names.type_names))
         facts = {"types": [*names.type_names, "nothing"], "rows": confusion.counts.tolist()}

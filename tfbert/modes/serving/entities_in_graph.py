@@ -46,7 +46,7 @@ def find_entities_in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeani
     end = tf.gather(stops, tf.searchsorted(stops, start, side="right"))
     if strict:
         first, last = tf.gather(prefix, start), tf.gather(prefix, end - 1)
-        kept = first == BEGIN
+        kept = (first == BEGIN) | (BEGIN not in meanings.prefixes)
         if (meanings.prefixes >= END).any():
             kept = (kept & (last == END)) | (first == SINGLE)
         start, end = tf.boolean_mask(start, kept), tf.boolean_mask(end, kept)
