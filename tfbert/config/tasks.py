@@ -29,8 +29,8 @@ class TaggingConfig:
     """Train on every piece of a word, rather than on its first alone. A word's tag is that of its first piece either
     way."""
     strict_entities: bool = option(False, resume="same", tasks=_TAGGING)
-    """Count only entities that the tags' scheme allows: in IOB2, those that start at B-. By default, as in conlleval, an
-    I- with no entity of its type before it also starts one."""
+    """Count only entities that the tags' scheme allows: in IOB2, those that start at B-. By default, as in conlleval,
+    an I- with no entity of its type before it also starts one."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
