@@ -86,6 +86,35 @@ def test_the_files_of_an_evaluation_have_its_scores(evaluated, questions):
         assert sum(entry["probability"] for entry in best[name]) == pytest.approx(1)
 
 
+def test_all_answers_that_are_elsewhere_are_named_in_a_file(trained, tmp_path, caplog):
+    """The log names the first ones, and the file; training leaves them out, evaluation does not."""
+    directory, _ = trained
+    ids = {}
+    for name, start in (("train", -7), ("dev", 3_000_000_000)):
+        data = json.loads((directory / f"{name}.json").read_text())
+        asked = [qa for paragraph in data["data"][0]["paragraphs"] for qa in paragraph["qas"] if qa["answers"]][:9]
+        for qa in asked:
+            qa["answers"][0]["answer_start"] = start
+        ids[name] = [qa["id"] for qa in asked]
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+    (tmp_path / "vocab.txt").write_text((directory / "vocab.txt").read_text())
+    with caplog.at_level("INFO", "tfbert"):
+        command(*arguments_of(tmp_path, QUESTIONS, "run"), "--max_steps=1")
+        found = command(
+            "--mode=evaluate", f"--model={tmp_path / 'run'}", f"--validation_file={tmp_path / 'dev.json'}",
+            f"--output_dir={tmp_path / 'evaluated'}", "--max_eval_examples=20",
+        )  # fmt: skip
+    facts = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert facts["misaligned_answers"] == {"train": ids["train"], "validation": ids["dev"]}
+    assert facts["train_examples"] == 54 - 9 and facts["evaluation"]["num_examples"] == 26
+    assert found["eval_misaligned_answers"] == ids["dev"]
+    assert json.loads((tmp_path / "evaluated" / "eval_results.json").read_text()) == found
+    named = [
+        record.message.split(" and 4 more, all in ")[1:] for record in caplog.records if ": ids " in record.message
+    ]
+    assert named == [["report.json"], ["report.json"], ["eval_results.json"]]
+
+
 @pytest.fixture(scope="module")
 def answered(trained):
     """What prediction makes of the validation file where an answer is always given."""

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from tfbert.data.questions import misaligned_answers, nearest, training_questions
+from tfbert.data.questions import misaligned_answers, nearest, note_misaligned, training_questions
 from tfbert.data.rows import file_format
 from tfbert.data.squad import looks_like_squad, open_questions, read_questions
 from tfbert.errors import UsageError
@@ -189,7 +189,15 @@ def test_an_answer_elsewhere_is_counted_and_evaluated(write):
     table = read_questions(path, version_2_with_negative=True)
     assert len(table) == 7 and misaligned_answers(table) == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]
     expected = "5 of 7 answers are not in their context at answer_start: ids 'late', 'one of two', 'nowhere', "
-    assert table.notes == (f"{path}: {expected}'negative', 'beyond'",)
+    noted = note_misaligned(table, "report.json")
+    ids = ("late", "one of two", "nowhere", "negative", "beyond")
+    assert (noted.notes, noted.misaligned_ids) == ((f"{path}: {expected}'negative', 'beyond'",), ids)
+    assert table.notes == () and note_misaligned(table.take([0, 6]), "report.json").misaligned_ids == ()
+    twice = [question(f"{number}", answers=[("Paris", 0), ("Rome", 0)]) for number in range(8)]
+    noted = note_misaligned(read_questions(write("b.json", json.dumps(nested((CONTEXT, twice))))), "report.json")
+    assert noted.misaligned_ids == tuple("01234567") and noted.take([3]).misaligned_ids == noted.misaligned_ids
+    (note,) = noted.notes
+    assert "16 of 16 answers" in note and note.endswith(": ids '0', '1', '2', '3', '4' and 3 more, all in report.json")
 
 
 def test_training_leaves_it_out(write):
@@ -198,7 +206,7 @@ def test_training_leaves_it_out(write):
     sound = training_questions(table)
     assert sound.ids == ["right", "one of two", "none"]
     assert sound.answers == [(("Oslo", 15),), (("Rome", 34),), ()]
-    assert sound.notes[1:] == (
+    assert sound.notes == (
         f"{path}: of 5 answers that are not at answer_start, 5 left out of training; "
         "questions left out because no answer remains: 4 of 7",
     )
@@ -211,7 +219,7 @@ def test_training_can_look_for_it(write):
     assert sound.ids == ["right", "late", "one of two", "negative", "beyond", "none"]
     assert sound.answers[1:5] == [(("Oslo", 47),), (("Rome", 34), ("Rome", 34)), (("Oslo.", 15),), (("Rome", 34),)]
     assert misaligned_answers(sound) == []
-    assert sound.notes[1:] == (
+    assert sound.notes == (
         f"{path}: of 5 answers that are not at answer_start, 4 moved to the nearest place of their text, "
         "1 left out of training; questions left out because no answer remains: 1 of 7",
     )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tfbert.data.files import check_text
-from tfbert.data.questions import Answer, Place, QuestionTable, misaligned_answers, where
+from tfbert.data.questions import Answer, Place, QuestionTable, where
 from tfbert.errors import UsageError
-
-_SHOWN_IDS = 5
 
 
 def blank_error(what: str, where: str) -> UsageError:
@@ -94,11 +92,6 @@ def question_table(
     notes = []
     if num_bad:
         notes.append(f"{name}: {num_bad:,} of {len(ids) + num_bad:,} questions skipped; the first: {first_bad}")
-    if bad := misaligned_answers(table):
-        notes.append(
-            f"{name}: {len(bad):,} of {sum(map(len, answers)):,} answers are not in their context at answer_start: "
-            f"{_listed(table, bad)}"
-        )
     return dataclasses.replace(table, notes=tuple(notes))
 
 
@@ -110,12 +103,6 @@ def _refuse_impossible(table: QuestionTable) -> None:
             f"of {len(table):,} questions of {table.name} without one, the first with id {table.ids[first]!r:.60}. "
             "Pass --version_2_with_negative, or drop them."
         )
-
-
-def _listed(table: QuestionTable, bad: Sequence[tuple[int, int]]) -> str:
-    rows = list(dict.fromkeys(row for row, _ in bad))
-    shown = ", ".join(f"{table.ids[row]!r:.60}" for row in rows[:_SHOWN_IDS])
-    return f"{'ids' if len(rows) > 1 else 'id'} {shown}" + ", ..." * (len(rows) > _SHOWN_IDS)
 
 
 def _id(value: Any, where: str) -> str:

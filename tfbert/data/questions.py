@@ -15,6 +15,7 @@ from tfbert.errors import UsageError
 
 Answer = tuple[str, int]
 """The text of an answer, and the character of the context at which it starts."""
+_SHOWN_IDS = 5
 Place = tuple[int, ...]
 """Where a question is in its file, from 1: a line, or article, paragraph and question; 0 where a level is unknown."""
 
@@ -34,6 +35,7 @@ class QuestionTable:
         places: int32 `[n, levels]`: one `Place` per question.
         place_names: What each level of `places` counts, such as `line`.
         notes: What the user should know, one line each.
+        misaligned_ids: The ids that `note_misaligned` found, also of questions that were left out since.
     """
 
     name: str
@@ -46,6 +48,7 @@ class QuestionTable:
     places: np.ndarray
     place_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    misaligned_ids: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -88,6 +91,26 @@ def misaligned_answers(table: QuestionTable) -> list[tuple[int, int]]:
         for number, (text, start) in enumerate(answers)
         if start < 0 or not table.context(row).startswith(text, start)
     ]
+
+
+def note_misaligned(table: QuestionTable, file: str) -> QuestionTable:
+    """The same table, with the ids of questions with answers that are not at `answer_start`, and a note about them.
+
+    Args:
+        table: As it was read.
+        file: What will hold all these ids, for the note, which shows a few.
+    """
+    bad = misaligned_answers(table)
+    if not bad:
+        return table
+    ids = tuple(table.ids[row] for row in dict.fromkeys(row for row, _ in bad))
+    shown = ", ".join(f"{name!r:.60}" for name in ids[:_SHOWN_IDS])
+    more = f" and {len(ids) - _SHOWN_IDS:,} more, all in {file}" if len(ids) > _SHOWN_IDS else ""
+    note = (
+        f"{table.name}: {len(bad):,} of {sum(map(len, table.answers)):,} answers are not in their context at "
+        f"answer_start: {'ids' if len(ids) > 1 else 'id'} {shown}{more}"
+    )
+    return dataclasses.replace(table, notes=(*table.notes, note), misaligned_ids=ids)
 
 
 def training_questions(table: QuestionTable, *, keep_misaligned_answers: bool = False) -> QuestionTable:

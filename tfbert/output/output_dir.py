@@ -16,10 +16,10 @@ from tfbert.errors import RunError, UsageError
 from tfbert.output.lock import LOCK
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
-EVAL_RESULTS, CARD, LAUNCH = "eval_results.json", "README.md", ".launched_at"
+EVAL_RESULTS, FACTS, CARD, LAUNCH = "eval_results.json", "report.json", "README.md", ".launched_at"
 # In the order in which they are removed: a run that has lost checkpoints must not look as if it could resume.
 # run_config.json, by which a run is recognised, is not among them: it is replaced.
-_OWN = ("checkpoints", "profile", "tensorboard", "report.json", "report.html")
+_OWN = ("checkpoints", "profile", "tensorboard", FACTS, "report.html")
 _OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
 
 

@@ -6,9 +6,9 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from tfbert.output.output_dir import write_json
+from tfbert.output.output_dir import FACTS, write_json
 from tfbert.output.waiting import said_if_slow
-from tfbert.report.facts import FACTS, environment, evaluation_facts
+from tfbert.report.facts import environment, evaluation_facts
 from tfbert.report.pages import write_report
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def report_at_end(
         Where the report is; None where it could not be written.
     """
     try:
-        facts = environment() | facts | {"train_examples": len(data.train)}
+        facts = environment() | facts | data.facts | {"train_examples": len(data.train)}
         if predictions is not None:
             name, examples = next(iter(data.validation.items()))
             facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)

@@ -13,7 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tfbert.tasks.base import Examples, Task
 
-FACTS = "report.json"
 MAX_WORST = 20
 MAX_TEXT = 1000
 _LIBRARIES = ("tensorflow", "tf-keras", "transformers", "numpy")

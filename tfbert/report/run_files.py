@@ -10,8 +10,7 @@ from typing import Any
 
 from tfbert.config.run import UNTIL_STEP
 from tfbert.errors import UsageError
-from tfbert.output.output_dir import LOG, RESULTS, RUN_CONFIG
-from tfbert.report.facts import FACTS
+from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,10 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.record_files import open_records
 from tfbert.corpus.records import Records
 from tfbert.data.files import RawTable
-from tfbert.data.questions import training_questions
+from tfbert.data.questions import note_misaligned, training_questions
 from tfbert.data.sources import read_all
 from tfbert.errors import UsageError
+from tfbert.output.output_dir import FACTS
 from tfbert.tasks.base import Examples, Task, TaskData
 from tfbert.tasks.choose import choose_task, class_words
 from tfbert.tasks.pretraining import Pretraining
@@ -106,11 +107,14 @@ def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
     task = QuestionAnswering.of_options(options.answering)
     source = question_source(config, version_2_with_negative=task.version_2_with_negative)
     tables, notes = read_training_tables(config, source)
+    tables = {name: note_misaligned(table, FACTS) for name, table in tables.items()}
+    misaligned = {name: list(table.misaligned_ids) for name, table in tables.items() if table.misaligned_ids}
     keep = options.answering.keep_misaligned_answers
     tables["train"] = training_questions(tables["train"], keep_misaligned_answers=keep)
     sets = {name: QuestionExamples(table=table) for name, table in tables.items()}
     notes = (*notes, *(line for table in tables.values() for line in table.notes))
-    return _data_of(task, sets, notes, config)
+    data = _data_of(task, sets, notes, config)
+    return dataclasses.replace(data, facts={"misaligned_answers": misaligned}) if misaligned else data
 
 
 def _records(config: DataConfig, options: TaskOptions) -> TaskData:

@@ -18,9 +18,10 @@ from tfbert.config.tasks import (
     N_BEST_SIZE,
     AnsweringConfig,
 )
-from tfbert.data.questions import QuestionTable
+from tfbert.data.questions import QuestionTable, note_misaligned
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, span_head
+from tfbert.output.output_dir import EVAL_RESULTS
 from tfbert.tasks.answer_breakdown import breakdown
 from tfbert.tasks.answer_files import Answers, choose, write_answers
 from tfbert.tasks.answers import Candidates, WindowLogits, decode
@@ -174,6 +175,7 @@ class QuestionAnswering(Task):
     ) -> dict[str, QuestionExamples]:
         source = question_source(config, version_2_with_negative=self.version_2_with_negative)
         tables = read_labelled_tables(config, source)
+        tables = {prefix: note_misaligned(table, EVAL_RESULTS) for prefix, table in tables.items()}
         for table in tables.values():
             notes += table.notes
         return {prefix: QuestionExamples(table=table) for prefix, table in tables.items()}
@@ -261,8 +263,10 @@ class QuestionAnswering(Task):
         return {"f1": found.pop("f1")} | found
 
     def details(self, predictions: Candidates, examples: QuestionExamples) -> tuple[dict[str, Any], list[str]]:
-        scores = self._scores_of(predictions, examples)
-        return {"breakdown": breakdown(examples.table, scores)}, []
+        found: dict[str, Any] = {"breakdown": breakdown(examples.table, self._scores_of(predictions, examples))}
+        if examples.table.misaligned_ids:
+            found["misaligned_answers"] = list(examples.table.misaligned_ids)
+        return found, []
 
     def _scores_of(self, predictions: Candidates, examples: QuestionExamples) -> Scores:
         table = examples.table
