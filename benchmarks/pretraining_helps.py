@@ -234,7 +234,7 @@ def baselines(records: pathlib.Path, args: argparse.Namespace) -> dict[str, floa
     from tfbert.tokens.vocabulary import read_vocab_file
 
     tokenizer = BertTokenizer(read_vocab_file(records / "vocab.txt"))
-    task = Pretraining(PretrainingConfig(masked_lm_prob=args.masked_lm_prob))
+    task = Pretraining(options=PretrainingConfig(masked_lm_prob=args.masked_lm_prob))
     encoded = task.encode(open_records([str(records)]), tokenizer, args.max_seq_length)
     counts = sum(np.bincount(c.labels[c.weights > 0], minlength=tokenizer.vocab_size) for c in encoded.chunks())
     shares = counts[counts > 0] / counts.sum()
