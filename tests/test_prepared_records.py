@@ -83,11 +83,13 @@ def test_records_are_cased_as_the_model_whose_vocabulary_they_have(tmp_path):
     # A model from scratch gets the same tokenizer.
     found = load_tokenizer(ModelConfig(vocab_file=str(records / "vocab.txt")), None, training_texts=())
     assert found.casing == BertTokenizer.from_pretrained(model).casing
-    manifest.clear(records)
-    assert not (records / manifest.CASING).exists()
-    # That of a model is not touched.
-    manifest.clear(model)
-    assert (model / manifest.CASING).exists()
+    # Records that are made anew state their own casing; the file of a model, which states more, is not touched.
+    made = manifest.read_manifest(records)
+    made["options"]["casing"]["strip_accents"] = None
+    for directory, strip_accents in ((records, None), (model, False)):
+        manifest.clear(directory)
+        manifest.finish(directory, made)
+        assert json.loads((directory / manifest.CASING).read_text())["strip_accents"] is strip_accents
 
 
 def test_a_directory_that_is_not_whole_is_refused(made, tmp_path):

@@ -143,8 +143,6 @@ def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str]
 
 def clear(directory: pathlib.Path) -> None:
     """Removes earlier records from a directory, and nothing else."""
-    if (directory / MANIFEST).exists():  # Otherwise it may be a model's.
-        (directory / CASING).unlink(missing_ok=True)
     for path in [directory / MANIFEST, directory / PREPARING, *directory.glob(f"{ENTRIES}/*.json")]:
         path.unlink(missing_ok=True)
     for path in directory.iterdir():
@@ -231,13 +229,14 @@ def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, A
 
 
 def finish(directory: pathlib.Path, manifest: dict[str, Any]) -> None:
-    """Writes what `of_entries` returned, and how text is cased unless the directory says so itself.
+    """Writes what `of_entries` returned, and how text is cased; a model's own file of that name stays.
 
     Raises:
         RunError: if it cannot be written.
     """
-    if not (directory / CASING).exists():
-        _write_whole(directory / CASING, json.dumps(manifest["options"]["casing"], indent=2) + "\n")
+    casing = manifest["options"]["casing"]
+    if _states_only(directory / CASING, casing):
+        _write_whole(directory / CASING, json.dumps(casing, indent=2) + "\n")
     _write_whole(directory / MANIFEST, seal(manifest))
     (directory / PREPARING).unlink(missing_ok=True)
 
@@ -328,6 +327,17 @@ def _others(directory: pathlib.Path, vocab: tuple[str, ...]) -> list[str]:
     if VOCAB in others and (directory / VOCAB).read_bytes() == vocab_text(vocab).encode():
         others.remove(VOCAB)
     return others
+
+
+def _states_only(path: pathlib.Path, casing: dict[str, bool | None]) -> bool:
+    """Whether a JSON file has nothing but a casing, as `finish` writes it, or does not exist."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return isinstance(values, dict) and values.keys() <= casing.keys()
 
 
 def _write_whole(path: pathlib.Path, text: str) -> None:

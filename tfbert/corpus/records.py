@@ -25,6 +25,7 @@ from tfbert.corpus.record_parse import Parsed, parse
 from tfbert.corpus.record_scan import FRAME_BYTES, HEAD_BYTES
 from tfbert.corpus.schema import Schema, restore
 from tfbert.errors import RunError, UsageError
+from tfbert.tokens.normalizer import effective_casing
 
 _MOST_OPEN = 512
 """Files that stay open, of the 1,024 that most systems allow a process by default."""
@@ -127,12 +128,12 @@ class Records:
             UsageError: naming what differs.
         """
         for directory, other in self.casings.items():
-            if _effective(other) != _effective(casing):
-                stated = (", ".join(f"{name}={value}" for name, value in each.items()) for each in (other, casing))
+            if effective_casing(**other) != effective_casing(**casing):
+                theirs, own = (", ".join(f"{name}={value}" for name, value in c.items()) for c in (other, casing))
                 raise UsageError(
                     "Records must be cased as the model's tokenizer cases text. "
-                    "Received: {} in {!r}, made with {}, and a model with {}. Prepare new records with --vocab_file in "
-                    "the model's directory.".format(self.option, directory, *stated)
+                    f"Received: {self.option} in {directory!r}, made with {theirs}, and a model with {own}. "
+                    "Prepare new records with --vocab_file in the model's directory."
                 )
 
     def take(self, indices: Iterable[int]) -> Records:
@@ -276,13 +277,3 @@ class _Descriptor:
 def _close_all(kept: dict[pathlib.Path, int]) -> None:
     for descriptor in kept.values():
         os.close(descriptor)
-
-
-def _effective(casing: Mapping[str, bool | None]) -> dict[str, bool]:
-    """The casing with its defaults written out, as in `BertTokenizer`: accents go where text is lower-cased."""
-    lower, strip = casing.get("do_lower_case"), casing.get("strip_accents")
-    return {
-        "do_lower_case": lower is not False,
-        "strip_accents": lower is not False if strip is None else strip,
-        "tokenize_chinese_chars": casing.get("tokenize_chinese_chars") is not False,
-    }

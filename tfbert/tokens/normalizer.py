@@ -54,6 +54,13 @@ _CHINESE = "[" + _regex_class("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2
 _LOWER = {"I": "i", "İ": "i̇", "J": "j", "Į": "į", "Ì": "ì", "Í": "í", "Ĩ": "ĩ", "Σ": "σ"}
 
 
+def effective_casing(
+    *, do_lower_case: bool, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
+) -> tuple[bool, bool, bool]:
+    """What `normalize` does for these options, with `strip_accents` settled."""
+    return do_lower_case, do_lower_case if strip_accents is None else strip_accents, tokenize_chinese_chars
+
+
 def normalize(
     text: tf.Tensor, *, do_lower_case: bool, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
 ) -> tf.Tensor:
