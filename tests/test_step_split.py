@@ -7,7 +7,7 @@ import pytest
 
 from tests.runs import changed, make_config
 from tfbert.errors import RunError, UsageError
-from tfbert.measure.step_split import OTHER, PARTS, read_split, split
+from tfbert.measure.step_split import OTHER, PARTS, _events, read_split, split
 
 
 def make_profile(directory, planes):
@@ -59,6 +59,7 @@ def marks(prefix="", rows=25, gradients=80, reduced=85, updated=95):
     return [(f"{prefix}{name}:Timestamp", at, at + 1, "") for name, at in named.items()]
 
 
+XLA_RUN = "CpuExecutable::ExecuteAsyncOnStream"
 DATA = [("data_asked:Timestamp", 5, 6, ""), ("data_arrived:Timestamp", 20, 21, "")]
 
 
@@ -104,6 +105,43 @@ def test_kernels_of_a_gpu(tmp_path):
 def test_a_profile_without_steps_says_so(tmp_path):
     with pytest.raises(RunError, match="Received: "):
         read_split(tmp_path)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_marks_of_an_update_enclose_it(tmp_path, replicas):
+    import tensorflow as tf
+    import tf_keras as keras
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    from tfbert import FineTuner
+    from tfbert.step.fused import FusedAdamW
+
+    with tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(replicas)]).scope():
+        layers = [keras.layers.Dense(300, input_shape=(300,)), keras.layers.Dense(300), keras.layers.Dense(2)]
+        model = FineTuner(keras.Sequential(layers))
+        model.compile(FusedAdamW(learning_rate=0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.marks_steps = True
+    rng = np.random.default_rng(0)
+    data = tf.data.Dataset.from_tensors((rng.standard_normal((4, 300), np.float32), np.zeros(4, np.int64))).repeat(3)
+    model.fit(data, verbose=0)
+    with tf.profiler.experimental.Profile(str(tmp_path)):
+        model.fit(data, verbose=0)
+
+    space = xplane_pb2.XSpace()
+    (path,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    space.ParseFromString(path.read_bytes())
+    events = list(_events(space, "/host:CPU"))
+    updates = [(start, end) for _, name, _, start, end in events if name == XLA_RUN]
+    reduced, updated = (
+        sorted(s for _, n, _, s, _ in events if n.endswith(f"{mark}:Timestamp"))
+        for mark in ("mark_reduced", "mark_updated")
+    )
+    assert len(reduced) == len(updated) == 3 * replicas and len(updates) == 6 * 3 * replicas
+    for step in range(3):
+        share = slice(step * replicas, (step + 1) * replicas)
+        begun, ended = reduced[share], updated[share]
+        inside = [start for start, end in updates if begun[0] <= start and end <= ended[-1]]
+        assert len(inside) == 6 * replicas
 
 
 @pytest.mark.slow

@@ -222,22 +222,23 @@ class FineTuner(keras.Model):
         with tf.name_scope(ALL_REDUCE):
             total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
         total_counts = tf.maximum(total_counts, 1.0)
-        self._mark(ROWS, [total_counts])
+        (total_counts,) = self._marked(ROWS, [total_counts])
         grads, losses, outputs = self._own_gradients(inputs, labels, weights, total_counts, first_row)
         predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
         grads, trained = self._reached(grads)
-        self._mark(GRADIENTS, [losses, *grads])
+        losses, *grads = self._marked(GRADIENTS, [losses, *grads])
 
         with tf.name_scope(ALL_REDUCE):
             *grads, total_losses = gradients.all_reduce_sum([*grads, losses])
-        self._mark(REDUCED, [total_losses, *grads])
+        total_losses, *grads = self._marked(REDUCED, [total_losses, *grads])
         with tf.name_scope(UPDATE):
             grads = unscaled(self.optimizer, grads)
             norm = tf.linalg.global_norm(grads)
             is_finite = tf.math.is_finite(norm)
             clip = gradients.clip_coefficient(norm, self.max_grad_norm)
             apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
-        self._mark(UPDATED, [tf.identity(self.optimizer.iterations)])
+        # The variables are read after they are updated; their count alone would wait for no update.
+        self._marked(UPDATED, [self.optimizer.iterations, *trained])
 
         self.counters.update(self._terms.total(total_losses), norm, is_finite)
         self._terms.update_metrics(losses * total_counts, counts)
@@ -292,9 +293,8 @@ class FineTuner(keras.Model):
         build_metrics(self, labels, predictions)
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
 
-    def _mark(self, name: str, after: list[tf.Tensor]) -> None:
-        if self.marks_steps:
-            mark(name, after)
+    def _marked(self, name: str, tensors: list[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:
+        return mark(name, list(map(tf.convert_to_tensor, tensors))) if self.marks_steps else tensors
 
     def _accumulate(self, inputs, labels, weights, total_counts, step, first_row):
         def loss_fn(inputs, labels, weights, micro_batch):
