@@ -21,7 +21,7 @@ from tfbert.train.saved_state import RunState
 def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):
     log, clock, model = Log(), Clock(), a_model()
     progress, wait = progress_over(log, clock, model, [1, 0, 0.5, 0, 0.25, 0.75])
-    for step, (loss, seconds) in enumerate([(1.0, 5), (3.0, 5), (2.0, 1), (np.inf, 1), (4.0, 2), (5.0, 2)]):
+    for step, (loss, seconds) in enumerate([(1.0, 8), (3.0, 2), (2.0, 1), (np.inf, 1), (4.0, 2), (5.0, 2)]):
         update(model, loss, norm=loss, finite=np.isfinite(loss))
         clock.now += seconds
         wait()
@@ -43,6 +43,7 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged
     assert [r["epoch"] for r in records] == [0.3333, 0.6667, 1.0]
     assert "grad_norm" not in records[1], "JSON has no infinity"
     assert logged() == ["1 of the last 2 steps skipped: gradients not finite"]
+    assert log.said[0].endswith("0:20 left"), "10 updates like the second: the first one compiled"
     assert "step 6/12  epoch 1.00  loss 4.5000" in log.said[-1] and log.said[-1].endswith("0:09 left")
 
 

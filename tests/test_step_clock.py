@@ -53,6 +53,8 @@ def test_speeds_are_numpys(compiles_widths):
     steady = (np.arange(n) >= warm_up) & ~compiles
     assert clock.total.steps == n
     assert clock.total.examples_per_second == pytest.approx(examples.sum() / seconds.sum())
+    assert clock.usual.steps == (~compiles).sum()
+    assert clock.usual.seconds == pytest.approx(seconds[~compiles].sum())
     assert clock.steady.steps == steady.sum()
     assert clock.steady.examples_per_second == pytest.approx(examples[steady].sum() / seconds[steady].sum())
     assert clock.steady.tokens_per_second == pytest.approx(tokens[steady].sum() / seconds[steady].sum())

@@ -69,7 +69,8 @@ class StepClock:
     Attributes:
         paused: Seconds since the last update that were not training (evaluation, checkpoints); callers add to it.
         total: All updates so far.
-        steady: Those after the warm-up that compiled nothing.
+        usual: Those that compiled nothing.
+        steady: Those of them after the warm-up.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class StepClock:
         self._widths: set[int] = set()
         self._since = 0.0
         self.paused = 0.0
-        self.total = self.steady = self._recent = Stretch()
+        self.total = self.usual = self.steady = self._recent = Stretch()
 
     def start(self) -> None:
         """Call when the first update begins."""
@@ -102,9 +103,11 @@ class StepClock:
         self._since, self.paused = now, 0.0
         if compiles:
             self._compiling_seconds.append(this.seconds)
-        elif self.total.steps >= self._warm_up:
-            self._steady_seconds.append(this.seconds)
-            self.steady += this
+        else:
+            self.usual += this
+            if self.total.steps >= self._warm_up:
+                self._steady_seconds.append(this.seconds)
+                self.steady += this
         self.total += this
         self._recent += this
 

@@ -112,8 +112,8 @@ class Progress(StepCallback):
             int(counters.finite_steps.numpy()),
             int(counters.skipped_steps.numpy()),
         )
-        recent, steady, data_seconds = self.steps.take_recent(), self.steps.steady, self._data.seconds
-        known = steady if steady.steps else recent
+        recent, data_seconds = self.steps.take_recent(), self._data.seconds
+        known = next((s for s in (self.steps.steady, self.steps.usual) if s.steps), recent)
         left = (self.schedule.total_steps - step) * known.seconds / known.steps
         new_finite = finite - self._finite
         numbers = {
