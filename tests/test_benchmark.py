@@ -144,6 +144,23 @@ def test_comparisons_are_numpys_and_skip_failed_rows():
     assert body[0][names.index("examples/s")] == "–"
 
 
+def test_efficiency_compares_only_what_differs_in_devices_and_batch():
+    mixed = {"precision": "mixed_bfloat16"}
+    rows = [
+        done(1, 50.0) | {"batch_size": 8},
+        done(2, 70.0) | {"batch_size": 32},
+        done(3, 90.0, replicas=2) | {"batch_size": 16},
+        done(4, 120.0, replicas=2) | {"batch_size": 64},
+        done(5, 200.0) | mixed,
+        done(6, 300.0, replicas=2) | mixed,
+        done(7, 60.0) | {"xla": True},
+        {"row": 8, "pass": "training", "status": "failed", "workers": 1, "replicas": 1},
+    ]
+    found = [row.get("efficiency") for row in numbers_of.compared(rows)]
+    assert found[:7] == pytest.approx([1, 1, 90 / 2 / 50, 120 / 2 / 70, 1, 300 / 2 / 200, 1])
+    assert found[7] is None
+
+
 @pytest.mark.parametrize(
     "status, stderr, reason",
     [

@@ -227,6 +227,9 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
     rows = compare(runs[1:])
     np.testing.assert_allclose([row.efficiency for row in rows], (speeds / speeds[1] / (replicas / 2))[1:])
 
+    mixed = read_run(make_run(tmp_path / "mixed", speed=400.0, replicas=2, precision="mixed_float16"))
+    assert compare([*runs, mixed])[-1].efficiency == 1.0, "the others differ in more than devices"
+
     cells = [{} for _ in runs]
     for table in tables(compare(runs))[:2]:
         for i, row in enumerate(table.body):

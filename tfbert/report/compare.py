@@ -31,7 +31,7 @@ class ComparedRun:
     Attributes:
         run: Its files.
         speed_up: Its examples/s over those of the first run; None where either is unknown.
-        efficiency: The speed-up over the ratio of the replicas.
+        efficiency: Examples/s of a replica over those of the first run in the same precision, with or without XLA.
     """
 
     run: RunFiles
@@ -47,9 +47,16 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
         speed_up = None
         if run.examples_per_second and first.examples_per_second:
             speed_up = run.examples_per_second / first.examples_per_second
-        efficiency = None if speed_up is None else speed_up * first.num_replicas / run.num_replicas
+        alike = next(r for r in runs if _arithmetic(r) == _arithmetic(run))
+        efficiency = None
+        if run.examples_per_second and alike.examples_per_second:
+            efficiency = run.examples_per_second / run.num_replicas * alike.num_replicas / alike.examples_per_second
         rows.append(ComparedRun(run=run, speed_up=speed_up, efficiency=efficiency))
     return rows
+
+
+def _arithmetic(run: RunFiles) -> tuple[str, bool]:
+    return run.precision, bool(run.option("runtime", "xla"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +92,7 @@ def tables(rows: list[ComparedRun]) -> list[Table]:
     ]
     speed: list[tuple[str, list[str | None]]] = [
         ("devices", [run.facts.get("devices") or run.option("runtime", "strategy") for run in runs]),
-        ("precision", [run.precision + ", XLA" * bool(run.option("runtime", "xla")) for run in runs]),
+        ("precision", [precision + ", XLA" * xla for precision, xla in map(_arithmetic, runs)]),
         ("replicas", [str(run.num_replicas) for run in runs]),
         ("time", [_or_none(duration, run.results.get("train_runtime")) for run in runs]),
         ("examples/s", [_text(run.examples_per_second, "{:,.1f}") for run in runs]),
@@ -118,7 +125,10 @@ def directory_of(runs: list[RunFiles]) -> str:
 
 def notes(runs: list[RunFiles]) -> list[str]:
     """What the numbers of these runs mean, and what makes them hard to compare, a line each."""
-    out = ["Speed-up: examples/s over those of run 1. Efficiency: the speed-up over the ratio of the replicas."]
+    out = [
+        "Speed-up: examples/s over those of run 1. Efficiency: examples/s of a replica over those in the first run of "
+        "the same precision, with or without XLA."
+    ]
     if any(run.training_loss() is not None for run in runs):
         out.append("The training loss is the last one logged before the kept weights were evaluated.")
     for extras in dict.fromkeys(tuple(loss_extras(run)) for run in runs):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfbert.config.run import Config
 from tfbert.modes.benchmark.grid import BenchmarkRow
-from tfbert.modes.benchmark.prediction import predicted
+from tfbert.modes.benchmark.prediction import predicted, smallest_like
 from tfbert.report.run_files import RunFiles, read_run
 
 COLUMNS = {
@@ -36,7 +36,7 @@ COLUMNS = {
     "peak_memory_bytes": "of the device, or of the process on a CPU",
     "peak_share": "model FLOPs of real tokens over the measured peak of a matrix product",
     "speed_up": "examples_per_second over those of the first row of the pass",
-    "efficiency": "speed-up over the ratio of replicas",
+    "efficiency": "examples/s of a replica over those in the smallest row like it: see prediction.smallest_like",
     "gradient_bytes": "what each replica reduces in an update, in float32",
     "all_reduce_ms": "of the bytes of all gradients, measured after the run with nothing else to do",
     "predicted_examples_per_second": "from the row of one replica and all_reduce_ms: see prediction.py",
@@ -158,14 +158,16 @@ def failure_reason(status: int, stderr: str) -> str:
 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with speed-up and efficiency relative to the first row of their pass that is done, and predictions."""
+    """The rows with speed-up over the first row of their pass that is done, efficiency, and predictions."""
     out = []
     for row in rows:
         first = next((r for r in rows if r["pass"] == row["pass"] and r["status"] == "done"), None)
         if row["status"] == "done":
             speed_up = row["examples_per_second"] / first["examples_per_second"]
-            devices, first_devices = (r["workers"] * r["replicas"] for r in (row, first))
-            row = row | {"speed_up": speed_up, "efficiency": speed_up * first_devices / devices}
+            own, least = (
+                r["examples_per_second"] / (r["workers"] * r["replicas"]) for r in (row, smallest_like(row, rows))
+            )
+            row = row | {"speed_up": speed_up, "efficiency": own / least}
             row = row | predicted(row, rows)
         out.append(row)
     return out

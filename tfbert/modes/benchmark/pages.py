@@ -188,10 +188,11 @@ def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
 
 
 _EXPLAINED = (
-    "Speeds leave out the warm-up updates and those that compiled, except where they say so. Speed-up and efficiency "
-    "are relative to the first row of the same pass that is done. The share of the peak is the model's FLOPs for real "
-    "tokens over the rate of a large matrix product in the same precision, measured after the row in its process. Peak "
-    "memory is the device's, or the whole process's on a CPU; for an inference row it includes the two small updates "
-    "before it. A predicted speed is that of one replica, in proportion to the examples, with the time of the "
-    "all-reduce added to each update.\n"
+    "Speeds leave out the warm-up updates and those that compiled, except where they say so. Speed-up is relative to "
+    "the first row of the same pass that is done. Efficiency compares examples/s of a replica with those in the row "
+    "with the fewest replicas that differs in nothing but devices, batch and micro-batches. The share of the peak is "
+    "the model's FLOPs for real tokens over the rate of a large matrix product in the same precision, measured after "
+    "the row in its process. Peak memory is the device's, or the whole process's on a CPU; for an inference row it "
+    "includes the two small updates before it. A predicted speed is that of one replica, in proportion to the "
+    "examples, with the time of the all-reduce added to each update.\n"
 )

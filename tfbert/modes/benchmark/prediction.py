@@ -24,14 +24,24 @@ def predicted(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, floa
 
 
 def one_replica(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row of one replica that differs from a row of several in nothing but its batch and its micro-batches; of
-    these, the one that computes the most similar number of examples at a time. None without one."""
+    """What `smallest_like` gives for a row that has an all-reduce, if that is a row of one replica."""
     if not row.get("all_reduce_ms"):
         return None
-    alike = ("pass", "precision", "xla", "seq_length", "batching")
-    done = [other for other in rows if other["status"] == "done" and _replicas(other) == 1]
-    found = [other for other in done if all(other[name] == row[name] for name in alike)]
-    return min(found, key=lambda other: abs(math.log(_at_a_time(other) / _at_a_time(row))), default=None)
+    found = smallest_like(row, rows)
+    return found if _replicas(found) == 1 else None
+
+
+def smallest_like(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row with the fewest replicas that differs from a row in nothing but devices, batch and micro-batches; of
+    these, the one that computes the most similar number of examples at a time.
+
+    Args:
+        row: A row that is done.
+        rows: All rows, this one included.
+    """
+    alike = ("status", "pass", "precision", "xla", "seq_length", "batching")
+    found = [other for other in [*rows, row] if all(other.get(name) == row.get(name) for name in alike)]
+    return min(found, key=lambda other: (_replicas(other), abs(math.log(_at_a_time(other) / _at_a_time(row)))))
 
 
 def growth(row: dict[str, Any], one: dict[str, Any]) -> list[tuple[int, int, float, float]]:
