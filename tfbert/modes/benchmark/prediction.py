@@ -24,7 +24,7 @@ def predicted(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, floa
 
 
 def one_replica(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What `smallest_like` gives for a row that has an all-reduce, if that is a row of one replica."""
+    """The row of one replica that is most like a row with an all-reduce, see `smallest_like`; None without one."""
     if not row.get("all_reduce_ms"):
         return None
     found = smallest_like(row, rows)
@@ -36,8 +36,8 @@ def smallest_like(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, 
     these, the one that computes the most similar number of examples at a time.
 
     Args:
-        row: A row that is done.
-        rows: All rows, this one included.
+        row: A row that is done; it is the answer where no other is like it.
+        rows: The rows to choose from.
     """
     alike = ("status", "pass", "precision", "xla", "seq_length", "batching")
     found = [other for other in [*rows, row] if all(other.get(name) == row.get(name) for name in alike)]
