@@ -281,6 +281,9 @@ def test_no_process_is_left(start):
         """
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
         print(os.getpid(), child.pid, flush=True)
+        open(f"said-{me}", "w").close()
+        while not os.path.exists(f"said-{1 - me}"):  # The failure of one stops the other, in the middle of a line too.
+            time.sleep(0.01)
         sys.exit(me)
         """
     )
