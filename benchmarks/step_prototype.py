@@ -63,7 +63,7 @@ def make_side(directory, tokenizer, examples, task, *, is_prototype):
     own_drop = dropout.drop
     if is_prototype:
         dropout.drop = lambda inputs, rate, stream, number, **_: tf.nn.experimental.stateless_dropout(
-            inputs, rate, seed=tf.stack([tf.bitcast(stream[0], tf.int64), number])
+            inputs, rate, seed=tf.stack([tf.bitcast(stream.key[0], tf.int64), number])
         )
     step(batches)  # Traced here, with this side's dropout.
     dropout.drop = own_drop

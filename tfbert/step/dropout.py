@@ -24,6 +24,9 @@ _BITS = 16
 _COUNTER_BYTES = 16
 """What a Philox stream gives for each counter value; a row's stretch begins at a counter value of its own."""
 
+_WORD_BYTES = 4
+"""The numbers that are drawn; smaller ones are parts of them."""
+
 _DRAW_BITS = 24
 _UNIFORM_BITS = 23
 """That many bits, plus one half, make a float32 strictly between 0 and 1 without rounding."""
@@ -49,11 +52,23 @@ _ONE = Rows(0, 1)
 """For tensors without rows: they get the same noise in every part of a global batch as in the whole."""
 
 
+class Stream(NamedTuple):
+    """Where random numbers come from.
+
+    Attributes:
+        key: Philox's, uint64 `[1]`.
+        counter: Of 128 bits, low half first, where the stream begins: uint64 `[2]`. The low half is 0.
+    """
+
+    key: tf.Tensor
+    counter: tf.Tensor
+
+
 class _Source(NamedTuple):
     """What a forward pass draws from."""
 
     key: tf.Tensor
-    stream: tf.Tensor
+    stream: Stream
     rows: Rows
 
 
@@ -135,11 +150,11 @@ class _KeyedGenerator(RandomGenerator):
         """float32 of a shape, between 0 and 1."""
         shape = tf.cast(shape, tf.int32)
         stream, number, rows = self._stretch(_known_leading(shape))
-        words = _bits(tf.reduce_prod(shape), stream, number, rows, tf.uint32)
+        words = _bits(shape, tf.TensorShape(None), stream, number, rows, tf.uint32)
         whole = tf.bitwise.right_shift(words, tf.constant(32 - _UNIFORM_BITS, tf.uint32))
-        return tf.reshape((tf.cast(whole, tf.float32) + 0.5) * 2.0**-_UNIFORM_BITS, shape)
+        return (tf.cast(whole, tf.float32) + 0.5) * 2.0**-_UNIFORM_BITS
 
-    def _stretch(self, leading: tf.TensorShape) -> tuple[tf.Tensor, int, Rows]:
+    def _stretch(self, leading: tf.TensorShape) -> tuple[Stream, int, Rows]:
         """Arguments of `drop` for this layer's next draw, for a tensor whose first dimension, if any, is `leading`."""
         source, draw = self._noise.source, self._noise.next_draw(self._layer_index)
         number = self._layer_index + (draw << _DRAW_BITS)
@@ -197,14 +212,14 @@ def noise_key(seed: int, step: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.cast(seed, tf.int32), tf.cast(step, tf.int32)])
 
 
-def noise_stream(key: tf.Tensor) -> tf.Tensor:
-    """Where a key's random numbers begin: a Philox key and a counter of 128 bits, the low half 0: uint64 `[3]`."""
+def noise_stream(key: tf.Tensor) -> Stream:
+    """Where a step's random numbers come from, given its key."""
     bits = tf.random.stateless_uniform([3], key, minval=None, maxval=None, dtype=tf.uint64, alg="philox")
-    return bits * tf.constant([1, 0, 1], tf.uint64)
+    return Stream(bits[:1], bits[1:] * tf.constant([0, 1], tf.uint64))
 
 
 def drop(
-    inputs: tf.Tensor, rate: float, stream: tf.Tensor, number: int = 0, *, rows: Rows = _ONE, noise_shape: Any = None
+    inputs: tf.Tensor, rate: float, stream: Stream, number: int = 0, *, rows: Rows = _ONE, noise_shape: Any = None
 ) -> tf.Tensor:
     """Dropout (Srivastava et al. 2014) from 16 random bits an element, half the random numbers of `tf.nn.dropout`.
 
@@ -214,7 +229,7 @@ def drop(
     Args:
         inputs: Floating `[...]`.
         rate: Share of elements dropped, between 0 and 1.
-        stream: As `noise_stream` returns it.
+        stream: Where the bits come from.
         number: Which of the stream's parts, of 2^64 counter values each, the bits come from: each layer has its own.
         rows: Rows of the global batch; each has a stretch of the part.
         noise_shape: Int `[rank]`, 1 in dimensions along which whole slices are dropped; None for the inputs' shape.
@@ -224,33 +239,68 @@ def drop(
     """
     levels = 1 << _BITS
     dropped = min(max(round(rate * levels), 1), levels - 1)
-    shape = tf.shape(inputs) if noise_shape is None else tf.cast(noise_shape, tf.int32)
-    size = tf.size(inputs) if noise_shape is None else tf.reduce_prod(shape)
-    keep = tf.reshape(_bits(size, stream, number, rows, tf.uint16) >= tf.constant(dropped, tf.uint16), shape)
-    scale = tf.cast(levels / (levels - dropped), inputs.dtype)
-    return tf.where(keep, inputs * scale, tf.zeros([], inputs.dtype))
+    shape, known = tf.shape(inputs), inputs.shape
+    if noise_shape is not None:
+        shape, known = tf.cast(noise_shape, tf.int32), tf.TensorShape(None)
+    keep = _bits(shape, known, stream, number, rows, tf.uint16) >= tf.constant(dropped, tf.uint16)
+    scale, zero = tf.cast(levels / (levels - dropped), inputs.dtype), tf.zeros([], inputs.dtype)
+
+    @tf.custom_gradient  # TensorFlow's own would reduce to the inputs' shape, which is the outputs' already.
+    def kept(values: tf.Tensor) -> tf.Tensor:
+        return tf.where(keep, values * scale, zero), lambda upstream: tf.where(keep, upstream * scale, zero)
+
+    return kept(inputs)
 
 
-def _bits(size: tf.Tensor, stream: tf.Tensor, number: int, rows: Rows, dtype: tf.DType) -> tf.Tensor:
-    """Random bits for the elements of a tensor, row after row: `[size]` unsigned integers of type `dtype`.
+def _bits(
+    shape: tf.Tensor, known: tf.TensorShape, stream: Stream, number: int, rows: Rows, dtype: tf.DType
+) -> tf.Tensor:
+    """Random bits for the elements of a tensor, row after row.
 
-    Every row takes whole counter values, so that the bits of a row are the same in any batch.
+    Every row takes whole counter values, so that the bits of a row are the same in any batch. The operations are few,
+    since every layer has them: TensorFlow takes longer to start for each.
+
+    Args:
+        shape: int32 `[rank]`.
+        known: What is known of it.
+        stream: Where the bits come from.
+        number: Which of the stream's parts.
+        rows: Rows of the global batch that the elements belong to.
+        dtype: Unsigned, of 16 or 32 bits.
+
+    Returns:
+        A tensor of this shape and type.
     """
-    a_row = (size + rows.count - 1) // rows.count
     a_count = _COUNTER_BYTES // dtype.size
-    counts = (a_row + a_count - 1) // a_count
+    size = tf.reduce_prod(shape)
+    is_whole = (known.rank or 0) > 1 and known[-1] is not None and known[-1] % a_count == 0
+    if is_whole:  # Nothing is left over at the end of a row of the batch.
+        counts = _ceil_div(size // a_count, rows.count)
+        of_words = [1] * (known.rank - 1) + [_WORD_BYTES // dtype.size]
+        words_shape = shape // of_words if dtype.size < _WORD_BYTES else shape
+    else:
+        a_row = _ceil_div(size, rows.count)
+        counts = _ceil_div(a_row, a_count)
+        words_shape = [rows.count, counts * (_COUNTER_BYTES // _WORD_BYTES)]
     # Not `tf.random.stateless_uniform`, which takes a dozen operations for every layer to make a stream from a seed.
     start = tf.stack([tf.cast(rows.first, tf.uint64) * tf.cast(counts, tf.uint64), tf.constant(number, tf.uint64)])
-    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[rows.count, counts * (_COUNTER_BYTES // 4)],
-        key=stream[:1],
-        counter=stream[1:] + start,
+    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=words_shape,
+        key=stream.key,
+        counter=stream.counter + start,
         alg=tf.random.Algorithm.PHILOX.value,
         dtype=tf.uint32,
     )
     if dtype != tf.uint32:
-        words = tf.reshape(tf.bitcast(words, dtype), [rows.count, counts * a_count])
-    return tf.reshape(words[:, :a_row], [-1])[:size]
+        bits = tf.bitcast(bits, dtype)
+    if not is_whole:
+        bits = tf.slice(tf.reshape(bits, [rows.count, -1]), [0, 0], [rows.count, a_row])
+        bits = tf.slice(tf.reshape(bits, [-1]), [0], tf.reshape(size, [1]))
+    return tf.reshape(bits, shape)
+
+
+def _ceil_div(dividend: tf.Tensor, divisor: tf.Tensor | int) -> tf.Tensor:
+    return dividend if isinstance(divisor, int) and divisor == 1 else -(-dividend // divisor)
 
 
 def _fold_in(key: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
