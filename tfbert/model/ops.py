@@ -25,7 +25,9 @@ def add_bias(x: tf.Tensor, bias: tf.Variable) -> tf.Tensor:
 @tf.custom_gradient
 def _add_bias_of_bfloat16(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return upstream, tf.matmul(tf.ones([1, tf.shape(upstream)[0]], upstream.dtype), upstream)[0]
+        # In few operations, as TensorFlow takes longer to start for each.
+        ones = tf.fill([1, tf.size(upstream) // upstream.shape[-1]], tf.ones([], upstream.dtype))
+        return upstream, tf.reshape(tf.matmul(ones, upstream), [-1])
 
     return tf.nn.bias_add(x, bias), gradient
 
