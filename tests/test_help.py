@@ -46,6 +46,8 @@ def test_the_examples_parse(command, tmp_path, monkeypatch):
         monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
         config = parse(command, ["x", *arguments.replace("'", "").split()])
         assert config.mode in command.modes
+        if "--flagfile" in arguments and command is FINETUNE:
+            assert config.data.dataset not in ("", "demo"), "a preset has no data, and would train on the demo's"
 
 
 def test_a_flag_has_its_choices_its_text_and_its_default():
@@ -54,6 +56,7 @@ def test_a_flag_has_its_choices_its_text_and_its_default():
     )
     assert help_text(FINETUNE, "xla").startswith("  --[no]xla\n      Compile each replica's forward")
     assert help_text(FINETUNE, "xla").endswith(" Default: off.\n")
+    assert "Default" not in help_text(PRETRAIN, "whole_word_masking"), "unset is not off: records decide"
     shown = help_text(FINETUNE, "--strategy")
     assert shown.startswith("  --strategy=one_device|mirrored|multi_worker\n      `one_device`; `mirrored`: all GPUs")
     assert "  --model_name_or_path=TEXT, --model=TEXT\n" in help_text(FINETUNE, "model_name_or_path")
@@ -65,6 +68,7 @@ def test_a_topic_has_its_flags_alone():
     assert text.startswith("export: What `--mode=export` writes.\n") and names_in(text) == ["export_float16"]
     listed = re.findall(r"^  (\S+)$", help_text(FINETUNE, "presets"), re.MULTILINE)
     assert listed == list(presets())
+    assert "On 1, 4 and 8 GPUs" not in help_text(FINETUNE, "presets"), "what leads to a preset's commands"
     with pytest.raises(
         UsageError, match=r"takes a topic \(general, model, .*presets\) .*help='trainin'\. Did you mean tr"
     ):

@@ -106,6 +106,6 @@ def test_the_limit_of_a_shard_is_the_same(engine, words, tmp_path, monkeypatch):
 
 def test_beam_is_asked_for_where_it_is_not(words, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(UsageError, match=r"engine=beam needs Apache Beam. .*pip install 'tfbert\[beam\]'"):
+    with pytest.raises(UsageError, match=r"engine=beam needs Apache Beam. .*pip install -e '\.\[beam\]'"):
         prepare_records(made_up_corpus(), words, config(engine="beam"), tmp_path / "records")
     assert not list(tmp_path.iterdir())

@@ -133,7 +133,7 @@ _OWN = {
 def _default(flag: flags.Flag) -> str:
     """A default as it is written; empty where there is none, or where the text says what an empty value does."""
     if flag.boolean:
-        return "on" if flag.default else "off"
+        return {True: "on", False: "off", None: ""}[flag.default]
     if isinstance(flag.default, list):
         return ",".join(map(str, flag.default))
     return "" if flag.default is None else str(flag.default)
@@ -142,7 +142,9 @@ def _default(flag: flags.Flag) -> str:
 def _preset_list() -> str:
     lines = ["Presets for --flagfile=NAME. Flags after it replace the preset's. Each file begins with commands:", ""]
     for name, path in presets().items():
-        about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ").rstrip(":")
+        about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ")
+        if about.endswith(":"):  # It leads to the commands, which are left out here.
+            about = about.rpartition(". ")[0] + "."
         lines += [f"  {name}", *_wrapped(about, "      ")]
     return "\n".join(lines) + "\n"
 

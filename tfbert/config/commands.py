@@ -87,7 +87,7 @@ FINETUNE = Command(
     examples=(
         ("--strategy=mirrored --mixed_precision", "the built-in data on all GPUs"),
         ("--model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2", "a data set by name"),
-        ("--flagfile=glue-sst2 --model=bert-base-cased --output_dir=runs/sst2", "a preset (--help=presets)"),
+        ("--flagfile=glue-rte --model=bert-base-cased --dataset=glue/rte --output_dir=runs/rte", "a preset"),
         ("--model=bert-base-uncased --train_file=train.tsv --validation_file=dev.tsv", "your own files"),
         ("--mode=predict --model=runs/sst2 --input_file=new.tsv", "label new texts"),
     ),

@@ -27,7 +27,8 @@ class DataConfig:
     """Which examples to train and evaluate on, and how they become batches."""
 
     dataset: str = option("", resume="content", modes=EVERY)
-    """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless `train_file` is given."""
+    """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless files are given.
+    Pre-training takes it in `--mode=prepare`."""
     data_dir: str = option("", resume="content", modes=EVERY)
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
@@ -58,8 +59,8 @@ class DataConfig:
     `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same", modes=EVERY)
     """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
-    questions are split instead. None: in training 128 (384 for question_answering), later the value that the model
-    was trained with."""
+    questions are split instead. None: in training 128 (384 for question_answering; in pre-training the length of the
+    records, 128 in new ones), later the value that the model was trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE)

@@ -58,7 +58,7 @@ class CorpusConfig:
     num_processes: int = option(0, modes=_PREPARE, tasks=_ONLY)
     """Processes on this machine that make shards. 0: one for each core."""
     engine: Engine = option("local", modes=_PREPARE, tasks=_ONLY)
-    """`local`: processes of this machine; `beam`: an Apache Beam pipeline (`pip install tfbert[beam]`)."""
+    """`local`: processes of this machine; `beam`: an Apache Beam pipeline (`pip install -e '.[beam]'` in the clone)."""
     beam_args: tuple[str, ...] = option((), modes=_PREPARE, tasks=_ONLY)
     """Options of the Beam pipeline, separated by commas, such as `--runner=FlinkRunner`. Empty: Beam's local runner."""
     record_names: RecordNames = option("v1", modes=_PREPARE, tasks=_ONLY)
@@ -107,7 +107,7 @@ class PretrainingConfig:
     max_predictions_per_seq: int = option(0, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
     """The most tokens of a record that are predicted. 0: `masked_lm_prob` of `max_seq_length`, rounded up."""
     whole_word_masking: bool | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
-    """Mask all pieces of a word together. None: no in new records, in training and later as for `masked_lm_prob`."""
+    """Mask all pieces of a word together. Unset: no in new records, in training and later as for `masked_lm_prob`."""
     next_sentence: bool = option(True, resume="same", modes=TRAIN, tasks=_ONLY)
     """Train to predict whether the second stretch of text follows the first, where the records have that label."""
     skip_bad_records: bool = option(False, resume="content", modes=(*TRAIN, "evaluate"), tasks=_ONLY)

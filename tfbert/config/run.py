@@ -209,8 +209,9 @@ class Config:
     """
 
     mode: Mode = "train"
-    """What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a SavedModel;
-    `benchmark`: measure a grid of runs; `prepare`: make records of a corpus, to pre-train on."""
+    """What to do: `train` a model; `evaluate` a saved one; `benchmark`: measure a grid of runs. After fine-tuning:
+    `predict` labels with a saved model; `export` it as a SavedModel. Before pre-training: `prepare`, make records of a
+    corpus."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)

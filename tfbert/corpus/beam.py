@@ -40,7 +40,7 @@ def make_shards_with_beam(source: Source, job: Job, shards: Sequence[int], beam_
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError:
         raise UsageError(
-            "engine=beam needs Apache Beam. Received: a Python without it. Run: pip install 'tfbert[beam]'."
+            "engine=beam needs Apache Beam. Received: a Python without it. Run in the clone: pip install -e '.[beam]'."
         ) from None
     parts = list(enumerate(source.parts()))
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))

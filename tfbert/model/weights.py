@@ -323,7 +323,7 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
     except ImportError:
         raise UsageError(
             f"{path.name} can only be read with PyTorch. Received: {path}. "
-            "Run pip install 'tfbert[torch]', or convert the file to model.safetensors."
+            "Run pip install -e '.[torch]' in the clone, or convert the file to model.safetensors."
         ) from None
 
     def get(tensor: torch.Tensor) -> np.ndarray:  # NumPy has no bfloat16.
