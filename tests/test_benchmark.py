@@ -17,7 +17,7 @@ from tests.processes import is_running, wait_until
 from tests.reports import make_run
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.benchmark import measured as numbers_of
 from tfbert.modes.benchmark import pages, runner
 from tfbert.modes.benchmark import row as row_process
@@ -324,6 +324,19 @@ def test_a_grid_without_a_row_that_is_done_fails(tmp_path, monkeypatch):
     rows = json.loads((tmp_path / "benchmark.json").read_text())["rows"]
     assert [row["status"] for row in rows] == ["failed", "failed"]
     assert "The rule" in (tmp_path / "benchmark.md").read_text() and (tmp_path / "benchmark.html").exists()
+
+
+def test_two_grids_do_not_share_a_directory(tmp_path, monkeypatch):
+    config = dataclasses.replace(grid(), output=OutputConfig(output_dir=str(tmp_path)))
+
+    def starts_another(command, log):
+        with pytest.raises(RunError, match="another process|locked|in use"):
+            run_benchmark(config)
+        raise Preempted("preempted")
+
+    monkeypatch.setattr("tfbert.modes.benchmark.runner._run", starts_another)
+    with pytest.raises(Preempted, match=f"repeat the command with output_dir={tmp_path} and without overwrite"):
+        run_benchmark(config)
 
 
 # What runs a grid, but for the grid: a row that says who it is and never ends. What started the tests may have been

@@ -82,6 +82,8 @@ def test_where_a_directory_can_be_made(tmp_path, monkeypatch):
         output_dir.check_writable(tmp_path / "file")
     with pytest.raises(UsageError):
         output_dir.check_writable(tmp_path / "file" / "run")
+    with pytest.raises(UsageError, match=r"must be UTF-8. Received: b'.*xff/run'"):
+        output_dir.check_writable(tmp_path / os.fsdecode(b"\xff") / "run")
     asked = []
     monkeypatch.setattr(os, "access", lambda path, mode: asked.append(pathlib.Path(path)) or False)
     with pytest.raises(UsageError, match="must be writable"):

@@ -8,6 +8,7 @@ import pytest
 from tfbert.batches.plan import (
     FILL,
     GROUP_BATCHES,
+    batch_rows,
     exact_widths,
     few_widths,
     micro_batch_size,
@@ -58,6 +59,15 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone(grouped):
     np.testing.assert_array_equal(first.widths, again.widths)
     for seed, epoch in [(3, 0), (3, 1), (3, 3), (2, 2), (2, 3), (4, 2)]:
         assert (plan(lengths, seed=seed, epoch=epoch, grouped=grouped).rows != first.rows).any(), (seed, epoch)
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 7, 8, 9])
+def test_few_examples_have_the_same_order_however_a_batch_is_split(count):
+    """A batch has fewer rows where that divides: with 6 examples of 8, 6 rows in two parts and 8 in four."""
+    lengths = lengths_of(count)
+    orders = [plan(lengths, batch_rows(8, count, parts)).rows.reshape(-1) for parts in (1, 2, 4, 8)]
+    for order in orders:
+        np.testing.assert_array_equal(order[order != FILL], orders[0][orders[0] != FILL])
 
 
 def test_epochs_differ_in_which_examples_meet_not_only_in_the_order_of_batches():

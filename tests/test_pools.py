@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfbert.batches.plan import FILL, GROUP_BATCHES
+from tfbert.batches.plan import FILL, GROUP_BATCHES, batch_rows
 from tfbert.batches.pools import permuted, plan_pool, plan_pools
 
 WIDTHS = np.arange(1, 65)
@@ -58,6 +58,14 @@ def plans_of(lengths, batch=4, *, first_batch=0, grouped=True, epoch=1):
             first_batch=first_batch,
         )
     )
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 7, 8, 9])
+def test_few_records_have_the_same_order_however_a_batch_is_split(count):
+    lengths = lengths_of(count)
+    orders = [plans_of(lengths, batch_rows(8, count, parts))[0].rows.reshape(-1) for parts in (1, 2, 4, 8)]
+    for order in orders:
+        np.testing.assert_array_equal(order[order != FILL], orders[0][orders[0] != FILL])
 
 
 @pytest.mark.parametrize("grouped", [True, False])

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import pathlib
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -79,21 +80,39 @@ def prepared(directory, masks):
     return records
 
 
-def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path):
+def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path, monkeypatch):
     records = prepared(tmp_path, PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
 
-    def masks(**options):
-        named = PretrainingConfig(train_records=(str(records),), **options)
+    def masks(name=str(records), **options):
+        named = PretrainingConfig(train_records=(name,), **options)
         found = with_records(Config(data=TASK, pretraining=named)).pretraining
         return found.masked_lm_prob, found.whole_word_masking
 
     assert masks() == (0.3, True)
+    for name in (f"{records}/*.tfrecord", f"~/{records.name}"):  # The shell expands no ~ after a `=`.
+        monkeypatch.setenv("HOME", str(records.parent))
+        assert masks(name) == (0.3, True)
     assert masks(masked_lm_prob=0.2) == (0.2, True)
     assert masks(whole_word_masking=False) == (0.3, False)
     assert PretrainingConfig().with_masking().masked_lm_prob == 0.15
     for spoiled in (None, {"masked_lm_prob": "0.3", "whole_word_masking": 1}, {"masked_lm_prob": 3.0}):
         found = PretrainingConfig().with_masking(spoiled)
         assert (found.masked_lm_prob, found.whole_word_masking) == (0.15, False)
+
+
+def test_built_in_records_lie_beside_the_directory_that_a_dot_means(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    made = []
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor.submit", lambda *args: made.append(args[-1]) or 1 / 0)
+    for name in (".", "..", "x"):
+        with pytest.raises(ZeroDivisionError):
+            with_records(Config(data=TASK, output=OutputConfig(output_dir=name)))
+    assert made == [
+        tmp_path / "here-records",
+        tmp_path.with_name(f"{tmp_path.name}-records"),
+        pathlib.Path("x-records"),
+    ]
 
 
 def test_a_model_remembers_how_its_words_were_masked(tmp_path):

@@ -90,6 +90,9 @@ def test_files_are_found_by_pattern_and_none_twice(tmp_path):
         open_records([str(directory / "*.gz")])
     with pytest.raises(UsageError, match="must hold records"):
         open_records([str(directory / "c.tfrecord")])
+    for name in ("~nobody-of-this-name/x", "a" * 5000):
+        with pytest.raises(UsageError, match="train_records must be paths or patterns, separated by commas. Received"):
+            open_records([name])
 
 
 def test_an_index_is_built_once_and_anew_where_the_file_changed(tmp_path, monkeypatch):

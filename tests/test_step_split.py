@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.runs import changed, make_config
-from tfbert.errors import RunError, UsageError
+from tests.runs import changed, make_config, stop_at
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.measure.step_split import OTHER, PARTS, _events, read_split, split
 
 
@@ -162,6 +163,17 @@ def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):
     seconds = np.mean([8 / speeds[8], 8 / speeds[9]])
     assert 0.3 * seconds < sum(parts.values()) < 3 * seconds
     assert "Where a step" in (corpus / "out" / "report.html").read_text()
+
+
+def test_a_run_stopped_while_it_is_profiled_leaves_no_profiler_behind(corpus, monkeypatch):
+    from tfbert.train.run import finetune
+
+    with monkeypatch.context() as patched, pytest.raises(Preempted):
+        stop_at(patched, 5)
+        finetune(changed(make_config(corpus, "stopped"), output={"profile_steps": (3, 9)}))
+    assert list((corpus / "stopped" / "profile").rglob("*.xplane.pb"))
+    tf.profiler.experimental.start(str(corpus / "another"))  # A process has one.
+    tf.profiler.experimental.stop(save=False)
 
 
 @pytest.mark.parametrize("steps", [(3,), (0, 4), (5, 4), (1, 2, 3)])

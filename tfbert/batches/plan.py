@@ -88,7 +88,7 @@ def plan_epoch(
 
     With `group_by_length` the shuffled examples are cut into pools of `GROUP_BATCHES` batches, each pool is sorted
     by length, and its batches are shuffled again, so that a batch holds texts of similar length at random times. The
-    short batch, if any, comes last.
+    short batch, if any, comes last. A single batch stays as it is: how many rows it has depends on how it is split.
 
     Args:
         lengths: int `[num_examples]`, tokens of each example.
@@ -104,7 +104,7 @@ def plan_epoch(
     rng = np.random.Generator(np.random.PCG64([seed, epoch]))
     order = rng.permutation(len(lengths))
     whole = len(order) // global_batch_size * global_batch_size
-    if group_by_length:
+    if group_by_length and len(order) > global_batch_size:
         pool = GROUP_BATCHES * global_batch_size
         for start in range(0, whole, pool):
             part = order[start : min(start + pool, whole)]

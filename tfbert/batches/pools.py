@@ -80,7 +80,7 @@ def plan_pool(
     order = permuted(places, len(lengths), seed=seed, epoch=epoch)
     whole = len(order) // global_batch_size * global_batch_size
     known = lengths[order]
-    if group_by_length:
+    if group_by_length and len(lengths) > global_batch_size:  # As in `plan_epoch`.
         batches = np.argsort(known[:whole], kind="stable").reshape(-1, global_batch_size)
         rng = np.random.Generator(np.random.PCG64([seed, epoch, pool]))
         sort = np.concatenate([batches[rng.permutation(len(batches))].reshape(-1), np.arange(whole, len(order))])

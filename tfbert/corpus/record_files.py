@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tfbert.corpus.found_files import expanded
 from tfbert.corpus.manifest import MANIFEST, PREPARING, read_manifest
 from tfbert.corpus.record_index import RecordFile, find_index, index_file
 from tfbert.corpus.records import Records
@@ -89,7 +90,7 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
     """
     found: dict[pathlib.Path, pathlib.Path] = {}
     for given in paths:
-        path = pathlib.Path(given).expanduser()
+        path = expanded(given, option)
         if path.is_dir():
             files = _in_directory(path, option)
         elif path.is_file():

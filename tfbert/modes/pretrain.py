@@ -16,6 +16,7 @@ from tfbert.config.run import Config, OutputConfig, RuntimeConfig
 from tfbert.corpus.built_in import BuiltInCorpus
 from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.manifest import MANIFEST, VOCAB, read_manifest
+from tfbert.corpus.record_files import find_files
 from tfbert.devices.quiet import start_quietly
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
@@ -62,7 +63,7 @@ def with_records(config: Config) -> Config:
     """
     if not config.pretraining.train_records:
         config = _with_built_in_records(config)
-    first = pathlib.Path(config.pretraining.train_records[0])
+    first = find_files(config.pretraining.train_records, "train_records")[0].parent
     made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
     if config.data.max_seq_length is None and made_with:
         data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
@@ -81,6 +82,8 @@ def _with_built_in_records(config: Config) -> Config:
             "Make them with --mode=prepare first, in a directory that all workers see, and pass --train_records."
         )
     directory = output_dir.choose(config, output_dir.start_time())
+    if not directory.name.strip("."):  # `.` and `..` are no names to add to.
+        directory = directory.resolve()
     records = directory.with_name(f"{directory.name}-records")
     log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
     # In a process of its own: this one has yet to set up its devices, and a benchmark leaves them to its rows.

@@ -69,6 +69,13 @@ def check_writable(directory: pathlib.Path) -> None:
     Raises:
         UsageError: for such a directory.
     """
+    try:
+        str(directory.absolute()).encode()
+    except UnicodeEncodeError:  # TensorFlow takes no other names.
+        raise UsageError(
+            f"output_dir, with the directories above it, must be UTF-8. "
+            f"Received: {os.fsencode(directory.absolute())!r}. Pass another."
+        ) from None
     if directory.exists() and not directory.is_dir():
         raise UsageError(
             f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."

@@ -145,9 +145,9 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
         out.append(("examples/s", f"{run.examples_per_second:,.0f}"))
     if "train_tokens_per_second_steady" in results:
         out.append(("real tokens/s", f"{results['train_tokens_per_second_steady']:,.0f}"))
-    if "step_seconds_p50" in results:
-        out.append(("step, median", f"{1000 * results['step_seconds_p50']:,.0f} ms"))
-        out.append(("step, 95th percentile", f"{1000 * results['step_seconds_p95']:,.0f} ms"))
+    for name, key in (("step, median", "step_seconds_p50"), ("step, 95th percentile", "step_seconds_p95")):
+        if key in results:
+            out.append((name, f"{1000 * results[key]:,.0f} ms"))
     if "compile_seconds" in results:
         out.append(("tracing and compiling", duration(results["compile_seconds"])))
     if "data_wait_share" in results:

@@ -108,6 +108,8 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
         raise
     finally:
         run_log.close()
+        if profile:
+            profile.close()
     return Trained(
         predictor=predictor,
         progress=progress,

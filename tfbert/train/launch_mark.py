@@ -16,6 +16,9 @@ from tfbert.output.sealed import seal, unseal
 _OLD = re.compile(r"\d{8}-\d{6}|slurm-\S+ \d+")
 """How earlier versions wrote the mark."""
 
+_done: set[pathlib.Path] = set()
+"""Directories of runs that this process has finished: another run in one of them is no restart."""
+
 
 def is_restart(directory: pathlib.Path) -> bool:
     """Whether an earlier start of this launch wrote the directory.
@@ -25,7 +28,7 @@ def is_restart(directory: pathlib.Path) -> bool:
     """
     launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
     job, restarts = _slurm_job()
-    if not launched_at and not job:
+    if (not launched_at and not job) or directory.absolute() in _done:
         return False
     path = directory / LAUNCH
     try:
@@ -39,6 +42,11 @@ def is_restart(directory: pathlib.Path) -> bool:
         ) from None
     # Two commands of one start of a SLURM job are two runs.
     return launch == launched_at if launched_at else launch == job and start < restarts
+
+
+def done(directory: pathlib.Path) -> None:
+    """Notes on each worker that its process has finished the run in a directory."""
+    _done.add(directory.absolute())
 
 
 def mark(directory: pathlib.Path) -> None:

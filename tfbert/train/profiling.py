@@ -59,6 +59,12 @@ class Profile(StepCallback):
         if self._is_running:
             self._stop()
 
+    def close(self) -> None:
+        """Stops the profiler where a run was ended inside the profiled steps: a process has only one."""
+        if self._is_running:
+            self._is_running = False
+            tf.profiler.experimental.stop()
+
     def facts(self) -> dict[str, Any] | None:
         """What the report shows: first and last step, and mean seconds by part; None where nothing was profiled."""
         if not self._is_done:

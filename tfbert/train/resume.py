@@ -93,6 +93,7 @@ def begin(
             start = look(directory, config, num_replicas=strategy.num_replicas_in_sync)
         _check_same(start, consensus)
         yield start
+        launch_mark.done(directory)
 
 
 def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> Start:

@@ -23,7 +23,8 @@ from tfbert.modes.benchmark import pages
 from tfbert.modes.benchmark.grid import BenchmarkRow, build_rows
 from tfbert.modes.benchmark.measured import COLUMNS, compared, failed, failure_reason, measured
 from tfbert.modes.child import end_child, start_child
-from tfbert.output.output_dir import RUN_CONFIG, holds_run, write_json, write_text
+from tfbert.output.lock import locked
+from tfbert.output.output_dir import RUN_CONFIG, contents, holds_run, write_json, write_text
 from tfbert.report.facts import environment
 
 log = logging.getLogger("tfbert")
@@ -44,12 +45,23 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
 
     Raises:
         UsageError: for an output directory that holds something else.
-        RunError: if every row failed; the tables say why.
+        RunError: if every row failed, the tables say why; or for a directory that another benchmark is using.
         Preempted: if asked to stop; rows that are done are kept.
     """
     name = f"benchmark-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     directory = pathlib.Path(config.output.output_dir or f"runs/{name}")
     rows = build_rows(settle_task(config), directory)  # Its longest input depends on the task.
+    try:
+        with locked(directory):
+            return _run_rows(rows, directory, config)
+    except Preempted as error:
+        raise Preempted(
+            f"{error}; the rows that are done are kept; to continue after them, repeat the command with "
+            f"output_dir={directory} and without overwrite_output_dir"
+        ) from None
+
+
+def _run_rows(rows: list[BenchmarkRow], directory: pathlib.Path, config: Config) -> list[dict[str, Any]]:
     _prepare(directory, config)
     log.info("benchmark of %d rows, to %s", len(rows), directory)
     done: list[dict[str, Any]] = []
@@ -73,7 +85,7 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
 
 
 def _prepare(directory: pathlib.Path, config: Config) -> None:
-    if directory.is_dir() and any(directory.iterdir()):
+    if contents(directory):
         if not _holds(directory / RUN_CONFIG, config) and not config.output.overwrite_output_dir:
             raise UsageError(
                 f"output_dir must be new, or hold the same benchmark. Received: output_dir={str(directory)!r}. "
@@ -87,12 +99,6 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
         for name in _OWN if config.output.overwrite_output_dir else ():
             path = directory / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
-        ) from None
     write_text(directory / RUN_CONFIG, config.to_json())
 
 
@@ -160,9 +166,7 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
         try:
             return child.wait()
         except KeyboardInterrupt:
-            raise Preempted(
-                "preempted; the rows that are done are kept, and the same command continues after them"
-            ) from None
+            raise Preempted("preempted") from None
         finally:
             end_child(child)
 
