@@ -186,7 +186,7 @@ def test_pytorch_bin(tmp_path):
 def test_pytorch_bin_without_torch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     (write(tmp_path) / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"pip install 'tfbert\[torch\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[torch\]' in the clone"):
         build(tmp_path)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.corpora import CORPUS_VOCAB, ListedCorpus, config, content, made_up_corpus
 from tfbert.config.run import OutputConfig
-from tfbert.corpus import manifest
+from tfbert.corpus import engines, manifest
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import prepare, prepare_records
 from tfbert.output.lock import locked
@@ -98,6 +98,23 @@ def test_one_shard_binds(words, tmp_path):
         with pytest.raises(UsageError, match=f"made with dupe_factor=1, asked for 6. Pass another, or {way_out}"):
             prepare_records(made_up_corpus(), words, config(dupe_factor=6, shards=shards), tmp_path)
     assert content(tmp_path) == before
+
+
+def test_records_are_replaced_only_by_a_corpus_that_can_be_used(words, tmp_path, monkeypatch):
+    options = config()
+    overwriting = dataclasses.replace(options, output=dataclasses.replace(options.output, overwrite_output_dir=True))
+    prepare_records(made_up_corpus(), words, options, tmp_path)
+    before = content(tmp_path)
+    with pytest.raises(UsageError, match="40 documents of one sentence each"):
+        prepare_records(SHORT, words, overwriting, tmp_path)
+    assert content(tmp_path) == before
+    scans = []
+    scan = engines._scan
+    monkeypatch.setattr(engines, "_scan", lambda *args: scans.append(1) or scan(*args))
+    for path in tmp_path.glob("*.tfrecord"):
+        path.write_bytes(b"spoiled")
+    prepare_records(made_up_corpus(), words, overwriting, tmp_path)
+    assert content(tmp_path) == before and scans == [1]
 
 
 def test_a_task_of_an_array_job_changes_no_options(words, tmp_path, monkeypatch):

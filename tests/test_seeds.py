@@ -236,6 +236,25 @@ def test_other_settings_than_a_finished_seeds_are_refused(tmp_path):
     assert fake.seeds == []
 
 
+def test_seeds_of_other_examples_are_not_compared(tmp_path):
+    """A file that was changed after the first seed was done; runs of earlier versions do not say."""
+
+    class OfData(Fake):
+        def __call__(self, command, variables, signals):
+            status = super().__call__(command, variables, signals)
+            report = pathlib.Path(self.started[-1].output.output_dir) / "report.json"
+            data = {"train_crc32": 1 + (self.started[-1].runtime.seed > 2)}
+            report.write_text(json.dumps(json.loads(report.read_text()) | {"data": data}))
+            return status
+
+    train_seeds(config_for(tmp_path, 1), Fake())
+    train_seeds(config_for(tmp_path, 1, 2), OfData())
+    (tmp_path / "seeds.json").unlink()
+    with pytest.raises(RunError, match="the same examples. Received: '.*seed-2' and '.*seed-3', of different ones"):
+        train_seeds(config_for(tmp_path, 1, 2, 3), OfData())
+    assert not (tmp_path / "seeds.json").exists()
+
+
 def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypatch):
     train_seeds(config_for(tmp_path, 1), Fake())
     for output in ({"overwrite_output_dir": True}, {"resume": "never"}):

@@ -42,22 +42,39 @@ def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: 
     """
     directory = pathlib.Path(job.work)
     with WorkerPool(num_processes) as pool:
-        seen = buckets.marked(directory, job.digest, shards)
-        if seen is None:
-            _clear(directory)
-            try:
-                seen = _scan(source, job.recipe, shards, pool, num_processes, directory)
-                check_corpus(source.name, job.recipe, seen)
-                buckets.mark(directory, job.digest, job.recipe, shards, seen)
-            except BaseException:
-                _clear(directory)
-                raise
+        _scan_once(source, job, shards, pool, num_processes)
         sizes = {shard: bucket_size(directory, shard) for shard in shards}
         tasks = [(job, shard) for shard in sorted(shards, key=lambda shard: -sizes[shard])]
         with PassProgress("making records", sum(sizes.values())) as progress:
             for entry in pool.map(_build, tasks):
                 progress.advance(sizes[entry["shard"]], entry["sentences"])
     _clear(directory)
+
+
+def scan_corpus(source: Source, job: Job, shards: Sequence[int], num_processes: int) -> None:
+    """The part of `make_shards` that can refuse the corpus; `make_shards` then goes on from there. Arguments as there.
+
+    Raises:
+        UsageError: for a corpus that cannot be used.
+        RunError: if something cannot be written, or a process ends early.
+    """
+    with WorkerPool(num_processes) as pool:
+        _scan_once(source, job, shards, pool, num_processes)
+
+
+def _scan_once(source: Source, job: Job, shards: Sequence[int], pool: WorkerPool, num_processes: int) -> None:
+    """Deals the documents to the shards, unless an earlier start has, into the job's directory `work`."""
+    directory = pathlib.Path(job.work)
+    if buckets.marked(directory, job.digest, shards) is not None:
+        return
+    _clear(directory)
+    try:
+        seen = _scan(source, job.recipe, shards, pool, num_processes, directory)
+        check_corpus(source.name, job.recipe, seen)
+        buckets.mark(directory, job.digest, job.recipe, shards, seen)
+    except BaseException:
+        _clear(directory)
+        raise
 
 
 def check_corpus(name: str, recipe: Recipe, seen: Scanned) -> None:

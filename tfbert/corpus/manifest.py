@@ -88,7 +88,7 @@ def begin(
     """
     had_vocab = _begun(directory) is None and (directory / VOCAB).exists()
     if overwrite:
-        clear(directory)
+        clear(directory, keeps_work=True)
     way_out = "Pass another, or empty it before the job." if shared else "Pass another, or --overwrite_output_dir."
     if _begun(directory) is None:
         others = _others(directory, vocab)
@@ -141,14 +141,14 @@ def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str]
     return text.split("\n")[:-1] if is_same else None
 
 
-def clear(directory: pathlib.Path) -> None:
-    """Removes earlier records from a directory, and nothing else."""
+def clear(directory: pathlib.Path, *, keeps_work: bool = False) -> None:
+    """Removes earlier records from a directory, and what is needed to make them unless that is kept; nothing else."""
     for path in [directory / MANIFEST, directory / PREPARING, *directory.glob(f"{ENTRIES}/*.json")]:
         path.unlink(missing_ok=True)
     for path in directory.iterdir():
         if _OWN.fullmatch(path.name):
             path.unlink()
-    for path in directory.glob(f"{WORK}*"):
+    for path in () if keeps_work else directory.glob(f"{WORK}*"):
         shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):  # It does not exist, or is not empty.
         (directory / ENTRIES).rmdir()

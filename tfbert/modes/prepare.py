@@ -17,7 +17,7 @@ from tfbert.config.run import Config
 from tfbert.corpus import manifest
 from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
-from tfbert.corpus.engines import check_lengths, make_shards
+from tfbert.corpus.engines import check_lengths, make_shards, scan_corpus
 from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.progress import PassProgress
 from tfbert.corpus.recipe import Recipe
@@ -114,12 +114,14 @@ def prepare_records(
     work = directory / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
     with locked(directory, shared=is_part):
         identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config))
+        job = Job(recipe=recipe, digest=manifest.digest_of(identity), directory=str(directory), work=str(work))
         overwrite = config.output.overwrite_output_dir
+        if overwrite:
+            _check_before_overwriting(source, job, shards, corpus)
         had_vocab = manifest.begin(directory, identity, tokenizer.vocab, overwrite=overwrite, shared=is_part)
         for path in () if is_part else directory.glob(f"{manifest.WORK}*"):
             if path != work:  # Left by a killed task of an array job.
                 shutil.rmtree(path, ignore_errors=True)
-        job = Job(recipe=recipe, digest=manifest.digest_of(identity), directory=str(directory), work=str(work))
         try:
             with locked(work):
                 made = _make_missing(source, job, shards, corpus, identity)
@@ -161,6 +163,21 @@ def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
             "Pass for example --num_shards=100 --shards=0-9."
         )
     return shards
+
+
+def _check_before_overwriting(source: Source, job: Job, shards: range, corpus: CorpusConfig) -> None:
+    """Scans the corpus before earlier records are removed, so that one that cannot be used costs nothing.
+
+    With Beam, which finds out while it makes records, they are removed first.
+    """
+    if corpus.engine == "beam":
+        return
+    try:
+        with locked(pathlib.Path(job.work)):
+            scan_corpus(source, job, shards, corpus.num_processes or available_cores())
+    except UsageError:
+        shutil.rmtree(job.work, ignore_errors=True)
+        raise
 
 
 def _make_missing(

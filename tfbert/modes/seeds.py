@@ -23,7 +23,7 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.launch.worker_group import Signals
 from tfbert.modes.child import run_to_its_end, signals_collected
 from tfbert.output import output_dir
-from tfbert.report.run_files import read_run
+from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, plain_table, write_seeds
 from tfbert.report.seeds import OverSeeds, seed_rows
 from tfbert.train import launch_mark
@@ -168,6 +168,21 @@ def _check_same(runs: list[Config]) -> None:
             )
 
 
+def _check_same_data(runs: list[RunFiles]) -> None:
+    """Refuses a table over runs of different examples, such as of a file that was changed after the first seed.
+
+    Raises:
+        RunError: naming two of them.
+    """
+    known = [run for run in runs if "data" in run.facts]  # Runs of earlier versions did not record it.
+    for run in known:
+        if run.facts["data"] != known[0].facts["data"]:
+            raise RunError(
+                f"Seeds are compared on the same examples. Received: {known[0].name!r} and {run.name!r}, of different "
+                "ones. Pass another --output_dir, or --overwrite_output_dir to train all seeds again."
+            )
+
+
 def _stop_if_asked(status: int, signals: Signals, config: Config, directory: pathlib.Path, *, has_more: bool) -> None:
     """Ends the command if a signal to it, or to the run alone, asked for that.
 
@@ -201,6 +216,7 @@ def _in_words(status: int) -> str:
 def _report(directory: pathlib.Path, done: list[Config], failed: Mapping[int, str]) -> OverSeeds:
     """Writes the table and shows it."""
     runs = [read_run(_directory(run)) for run in done]
+    _check_same_data(runs)
     found = write_seeds(runs, failed, directory)
     log.info("")
     for line in [*plain_table(*seed_rows(found, labels(found))), *closing_lines(found, runs, failed)]:

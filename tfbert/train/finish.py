@@ -18,6 +18,7 @@ from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.train.build import Run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.fit import Trained
+from tfbert.train.identity import data_facts
 from tfbert.train.summary import summary, train_results
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
             "dropout": _dropout(run.classifier.config),
             "profile": trained.profile.facts() if trained.profile else None,
             "decisive_metric": evaluation.decisive if evaluation else None,
+            "data": data_facts(run.identity),
         }
         report_at_end(run.directory, facts, data, kept, results)
         # Last: a run with results is one that is finished.

@@ -136,6 +136,11 @@ def facts_of(
     }
 
 
+def data_facts(identity: Identity) -> dict[str, int]:
+    """What tells the examples of a run, those to evaluate on included, from others."""
+    return {name: identity.facts[name] for name in ("train_examples", "train_crc32", EVALUATION)}
+
+
 def _parts(config: Config) -> list[Any]:
     return [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
 
