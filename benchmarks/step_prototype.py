@@ -49,7 +49,7 @@ def make_side(directory, tokenizer, examples, task, *, is_prototype):
         seed=0,
     )
     model = FineTuner(classifier, max_grad_norm=1.0, forward=None if is_prototype else forward)
-    optimizer = optimizer_of(training, 10_000)
+    optimizer = optimizer_of(training, 10_000, 1_000)
     if is_prototype:
         optimizer = keras.optimizers.AdamW(optimizer._learning_rate, weight_decay=0.01, jit_compile=False)
         optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))

@@ -34,9 +34,8 @@ class Clock:
 
 
 def schedule(total=12, first=0, **options):
-    return Schedule(
-        **{"steps_per_epoch": 6, "total_steps": total, "eval_steps": 4, "logging_steps": 2} | options, first_step=first
-    )
+    defaults = {"steps_per_epoch": 6, "warmup_steps": 2, "eval_steps": 4, "logging_steps": 2}
+    return Schedule(**defaults | options, total_steps=total, first_step=first)
 
 
 def a_model():

@@ -79,7 +79,7 @@ def test_warmup_in_updates(ratio, steps, total, expected):
 
 def test_the_runs_optimizer_is_what_the_configuration_says():
     config = TrainingConfig(learning_rate=0.5, lr_schedule="constant", warmup_ratio=0.25, weight_decay=0.03)
-    optimizer = optimizer_of(config, total_steps=12)
+    optimizer = optimizer_of(config, 12, 3)
     assert isinstance(optimizer, FusedAdamW)
     assert float(optimizer.weight_decay) == pytest.approx(0.03)
     np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 3, 11)], [0.125, 0.5, 0.5])
@@ -96,7 +96,7 @@ def test_lamb_is_what_the_configuration_says():
         warmup_ratio=0.0,
         weight_decay=0.03,
     )
-    optimizer = optimizer_of(config, total_steps=4)
+    optimizer = optimizer_of(config, 4, 0)
     assert isinstance(optimizer, FusedLAMB)
     np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 1, 2)], [0.5, 0.28125, 0.125])
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
@@ -120,7 +120,7 @@ def test_lamb_is_what_the_configuration_says():
     ],
 )
 def test_biases_and_layer_norms_do_not_decay(name, decays):
-    optimizer = optimizer_of(TrainingConfig(learning_rate=0.1, weight_decay=0.5, warmup_ratio=0.0), 10)
+    optimizer = optimizer_of(TrainingConfig(learning_rate=0.1, weight_decay=0.5), 10, 0)
     variable = tf.Variable([2.0], name=name)
     optimizer.build([variable])
     optimizer.apply_gradients([(tf.constant([0.0]), variable)])

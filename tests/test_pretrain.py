@@ -115,6 +115,13 @@ def test_built_in_records_lie_beside_the_directory_that_a_dot_means(tmp_path, mo
     ]
 
 
+def test_no_records_are_made_for_a_directory_that_cannot_be(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(UsageError, match="output_dir must be a directory"):
+        with_records(Config(data=TASK, output=OutputConfig(output_dir=str(tmp_path / "run"))))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_model_remembers_how_its_words_were_masked(tmp_path):
     trained = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
     saved = BertConfig(architectures=["BertForPreTraining"], tfbert=trained.notes())

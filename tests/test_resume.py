@@ -8,6 +8,7 @@ import types
 
 import pytest
 
+from tests.clocks import schedule
 from tests.runs import checkpoints_in
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.pretraining import PretrainingConfig
@@ -36,7 +37,8 @@ def config_for(directory="", **options):
 
 def identity_of(config, total_steps=12, start=None):
     start = start or resume.Start(directory=pathlib.Path(), asked=config, config=config)
-    return resume.identify(start, start.config, FACTS, total_steps, 1)
+    planned = schedule(total_steps, warmup_steps=warmup_steps(config.training, total_steps))
+    return resume.identify(start, start.config, FACTS, resume.keep_warm_up(start, planned), 1)
 
 
 def write_run(directory, config=None, *, step=0, total_steps=12, finished=False):
@@ -242,20 +244,22 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
     start = look(tmp_path / "run", changed(config, training={"num_train_epochs": 6.0}))
     _, lines = resume.take_up(start, FACTS, 24)
     assert "a longer run than before, 24 updates in place of 12: the learning rate falls to 0 at the new end" in lines
-    longer = resume.keep_warm_up(start, 24)
-    assert warmup_steps(longer.training, 24) == warmup_steps(config.training, 12) == 2
-    assert warmup_steps(start.config.training, 24) == 3
+    assert warmup_steps(config.training, 12) == 2 and warmup_steps(config.training, 24) == 3
+    assert resume.keep_warm_up(start, schedule(24, warmup_steps=3)).warmup_steps == 2
 
-    # The next start of the longer run, by the same command, or by its run_config.json: neither is another run.
-    what = identity_of(longer, 24, start=dataclasses.replace(start, config=longer))
-    assert what.until_step == {"9": {"num_train_epochs": 3.0}}
+    # The next start of the longer run, by the same command, or as earlier versions wrote its run_config.json.
+    what = identity_of(start.config, 24, start=start)
+    assert what.until_step == {"9": {"num_train_epochs": 3.0}} and what.choices["warmup_steps"] == 2
     _, save = checkpoints_in(tmp_path / "run")
     save(15, identity=dataclasses.asdict(what))
-    for asked in (start.asked, longer):
+    for asked in (start.asked, changed(start.asked, training={"warmup_steps": 2})):
         again = look(tmp_path / "run", asked)
         _, lines = resume.take_up(again, FACTS, 24)
-        assert len(lines) == 1 and resume.keep_warm_up(again, 24).training.warmup_steps in (0, 2)
-        assert warmup_steps(resume.keep_warm_up(again, 24).training, 24) == 2
+        assert len(lines) == 1
+        assert resume.keep_warm_up(again, schedule(24, warmup_steps=3)).warmup_steps == 2
+    # What is repeated from it is what was asked for, such as by --seeds over a seed that was continued.
+    resume.write_start(tmp_path / "run", start.config, what, is_resumed=True)
+    assert not identity.different_in(tmp_path / "run", start.asked)
 
     start = look(tmp_path / "run", changed(config, training={"max_steps": 16}))
     with pytest.raises(UsageError, match="24 updates planned before and 16 now.*max_steps=0 before and 16 now"):
@@ -314,6 +318,9 @@ def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, mon
         assert look(tmp_path / "run", **options).resumed.step == 9
     (tmp_path / "run" / output_dir.RESULTS).write_text('{"global_step": 12}')
     assert look(tmp_path / "run", overwrite_output_dir=True).finished == {"global_step": 12}
+    other = changed(config_for(tmp_path / "run"), training={"learning_rate": 1e-3})
+    with pytest.raises(UsageError, match=r"a finished run of another.*learning_rate=0.0005 before and 0.001 now"):
+        look(tmp_path / "run", other)  # Such as a script under one launch that trains several times.
     (tmp_path / "run" / output_dir.RESULTS).write_text('{"global')
     with pytest.raises(UsageError, match="results must be whole"):
         look(tmp_path / "run")

@@ -60,7 +60,7 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
             validation={"validation": [1, 2]} if has_validation else {},
             test=None,
         ),
-        schedule=types.SimpleNamespace(total_steps=6, steps_per_epoch=2, eval_steps=2),
+        schedule=types.SimpleNamespace(total_steps=6, warmup_steps=1, steps_per_epoch=2, eval_steps=2),
         directory="out",
         train=Encoded(lengths=np.array([3, 5, longest])),
         strategy=strategy_of(1),

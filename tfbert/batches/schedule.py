@@ -25,6 +25,7 @@ class Schedule:
     Attributes:
         steps_per_epoch: Updates that visit every example once.
         total_steps: Updates of the whole run.
+        warmup_steps: Updates during which the learning rate rises.
         eval_steps: Evaluate after every this many, and at the end.
         logging_steps: Log after every this many, and at the end.
         first_step: Updates made by earlier starts of the run.
@@ -32,6 +33,7 @@ class Schedule:
 
     steps_per_epoch: int
     total_steps: int
+    warmup_steps: int
     eval_steps: int
     logging_steps: int
     first_step: int = 0
@@ -65,6 +67,7 @@ def plan_run(config: Config, num_examples: int) -> Schedule:
     return Schedule(
         steps_per_epoch=epoch,
         total_steps=total,
+        warmup_steps=warmup_steps(config.training, total),
         eval_steps=config.output.eval_steps or epoch,
         logging_steps=config.output.logging_steps,
     )

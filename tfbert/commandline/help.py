@@ -143,8 +143,8 @@ def _preset_list() -> str:
     lines = ["Presets for --flagfile=NAME. Flags after it replace the preset's. Each file begins with commands:", ""]
     for name, path in presets().items():
         about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ")
-        if about.endswith(":"):  # It leads to the commands, which are left out here.
-            about = about.rpartition(". ")[0] + "."
+        if about.endswith(":"):  # Its last sentence leads to the commands, which are left out here.
+            about = about.rpartition(". ")[0] + "." if ". " in about else about.removesuffix(":")
         lines += [f"  {name}", *_wrapped(about, "      ")]
     return "\n".join(lines) + "\n"
 

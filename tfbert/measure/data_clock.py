@@ -68,4 +68,14 @@ def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = 
         batch = next(batches)
     with tf.control_dependencies([t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]):
         after = read_clock(arrived)
+    with tf.control_dependencies([after]):  # Else a machine with one core may read the clock after the whole step.
+        batch = tf.nest.map_structure(_held, batch, expand_composites=True)
     return batch, after - before
+
+
+def _held(value: Any) -> Any:
+    """The same value on the same device, once the control dependencies around are met."""
+    if not tf.is_tensor(value):
+        return value
+    with value.graph.colocate_with(value.op):  # Else all replicas' batches would pass through the first device.
+        return tf.identity(value)

@@ -84,6 +84,7 @@ def _with_built_in_records(config: Config) -> Config:
     directory = output_dir.choose(config, output_dir.start_time())
     if not directory.name.strip("."):  # `.` and `..` are no names to add to.
         directory = directory.resolve()
+    output_dir.check_writable(directory)
     records = directory.with_name(f"{directory.name}-records")
     log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
     # In a process of its own: this one has yet to set up its devices, and a benchmark leaves them to its rows.

@@ -27,7 +27,7 @@ from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, plain_table, write_seeds
 from tfbert.report.seeds import OverSeeds, seed_rows
 from tfbert.train import launch_mark
-from tfbert.train.identity import differences, options, settings
+from tfbert.train.identity import different_in
 from tfbert.train.resume import how_to_resume
 from tfbert.train.run import finetune
 
@@ -159,8 +159,7 @@ def _is_done(run: Config) -> bool:
 def _check_same(runs: list[Config]) -> None:
     """Refuses runs that were done with other settings, as resuming with other settings is refused."""
     for run in runs:
-        left, asked = options(_directory(run)), settings(settle_task(run).resolved(), "same", "longer", "content")
-        if different := differences(left, asked):
+        if different := different_in(_directory(run), settle_task(run).resolved()):
             raise UsageError(
                 f"Seeds are compared with everything else equal. Received: {str(_directory(run))!r}, a finished run "
                 f"with {', '.join(different)}. Pass the same, or another --output_dir; --overwrite_output_dir trains "

@@ -73,7 +73,7 @@ def check_writable(directory: pathlib.Path) -> None:
         str(directory.absolute()).encode()
     except UnicodeEncodeError:  # TensorFlow takes no other names.
         raise UsageError(
-            f"output_dir, with the directories above it, must be UTF-8. "
+            "output_dir, with the directories above it, must be UTF-8. "
             f"Received: {os.fsencode(directory.absolute())!r}. Pass another."
         ) from None
     if directory.exists() and not directory.is_dir():

@@ -277,7 +277,7 @@ def _bits(
     if is_whole:  # Nothing is left over at the end of a row of the batch.
         counts = _ceil_div(size // a_count, rows.count)
         of_words = [1] * (known.rank - 1) + [_WORD_BYTES // dtype.size]
-        words_shape = shape // of_words if dtype.size < _WORD_BYTES else shape
+        words_shape = shape // of_words
     else:
         a_row = _ceil_div(size, rows.count)
         counts = _ceil_div(a_row, a_count)

@@ -14,7 +14,7 @@ import tf_keras as keras
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import micro_batch_size
-from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches, warmup_steps
+from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config, TrainingConfig
 from tfbert.devices.preemption import Consensus
@@ -139,7 +139,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     with said_if_slow(f"encoding {len(data.train):,} training examples"):
         train = task.encode(data.train, tokenizer, length, training)
     schedule = plan_run(config, len(train))
-    config = resume.keep_warm_up(start, schedule.total_steps)
+    schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(data, train, tokenizer, classifier.config)
     resumed, lines = None, []
     if start.resumed:
@@ -154,7 +154,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             seed=config.runtime.seed,
             forward=functools.partial(task.head().forward, recompute=training.gradient_checkpointing),
         )
-        optimizer = optimizer_of(config.training, schedule.total_steps)
+        optimizer = optimizer_of(config.training, schedule.total_steps, schedule.warmup_steps)
         model.compile(optimizer=optimizer, loss=task.loss(training))
         model.create_variables()
 
@@ -180,7 +180,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         directory=start.directory,
         checkpoints=checkpoints,
         resumed=resumed,
-        identity=resume.identify(start, config, facts, schedule.total_steps, replicas),
+        identity=resume.identify(start, config, facts, schedule, replicas),
         data=data,
         metric=metric,
         tokenizer=tokenizer,
@@ -192,12 +192,12 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     )
 
 
-def optimizer_of(training: TrainingConfig, total_steps: int) -> keras.optimizers.Optimizer:
-    """The optimizer of a run of `total_steps` updates, as its configuration says. Call in the strategy's scope."""
+def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> keras.optimizers.Optimizer:
+    """The optimizer of `total_steps` updates, `warm_up` of them with a rising rate; call in the strategy's scope."""
     rate = WarmupSchedule(
         peak=training.learning_rate,
         schedule=training.lr_schedule,
-        warmup_steps=warmup_steps(training, total_steps),
+        warmup_steps=warm_up,
         total_steps=total_steps,
         power=training.lr_power,
     )

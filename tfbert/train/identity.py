@@ -107,6 +107,11 @@ def options(directory: pathlib.Path) -> dict[str, Any]:
     return _defaults() | given
 
 
+def different_in(directory: pathlib.Path, config: Config) -> list[str]:
+    """How the run in an output directory differs from a configuration in what decides its result, a phrase each."""
+    return differences(options(directory), settings(config, "same", "longer", "content"))
+
+
 def differences(before: dict[str, Any], now: dict[str, Any], settled: dict[str, int] | None = None) -> list[str]:
     """What differs from before, a phrase each.
 

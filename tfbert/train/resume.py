@@ -5,7 +5,7 @@
 | nothing | starts |
 | an unfinished run with a sound checkpoint | resumes, with the settings that it began with, or is refused |
 | an unfinished run without one | starts at the beginning, if it is the same run |
-| a finished run | is refused; after a restart by the launcher, its results are returned |
+| a finished run | is refused; after a restart by the launcher, the same run's results are returned |
 | anything else | is refused |
 
 `--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it. All that
@@ -23,7 +23,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.batches.schedule import warmup_steps
+from tfbert.batches.schedule import Schedule
 from tfbert.config.run import UNTIL_STEP, Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.strategy import is_chief
@@ -31,7 +31,7 @@ from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.output.lock import locked
 from tfbert.train import launch_mark
-from tfbert.train.identity import EVALUATION, Identity, differences, options, settings
+from tfbert.train.identity import EVALUATION, Identity, differences, different_in, settings
 from tfbert.train.saved_state import RunState, newest_sound, step_directory
 
 CHECKPOINTS = "checkpoints"
@@ -113,6 +113,8 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
         return start
     is_restart = launch_mark.is_restart(directory)
     if is_restart and is_finished:
+        if different := different_in(directory, config):
+            raise _refusal(directory, f"a finished run of another configuration, with {', '.join(different)}")
         return dataclasses.replace(start, finished=_read_results(directory / output_dir.RESULTS))
     _check_apart(directory, config)
     if config.output.overwrite_output_dir and not is_restart:
@@ -127,20 +129,16 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
     if not output_dir.holds_run(directory):
         raise _refusal(directory, f"{present[0]!r} and no run")
     if not is_restart:
-        asked, left = settings(config, "same", "longer", "content"), options(directory)
-        if different := differences(left, asked):
+        if different := different_in(directory, config):
             raise _refusal(directory, f"an unfinished run of another configuration, with {', '.join(different)}")
     note = f"{directory} holds an unfinished run without a checkpoint to resume from: it starts at the beginning"
     return dataclasses.replace(start, notes=(note,))
 
 
-def keep_warm_up(start: Start, total_steps: int) -> Config:
-    """The run's configuration with the warm-up that it began with: `warmup_ratio` of a longer run would be more."""
-    training, earlier = start.config.training, start.earlier
-    begun = earlier.choices.get("warmup_steps") if earlier else None
-    if not begun or begun == warmup_steps(training, total_steps):
-        return start.config
-    return dataclasses.replace(start.config, training=dataclasses.replace(training, warmup_steps=begun))
+def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
+    """The schedule with the warm-up that the run began with: `warmup_ratio` of a longer run would be more."""
+    begun = start.earlier.choices.get("warmup_steps") if start.earlier else None
+    return schedule if begun is None else dataclasses.replace(schedule, warmup_steps=begun)
 
 
 def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:
@@ -185,14 +183,14 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
     return state, lines
 
 
-def identify(start: Start, config: Config, facts: dict[str, Any], total_steps: int, num_replicas: int) -> Identity:
+def identify(start: Start, config: Config, facts: dict[str, Any], schedule: Schedule, num_replicas: int) -> Identity:
     """The run's identity, for its checkpoints.
 
     Args:
         start: How it starts.
         config: Complete: nothing is left to be decided.
         facts: What model and data come to.
-        total_steps: Updates of the whole run.
+        schedule: The whole run's.
         num_replicas: Replicas of all workers together.
     """
     asked, until_step, earlier = settings(start.asked, "same", "longer", "content", "split"), {}, start.earlier
@@ -206,8 +204,8 @@ def identify(start: Start, config: Config, facts: dict[str, Any], total_steps: i
         choices={
             "gradient_accumulation_steps": config.training.gradient_accumulation_steps,
             "num_replicas": num_replicas,
-            "warmup_steps": warmup_steps(config.training, total_steps),
-            "total_steps": total_steps,
+            "warmup_steps": schedule.warmup_steps,
+            "total_steps": schedule.total_steps,
         },
         facts=facts,
         until_step=until_step,

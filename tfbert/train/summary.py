@@ -10,7 +10,6 @@ import tf_keras as keras
 
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.plan import micro_batch_size
-from tfbert.batches.schedule import warmup_steps
 from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
@@ -36,7 +35,6 @@ def banner(run: Run) -> list[str]:
     counts, reads_records = _length_counts(run.train.lengths), isinstance(run.train, MaskedRecords)
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    warm_up = warmup_steps(training, schedule.total_steps)
     full = 0 if reads_records else int(counts[config.data.max_seq_length :].sum())
     about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
     about = about if full else ""
@@ -61,7 +59,7 @@ def banner(run: Run) -> list[str]:
         f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
         f"rate       {'LAMB, ' * (training.optimizer == 'lamb')}{training.learning_rate:g}, {training.lr_schedule}"
         f"{f' of power {training.lr_power:g}' * (training.lr_schedule == 'polynomial')}, "
-        f"{warm_up:,} update{'s' * (warm_up != 1)} of warm-up",
+        f"{schedule.warmup_steps:,} update{'s' * (schedule.warmup_steps != 1)} of warm-up",
         f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
         f"{', XLA' * config.runtime.xla}"
         f"{', gradient checkpointing' * training.gradient_checkpointing}",
