@@ -63,6 +63,12 @@ def test_workers_and_restarts_of_one_launch_share_the_time_of_their_start(monkey
     assert re.fullmatch(r"\d{8}-\d{6}", output_dir.start_time()) and output_dir.start_time() != NOW
 
 
+def test_text_that_is_not_utf8_is_written_as_escapes(tmp_path):
+    """Python's form of the name of a file in Latin-1, as in a report."""
+    output_dir.write_text(tmp_path / "page.html", "größe, l\udce4tin.tsv")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == "größe, l\\udce4tin.tsv"
+
+
 @pytest.mark.parametrize("write", [output_dir.write_text, lambda path, text: output_dir.write_json(path, [text])])
 def test_no_file_is_written_through_a_link(write, tmp_path):
     mine, path = tmp_path / "mine", tmp_path / "out" / "x.json"

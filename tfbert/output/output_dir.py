@@ -131,13 +131,15 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 def write_text(path: pathlib.Path, text: str) -> None:
     """Writes a text file so that a reader sees either the old file or the new one, whole.
 
+    What UTF-8 cannot hold, as of a file's name in Latin-1, is written as Python would escape it.
+
     Raises:
         RunError: if it cannot be written.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
-        with partial.open("x", encoding="utf-8") as file:
+        with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
