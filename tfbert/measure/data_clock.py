@@ -68,8 +68,9 @@ def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = 
         batch = next(batches)
     with tf.control_dependencies([t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]):
         after = read_clock(arrived)
-    with tf.control_dependencies([after]):  # Else a machine with one core may read the clock after the whole step.
-        batch = tf.nest.map_structure(_held, batch, expand_composites=True)
+    if not tf.config.list_logical_devices("GPU"):  # There ids might be copied to the host and back.
+        with tf.control_dependencies([after]):  # Else a machine with one core may read the clock after the whole step.
+            batch = tf.nest.map_structure(_held, batch, expand_composites=True)
     return batch, after - before
 
 
