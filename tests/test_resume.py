@@ -319,7 +319,9 @@ def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, mon
     (tmp_path / "run" / output_dir.RESULTS).write_text('{"global_step": 12}')
     assert look(tmp_path / "run", overwrite_output_dir=True).finished == {"global_step": 12}
     other = changed(config_for(tmp_path / "run"), training={"learning_rate": 1e-3})
-    with pytest.raises(UsageError, match=r"a finished run of another.*learning_rate=0.0005 before and 0.001 now"):
+    with pytest.raises(
+        UsageError, match=r"a launch needs.*has finished a run with learning_rate=0.0005 before and 0.001 now. Pass"
+    ):
         look(tmp_path / "run", other)  # Such as a script under one launch that trains several times.
     (tmp_path / "run" / output_dir.RESULTS).write_text('{"global')
     with pytest.raises(UsageError, match="results must be whole"):

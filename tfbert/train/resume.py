@@ -114,7 +114,11 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
     is_restart = launch_mark.is_restart(directory)
     if is_restart and is_finished:
         if different := different_in(directory, config):
-            raise _refusal(directory, f"a finished run of another configuration, with {', '.join(different)}")
+            raise UsageError(
+                "Each run of a launch needs an output_dir of its own. "
+                f"Received: output_dir={str(directory)!r}, in which this launch has finished a run with "
+                f"{', '.join(different)}. Pass another."
+            )
         return dataclasses.replace(start, finished=_read_results(directory / output_dir.RESULTS))
     _check_apart(directory, config)
     if config.output.overwrite_output_dir and not is_restart:
