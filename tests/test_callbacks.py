@@ -1,6 +1,7 @@
 """What happens beside the updates, counted in true steps: numbers logged, best weights, early stopping, saving."""
 
 import contextlib
+import dataclasses
 import types
 
 import numpy as np
@@ -88,6 +89,22 @@ def test_progress_of_a_resumed_run_starts_from_its_counters():
         wait()
         progress.on_train_batch_end(batch)
     assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 1.0)]
+
+
+def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped():
+    log, clock, model = Log(), Clock(), a_model()
+    for loss in (7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 3.0):
+        update(model, loss)
+    progress, wait = progress_over(log, clock, model, [0], first=7)
+    logged = {"loss_sum": 42.0, "finite_steps": 6, "skipped_steps": 0}
+    progress.restore(RunState(step=7, best={}, best_step=0, without_better=0, identity={}, logged=logged))
+    progress.on_train_begin()
+    update(model, 1.0)
+    clock.now += 1
+    wait()
+    progress.on_train_batch_end(0)
+    assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 2.0)]
+    assert progress.logged == {"loss_sum": 46.0, "finite_steps": 8, "skipped_steps": 0}
 
 
 def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validation", **options):
@@ -223,7 +240,7 @@ def saving(every, stops=(), has_peers=False, total=12):
         identity=Identity(settings={}, choices={}, facts={"task": "classification"}),
         consensus=types.SimpleNamespace(any=lambda opinion: opinion, has_peers=has_peers),
     )
-    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0))
+    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0), logged={"loss_sum": 0.5})
     evaluation = types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3)
     part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops)
     part.set_model(a_model())
@@ -241,7 +258,7 @@ def test_checkpoints_come_on_schedule_but_not_at_the_end():
     assert [state.step for state in states] == [4, 8] and not stopped
     identity = {"settings": {}, "choices": {}, "facts": {"task": "classification"}, "until_step": {}}
     expected = RunState(step=4, best={"eval_loss": 1.0}, best_step=2, without_better=3, identity=identity)
-    assert states[0] == expected
+    assert states[0] == dataclasses.replace(expected, logged={"loss_sum": 0.5})
     assert asked == list(range(1, 12))
 
 

@@ -137,6 +137,13 @@ def test_damaged_newer_checkpoints_make_room_for_the_one_written(tmp_path):
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-00000470", "step-00000480"]
 
 
+def of_first_version(path):
+    """A state as it was before it had a checksum."""
+    content, _ = unseal(path.read_text())
+    del content["logged"]
+    return content | {"format": 1}
+
+
 @pytest.mark.parametrize("damage", [flip_a_bit, pathlib.Path.unlink], ids=["bit", "missing"])
 @pytest.mark.parametrize("is_old", [False, True], ids=["", "earlier version"])
 def test_a_checkpoint_is_as_sound_as_the_best_weights_it_refers_to(tmp_path, caplog, damage, is_old):
@@ -147,9 +154,9 @@ def test_a_checkpoint_is_as_sound_as_the_best_weights_it_refers_to(tmp_path, cap
     save(8, best_step=6)
     if is_old:
         for path in tmp_path.rglob("state.json"):
-            content, _ = unseal(path.read_text())
+            content = of_first_version(path)
             del content["best_file"]
-            path.write_text(json.dumps(content | {"format": 1}))
+            path.write_text(json.dumps(content))
     assert newest_sound(checkpoints.directory).step == 8
     damage(tmp_path / "checkpoints" / "best-00000006" / "model.safetensors")
     if is_old and damage is flip_a_bit:
@@ -231,8 +238,11 @@ WRONG = [
     {"best_step": None},
     {"without_better": 1.5},
     {"identity": [1]},
-    {"format": 3},
+    {"format": 2},
+    {"format": 4},
     {"format": "1"},
+    {"logged": 1},
+    {"logged": {"loss_sum": float("nan")}},
     {"surplus": 1},
 ]
 
@@ -243,9 +253,9 @@ def test_a_state_of_the_wrong_shape_is_passed_over(tmp_path, wrong, is_sealed):
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
     content, _ = unseal(path.read_text())
     if isinstance(wrong, dict):
-        values = content | wrong if is_sealed else content | {"format": 1} | wrong
+        values = content | wrong if is_sealed else of_first_version(path) | wrong
         text = json.dumps(values)
-        if is_sealed and wrong != {"format": 3}:
+        if is_sealed and wrong != {"format": 4}:
             text = json.dumps(values | {"crc32": zlib.crc32(json.dumps(values, sort_keys=True).encode())})
         wrong = text
     path.write_text(wrong)
@@ -254,11 +264,11 @@ def test_a_state_of_the_wrong_shape_is_passed_over(tmp_path, wrong, is_sealed):
 
 def test_best_weights_without_a_checksum_are_those_of_an_earlier_version_alone(tmp_path):
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    content = unseal(path.read_text())[0] | {"best_file": None}
+    content, first = unseal(path.read_text())[0], of_first_version(path)
     assert content["best"]
-    path.write_text(seal(content))
+    path.write_text(seal(content | {"best_file": None}))
     assert newest_sound(path.parent.parent).step == 4
-    path.write_text(json.dumps(content | {"format": 1}))
+    path.write_text(json.dumps(first | {"best_file": None}))
     assert newest_sound(path.parent.parent).step == 8
 
 
@@ -281,14 +291,18 @@ def test_the_newest_is_the_one_of_the_highest_number(tmp_path):
 
 def test_a_checkpoint_of_a_newer_version_is_not_replaced(tmp_path):
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    path.write_text(seal(unseal(path.read_text())[0] | {"format": 3, "more": 1}))
-    with pytest.raises(UsageError, match="must be of this version.*format 3"):
+    path.write_text(seal(unseal(path.read_text())[0] | {"format": 4, "more": 1}))
+    with pytest.raises(UsageError, match="must be of this version.*format 4"):
         newest_sound(path.parent.parent)
 
 
 def test_a_checkpoint_of_an_earlier_version_is_taken_and_named(tmp_path, caplog):
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    path.write_text(json.dumps(unseal(path.read_text())[0] | {"format": 1}))
+    of_second = {name: value for name, value in unseal(path.read_text())[0].items() if name != "logged"}
+    first = of_first_version(path)
+    path.write_text(seal(of_second | {"format": 2}))
+    assert newest_sound(path.parent.parent).step == 8 and not caplog.text
+    path.write_text(json.dumps(first))
     assert newest_sound(path.parent.parent).step == 8
     assert "step-00000008 was written by an earlier version" in caplog.text
 

@@ -61,6 +61,32 @@ def test_rows_that_fill_a_share_are_rows_of_it_for_batch_normalisation():
     np.testing.assert_allclose(norm.moving_variance, np.zeros(5), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "replicas, micro_batches, xla",
+    [(2, 2, False), pytest.param(1, 1, False, marks=SLOW), pytest.param(1, 2, True, marks=SLOW)],
+)
+def test_a_skipped_step_leaves_moving_averages_alone(replicas, micro_batches, xla):
+    """One row of all: the averages of the other replica are those of a step that has not been, too."""
+
+    def normalised():
+        keras.utils.set_random_seed(1)
+        layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dense(CLASSES)]
+        return keras.Sequential([keras.layers.Input([5]), *layers])
+
+    x, y = data(20)
+    options = {"gradient_accumulation_steps": micro_batches, "jit_compile": xla}
+    expected, _, _ = train(normalised, x[:10], y[:10], replicas=replicas, options=options, epochs=1)
+    x[15] = np.inf
+    found, _, trained = train(normalised, x, y, replicas=replicas, options=options, epochs=1)
+    assert int(trained.counters.skipped_steps.numpy()) == 1
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    fresh = [v.numpy() for v in normalised().non_trainable_variables]
+    assert not any(
+        np.allclose(v, before) for v, before in zip(trained.model.non_trainable_variables, fresh, strict=True)
+    )
+
+
 def tagger(layer="SimpleRNN"):
     settings = {} if layer == "Dense" else {"return_sequences": True}
     keras.utils.set_random_seed(1)

@@ -66,6 +66,39 @@ def test_keras_losses_give_keras_weights(loss, outputs, activation, labels):
     )
 
 
+def _numbers(*, width, squeezed):
+    """A model with a number for each row of `[rows, 5]`, or for each position of `[rows, 7, 5]`."""
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input([width, FEATURES] if width else [FEATURES])
+    outputs = keras.layers.Dense(1, activation="sigmoid")(inputs)
+    return keras.Model(inputs, tf.squeeze(outputs, -1) if squeezed else outputs)
+
+
+@pytest.mark.parametrize(
+    "replicas, micro_batches", [(1, 3), *(pytest.param(*split, marks=pytest.mark.slow) for split in ((1, 1), (2, 2)))]
+)
+@pytest.mark.parametrize(
+    "loss", ["mse", "binary_crossentropy", pytest.param(keras.losses.Huber, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "width, squeezed, column", [(0, True, True), (0, True, False), (7, False, False), (7, True, True)]
+)
+def test_a_last_dimension_of_1_makes_no_difference(width, squeezed, column, loss, replicas, micro_batches):
+    """`[rows]` beside `[rows, 1]` broadcasts to `[rows, rows]`: a loss that depends on the split, and no error."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(21, width, FEATURES) if width else (21, FEATURES)).astype(np.float32)
+    y = rng.integers(0, 2, x.shape[:-1]).astype(np.float32)
+    assert_like_keras(
+        lambda: _numbers(width=width, squeezed=squeezed),
+        x,
+        y[..., None] if column else y,
+        replicas=replicas,
+        compiled={"loss": loss},
+        options={"gradient_accumulation_steps": micro_batches},
+        batch_size=7,  # As many rows as positions.
+    )
+
+
 def test_a_users_own_loss_function():
     def loss(labels, predictions):
         return tf.reduce_mean(tf.abs(tf.one_hot(tf.cast(labels[:, 0], tf.int32), CLASSES) - predictions), axis=-1)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.clocks import schedule
 from tests.runs import changed, make_config, stop_at
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.measure.step_split import OTHER, PARTS, _events, read_split, split
+from tfbert.train.profiling import Profile
 
 
 def make_profile(directory, planes):
@@ -174,6 +176,15 @@ def test_a_run_stopped_while_it_is_profiled_leaves_no_profiler_behind(corpus, mo
     assert list((corpus / "stopped" / "profile").rglob("*.xplane.pb"))
     tf.profiler.experimental.start(str(corpus / "another"))  # A process has one.
     tf.profiler.experimental.stop(save=False)
+
+
+def test_what_an_earlier_start_profiled_is_reported(tmp_path):
+    planes = {"/host:CPU": {"python": [("train", 0, 100, "")], "tf_Compute": [*DATA, *marks()]}}
+    path = make_profile(tmp_path, planes)
+    facts = {first: Profile(schedule(first=first), (3, 9), path, None).facts() for first in (0, 5, 9)}
+    assert facts[0] is facts[5] is None  # Nothing yet, or not all of it.
+    assert facts[9] == {"first_step": 3, "last_step": 9, "parts": read_split(path)}
+    assert Profile(schedule(first=9), (3, 9), tmp_path / "none", None).facts() is None
 
 
 @pytest.mark.parametrize("steps", [(3,), (0, 4), (5, 4), (1, 2, 3)])

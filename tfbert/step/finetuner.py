@@ -28,8 +28,9 @@ class FineTuner(keras.Model):
     loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights above 0 in
     the global batch: rows, or positions where `sample_weight` is `[rows, positions]`. The update is the same for any
     number of replicas, workers and micro-batches, also when shares are uneven or empty: rows of weight 0 fill them up,
-    which only a layer that looks across rows notices (BatchNormalization). A step whose gradients are not finite
-    changes nothing but the step count, on all replicas.
+    which only a layer that looks across rows notices (BatchNormalization, or one that adds a loss of its activations,
+    as `activity_regularizer` does). A step whose gradients are not finite changes nothing but the step count, on all
+    replicas, BatchNormalization's averages included.
 
     `save("x.keras")` keeps all that is needed to continue training, `save_weights` the weights; `save("directory")`
     makes a SavedModel, which loads for prediction only. For a Hugging Face model, `model.model.save_pretrained` writes
@@ -189,6 +190,10 @@ class FineTuner(keras.Model):
         self._dropout = KeyedDropout(self.model)
         # Not tracked: Keras would save and load them as weights of this model's own.
         object.__setattr__(self, "_trained", self.model.trainable_variables)
+        # What layers change in the forward pass, each replica its own, such as BatchNormalization's moving mean.
+        own = tf.VariableSynchronization.ON_READ
+        averages = [v for v in self.model.non_trainable_variables if v.synchronization == own]
+        object.__setattr__(self, "_averages", averages)
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
         refusals.check_layers(self.model)
@@ -223,6 +228,7 @@ class FineTuner(keras.Model):
             total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
         total_counts = tf.maximum(total_counts, 1.0)
         (total_counts,) = self._marked(ROWS, [total_counts])
+        averages = [(v, tf.identity(v)) for v in self._averages]
         grads, losses, outputs = self._own_gradients(inputs, labels, weights, total_counts, first_row)
         predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
         grads, trained = self._reached(grads)
@@ -237,6 +243,8 @@ class FineTuner(keras.Model):
             is_finite = tf.math.is_finite(norm)
             clip = gradients.clip_coefficient(norm, self.max_grad_norm)
             apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
+            for variable, before in averages:
+                variable.assign(tf.where(is_finite, variable, before))
         # The variables are read after they are updated; their count alone would wait for no update.
         self._marked(UPDATED, [self.optimizer.iterations, *trained])
 

@@ -184,18 +184,35 @@ def _described(given: Any) -> str:
 
 def _weighted_sum(loss: Loss, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Sum of weight x value: float32 `[]`. Several values for one weight count as their mean."""
-    if labels.shape.rank == 1 and predictions.shape.rank == 2:  # As Keras does before it calls a loss.
-        labels = tf.expand_dims(labels, -1)
+    mask = mask_of(predictions)
+    labels, predictions = _of_one_rank(labels, predictions)
     if labels.dtype.is_floating and predictions.dtype.is_floating:
         labels = tf.cast(labels, predictions.dtype)
     values = loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
     values = tf.cast(values, tf.float32)
-    refusals.check_loss_values(values, weights, loss=loss, mask=mask_of(predictions))
+    refusals.check_loss_values(values, weights, loss=loss, mask=mask)
     each = list(range(weights.shape.rank, values.shape.rank))
     weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
     # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
     values = tf.where(weights > 0, values * weights, 0.0)
     return tf.reduce_sum(tf.reduce_mean(values, axis=each))
+
+
+def _of_one_rank(labels: tf.Tensor, predictions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adds or removes a last dimension of 1, as Keras does: a loss of `[rows]` and `[rows, 1]` would pair all with all.
+
+    Rows of one number each end up as `[rows, 1]`, since Keras's losses take the mean over the last dimension.
+    """
+    one, other = labels.shape.rank, predictions.shape.rank
+    if (one, other) in ((1, 1), (1, 2)):
+        labels = tf.expand_dims(labels, -1)
+    if (one, other) == (1, 1) or ((one, other) == (2, 1) and labels.shape[-1] == 1):
+        predictions = tf.expand_dims(predictions, -1)
+    if min(one, other) > 1 and one == other + 1 and labels.shape[-1] == 1:
+        labels = tf.squeeze(labels, -1)
+    if min(one, other) > 1 and other == one + 1 and predictions.shape[-1] == 1:
+        predictions = tf.squeeze(predictions, -1)
+    return labels, predictions
 
 
 def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Tensor:

@@ -279,7 +279,7 @@ def _drop_standard_output() -> None:
 
 def cell(value: Any) -> str:
     """A value as a .tsv can hold it: tabs and line ends, which only CSV and JSON input can contain, are written as
-    `\\t`, `\\n` and `\\r`, so that different values stay different."""
+    `\\t`, `\\n` and `\\r`; backslashes, as of paths, stay as they are."""
     return str(value).replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 

@@ -67,13 +67,17 @@ class Progress(StepCallback):
         run_log: Where the numbers go.
         steps: Read after each update.
         data: Attached to the model; says how long updates waited for data.
+
+    Attributes:
+        steps: As above.
+        logged: The model's counters when the loss was last logged.
     """
 
     def __init__(self, schedule: Schedule, run_log: RunLog, steps: StepClock, data: DataClock):
         super().__init__(schedule)
         self._run_log, self.steps, self._data = run_log, steps, data
         self._data_seconds, self._warm = 0.0, (0.0, 0.0)
-        self._loss_sum, self._finite, self._skipped = 0.0, 0, 0
+        self.logged: dict[str, float] = {}
         self._logs_before: dict[str, tf.Tensor] = {}
 
     @property
@@ -86,11 +90,21 @@ class Progress(StepCallback):
         seconds = self.steps.total.seconds - seconds
         return (self._data.seconds - waited) / seconds if seconds else float("nan")
 
+    def restore(self, state: RunState) -> None:
+        """The first loss that is logged covers updates before the checkpoint too, as in a run that was not stopped."""
+        self.logged = dict(state.logged)
+
     def on_train_begin(self, logs=None) -> None:
-        counters = self.model.counters
-        self._loss_sum, self._finite = float(counters.loss_sum.numpy()), int(counters.finite_steps.numpy())
-        self._skipped = int(counters.skipped_steps.numpy())
+        self.logged = self.logged or self._counted()
         self.steps.start()
+
+    def _counted(self) -> dict[str, float]:
+        counters = self.model.counters
+        return {
+            "loss_sum": float(counters.loss_sum.numpy()),
+            "finite_steps": int(counters.finite_steps.numpy()),
+            "skipped_steps": int(counters.skipped_steps.numpy()),
+        }
 
     def on_train_batch_end(self, batch: int, logs=None) -> None:
         # A GPU computes while Python runs ahead. Waiting for the previous update here makes each clock reading follow
@@ -106,25 +120,20 @@ class Progress(StepCallback):
             self._report(step)
 
     def _report(self, step: int) -> None:
-        counters = self.model.counters
-        loss_sum, finite, skipped = (
-            float(counters.loss_sum.numpy()),
-            int(counters.finite_steps.numpy()),
-            int(counters.skipped_steps.numpy()),
-        )
+        now, before = self._counted(), self.logged
+        new = {name: value - before[name] for name, value in now.items()}
         recent, data_seconds = self.steps.take_recent(), self._data.seconds
         known = next((s for s in (self.steps.steady, self.steps.usual) if s.steps), recent)
         left = (self.schedule.total_steps - step) * known.seconds / known.steps
-        new_finite = finite - self._finite
         numbers = {
-            "loss": (loss_sum - self._loss_sum) / new_finite if new_finite else float("nan"),
+            "loss": new["loss_sum"] / new["finite_steps"] if new["finite_steps"] else float("nan"),
             "learning_rate": float(learning_rate(self.model.optimizer, step - 1)),
-            "grad_norm": float(counters.gradient_norm.numpy()),
+            "grad_norm": float(self.model.counters.gradient_norm.numpy()),
             "epoch": self.schedule.epoch_at(step),
             "examples_per_second": round(recent.examples_per_second, 1),
             "tokens_per_second": round(recent.tokens_per_second, 1),
             "data_wait_share": round((data_seconds - self._data_seconds) / recent.seconds, 5),
-            "skipped_steps": skipped,
+            "skipped_steps": now["skipped_steps"],
         }
         self._run_log.record(step, "train", {k: v for k, v in numbers.items() if np.isfinite(v)})
         self._run_log.advance(
@@ -132,13 +141,12 @@ class Progress(StepCallback):
             f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
             f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {clock_text(left)} left",
         )
-        if skipped > self._skipped:
-            new = skipped - self._skipped
-            log.info("%d of the last %d steps skipped: gradients not finite", new, recent.steps)
+        if new["skipped_steps"]:
+            since = sum(new[name] for name in ("finite_steps", "skipped_steps"))
+            log.info("%d of the last %d steps skipped: gradients not finite", new["skipped_steps"], since)
         if not self._warm[1]:
             self._warm = data_seconds, self.steps.total.seconds
-        self._data_seconds = data_seconds
-        self._loss_sum, self._finite, self._skipped = loss_sum, finite, skipped
+        self._data_seconds, self.logged = data_seconds, now
 
 
 class Evaluate(StepCallback):
@@ -331,6 +339,7 @@ class Save(StepCallback):
             best_step=evaluation.best_step if evaluation else 0,
             without_better=evaluation.without_better if evaluation else 0,
             identity=dataclasses.asdict(self._run.identity),
+            logged=self._progress.logged,
         )
         self._bytes = self._run.checkpoints.save(self.model, state)
         self._seconds.append(time.perf_counter() - start)

@@ -87,6 +87,8 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
         compiles_widths=config.runtime.xla,
     )
     progress = Progress(schedule, run_log, step_clock, data_clock)
+    if run.resumed:
+        progress.restore(run.resumed)
     evaluation = Evaluate(run, run_log, progress, predictor) if run.data.validation else None
     if evaluation and run.resumed:
         evaluation.restore(run.resumed)

@@ -67,7 +67,8 @@ class Profile(StepCallback):
 
     def facts(self) -> dict[str, Any] | None:
         """What the report shows: first and last step, and mean seconds by part; None where nothing was profiled."""
-        if not self._is_done:
+        by_earlier_start = self._last <= self.schedule.first_step and self._directory.is_dir()
+        if not self._is_done and not by_earlier_start:
             return None
         try:
             parts = read_split(self._directory)

@@ -20,7 +20,8 @@ from tfbert.output.sealed import unseal
 log = logging.getLogger("tfbert")
 
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-FORMAT, _UNSEALED = 2, 1
+FORMAT, _UNLOGGED, _UNSEALED = 3, 2, 1
+"""Of `state.json`: as it is written, without `logged`, and without a checksum."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class RunState:
         best_step: The step of that evaluation.
         without_better: Evaluations since then.
         identity: The run's identity, see `resume.identify`.
+        logged: What the counters of the model were when the loss was last logged; empty if that is not known.
     """
 
     step: int
@@ -40,6 +42,7 @@ class RunState:
     best_step: int
     without_better: int
     identity: dict[str, Any]
+    logged: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def newest_sound(directory: pathlib.Path) -> RunState | None:
@@ -107,12 +110,13 @@ def read_state(path: pathlib.Path) -> SavedState:
         )
     fields = {field.name for field in dataclasses.fields(RunState)}
     names = fields | {"files", "best_file"}
+    if version not in ((FORMAT, _UNLOGGED) if is_sealed else (_UNSEALED,)):
+        raise ValueError(f"{STATE} of format {version!r}")
+    names -= {"logged"} if version != FORMAT else set()
     # Versions that did not record `best_file` only referred to the best weights.
     if content.keys() != names and (is_sealed or content.keys() != names - {"best_file"}):
         raise ValueError(f"{STATE} has missing or unknown fields")
-    if version != (FORMAT if is_sealed else _UNSEALED):
-        raise ValueError(f"{STATE} of format {version!r}")
-    state = RunState(**{name: content[name] for name in fields})
+    state = RunState(**{name: content[name] for name in fields & content.keys()})
     files, best_file = content["files"], content.get("best_file")
     if not (_is_sound(state) and isinstance(files, dict) and all(map(_is_fingerprint, files.values()))):
         raise ValueError(f"{STATE} holds values that no run has")
@@ -134,6 +138,8 @@ def _is_sound(state: RunState) -> bool:
         and isinstance(state.best, dict)
         and all(type(value) in (int, float) and abs(value) < math.inf for value in state.best.values())
         and isinstance(state.identity, dict)
+        and isinstance(state.logged, dict)
+        and all(type(value) in (int, float) and abs(value) < math.inf for value in state.logged.values())
     )
 
 
