@@ -75,6 +75,16 @@ def test_a_topic_has_its_flags_alone():
         help_text(FINETUNE, "trainin")
 
 
+def test_a_command_explains_what_it_has_itself():
+    for command in (FINETUNE, PRETRAIN):
+        assert set(re.findall(r"`(\w+)`", help_text(command, "mode"))) == set(command.modes)
+        assert set(command.texts) <= {"mode", *(name for names in command.options().values() for name in names)}
+    for name in ("dataset", "skip_bad_rows"):
+        assert "`--mode=prepare`" in help_text(PRETRAIN, name)
+        assert "`--mode=prepare`" not in help_text(FINETUNE, name)
+    assert "label" not in help_text(PRETRAIN, "skip_bad_rows")
+
+
 @pytest.mark.parametrize(
     "arguments, topic",
     [
@@ -108,10 +118,11 @@ def test_help_needs_no_tensorflow_and_may_be_cut_short():
 @pytest.mark.parametrize(
     "name, answer",
     [
-        ("lerning_rate", " Did you mean: learning_rate ?"),
-        ("batch_size", " Did you mean: global_batch_size, per_device_eval_batch_size ?"),
-        ("epochs", " Did you mean: num_train_epochs ?"),
+        ("lerning_rate", " Did you mean --learning_rate?"),
+        ("batch_size", " Did you mean --global_batch_size or --per_device_eval_batch_size?"),
+        ("epochs", " Did you mean --num_train_epochs?"),
         ("train_records", " It is a flag of run_pretraining.py."),
+        ("mdel", " Did you mean --model or --mode?"),
         ("qqqqq", ""),
     ],
 )

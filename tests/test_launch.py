@@ -1,5 +1,6 @@
 """The launcher, with workers that are small Python scripts and import no TensorFlow."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -337,6 +338,38 @@ def test_bad_usage_is_one_line(arguments, message):
         parse_command_line(arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "flag, answer",
+    [
+        ("num_worker", " Did you mean --num_workers? Usage: "),
+        ("nproc_per_node", " Did you mean --num_workers? Usage: "),
+        ("x", " Usage: "),
+    ],
+)
+def test_a_flag_that_it_does_not_have_gets_the_nearest(flag, answer):
+    with pytest.raises(UsageError) as caught:
+        parse_command_line([f"--{flag}=2", "--", "x.py"])
+    assert f"Received: Unknown command line flag '{flag}'.{answer}" in str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--num_workers=2", "--help", "--", "x.py"]])
+def test_its_help_is_laid_out_as_that_of_the_other_commands(arguments, capsys):
+    assert launch_module.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "\n  --num_workers=N\n      Processes to start" in text and " Default: 1.\n" in text
+    assert all(f"  --{field.name}=" in text for field in dataclasses.fields(LaunchConfig) if field.name != "command")
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_its_help_may_be_cut_short():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tfbert.launch", "--help"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=TIMEOUT_SECONDS)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_the_command_reports_bad_usage_with_status_2(capsys):

@@ -1,4 +1,4 @@
-"""Distributed fine-tuning of BERT in TensorFlow: classifiers, taggers, and models that find answers.
+"""Distributed pre-training and fine-tuning of BERT in TensorFlow: classifiers, taggers, and models that find answers.
 
 import tf_keras as keras, tfbert
 with strategy.scope():

@@ -10,6 +10,7 @@ from absl import app
 from absl import flags as absl_flags
 
 from tfbert.commandline import options
+from tfbert.commandline.foreign_flags import foreign_flag
 from tfbert.commandline.help import help_topic, show_help
 from tfbert.commandline.presets import expand_flagfiles
 from tfbert.commandline.verbs import VERBS
@@ -68,7 +69,7 @@ def parse(command: Command, argv: list[str]) -> Config:
     try:
         rest = absl_flags.FLAGS([argv[0], *expand_flagfiles(argv[1:])])[1:]
     except absl_flags.UnrecognizedFlagError as error:
-        raise UsageError(f"{_unknown(command, error)} See --help.") from None
+        raise UsageError(_unknown(command, error.flagname)) from None
     except absl_flags.Error as error:
         raise UsageError(f"{error} See --help.") from None
     if rest:
@@ -76,21 +77,22 @@ def parse(command: Command, argv: list[str]) -> Config:
     return options.config_from_flags(absl_flags.FLAGS, command)
 
 
-def _unknown(command: Command, error: absl_flags.UnrecognizedFlagError) -> str:
-    """The message for a flag that the command does not have, with the flags that may be meant."""
-    name, own = error.flagname, _flags_of(command)
-    for other in (FINETUNE, PRETRAIN):
-        if name in _flags_of(other):
-            return f"Unknown command line flag '{name}'. It is a flag of {other.typed}."
-    near = [option for option in own if f"_{name}_" in f"_{option}_"]  # `epochs`, `batch_size`, `lr`.
-    if not near and error.args[0].endswith("?"):
-        return str(error)  # absl's nearest.
-    near = near or difflib.get_close_matches(name, own, n=3)
-    return f"Unknown command line flag '{name}'." + f" Did you mean: {', '.join(near[:3])} ?" * bool(near)
+def _unknown(command: Command, name: str) -> str:
+    """The message for a flag that the command does not have, with what may be meant."""
+    advice = foreign_flag(command, name) or _flag_of_another(command, name) or _nearest(command, name)
+    return " ".join(filter(None, (f"Unknown command line flag '{name}'.", advice, "See --help.")))
 
 
-def _flags_of(command: Command) -> list[str]:
-    return [option for names in command.options().values() for option in names]
+def _flag_of_another(command: Command, name: str) -> str:
+    others = (other for other in (FINETUNE, PRETRAIN) if other is not command and name in options.flag_names(other))
+    return next((f"It is a flag of {other.typed}." for other in others), "")
+
+
+def _nearest(command: Command, name: str) -> str:
+    own = options.flag_names(command)
+    near = [option for option in own if f"_{name}_" in f"_{option}_"]  # `epochs`, `batch_size`.
+    near = near or difflib.get_close_matches(name, own, n=3, cutoff=0.75)
+    return f"Did you mean {' or '.join(f'--{option}' for option in near[:3])}?" if near else ""
 
 
 def _fail(command: Command, error: Exception, status: int, kind: str) -> int:

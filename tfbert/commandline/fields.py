@@ -22,6 +22,7 @@ def define_fields(
     values: flags.FlagValues,
     *,
     choices: Mapping[str, Sequence[str]] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> None:
     """Declares the flags of some fields of a configuration dataclass, each of which is followed by a docstring.
 
@@ -30,8 +31,9 @@ def define_fields(
         names: The fields.
         values: Where to declare them.
         choices: The words that a field takes, where these are not all the words of its type.
+        texts: The help of a field, where it is not the docstring.
     """
-    types, docs = field_types(part), _field_docs(part)
+    types, docs = field_types(part), _field_docs(part) | dict(texts or {})
     defaults = {field.name: field.default for field in dataclasses.fields(part)}
     for name in names:
         kind = Literal[tuple(choices[name])] if choices and name in choices else types[name]

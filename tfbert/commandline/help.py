@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import os
-import sys
-import textwrap
 from collections.abc import Sequence
 
 from absl import flags
@@ -16,12 +13,10 @@ from tfbert.commandline.options import ALIASES, define_flags
 from tfbert.commandline.presets import presets
 from tfbert.config.commands import Command
 from tfbert.config.run import Config
+from tfbert.devices.help_text import ASKS_FOR_HELP, WIDTH, entry, flag_text, show, wrapped
 from tfbert.errors import UsageError
 
-_WIDTH = 100
-_HELP = ("--help", "-help", "-h", "-?", "--helpshort", "-helpshort")
 _GENERAL, _PRESETS = "general", "presets"
-_KINDS = {"int": "N", "float": "X", "string": "TEXT", "comma separated list of strings": "A,B"}
 
 
 def help_topic(arguments: Sequence[str]) -> str | None:
@@ -37,7 +32,7 @@ def help_topic(arguments: Sequence[str]) -> str | None:
         name, _, topic = argument.partition("=")
         if argument == "--":
             break
-        if name in _HELP:
+        if name in ASKS_FOR_HELP:
             following = arguments[place + 1 : place + 2]
             return topic or next((word for word in following if not word.startswith("-")), "")
     return None
@@ -67,11 +62,11 @@ def help_text(command: Command, topic: str) -> str:
             known = ", ".join([*topics, _PRESETS])
             raise UsageError(f"--help takes a topic ({known}) or a flag. Received: help={topic!r}. {advice}")
         return _flag(next((flag for flag, other in ALIASES.items() if other == name), ""), name, values)
-    lines = [*_wrapped(command.summary, ""), "", "Examples:", ""]
+    lines = [*wrapped(command.summary, ""), "", "Examples:", ""]
     for arguments, what in command.examples:
-        typed = _wrapped(f"{command.started} {arguments}", "  ", further=4, width=_WIDTH - 2)
+        typed = wrapped(f"{command.started} {arguments}", "  ", further=4, width=WIDTH - 2)
         lines += [f"  # {what[0].upper()}{what[1:]}:", " \\\n".join(typed)]
-    lines += ["", *_wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
+    lines += ["", *wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
     return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())
 
 
@@ -84,14 +79,7 @@ def show_help(command: Command, topic: str) -> int:
     Raises:
         UsageError: for an unknown topic.
     """
-    text = help_text(command, topic)
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Else Python fails once more at its end.
-        return 141
-    return 0
+    return show(help_text(command, topic))
 
 
 def _topics(command: Command) -> dict[str, tuple[str, ...]]:
@@ -102,7 +90,7 @@ def _topics(command: Command) -> dict[str, tuple[str, ...]]:
 def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
     parts = {field.name: field.default_factory for field in dataclasses.fields(Config)}
     about = inspect.getdoc(parts[topic]) if topic in parts else "What to do, and where flags come from."
-    lines = _wrapped(f"{topic}: {' '.join(about.split())}", "")
+    lines = wrapped(f"{topic}: {' '.join(about.split())}", "")
     aliases = {name: alias for alias, name in ALIASES.items()}
     return "\n".join(lines) + "\n" + "".join(_flag(aliases.get(name, ""), name, values) for name in names)
 
@@ -110,17 +98,9 @@ def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
 def _flag(alias: str, name: str, values: flags.FlagValues) -> str:
     """A flag: how it is written, what it does, its default."""
     if name in _OWN:
-        kind, text, default = *_OWN[name], ""
-    else:
-        flag = values[name]
-        choices = getattr(flag.parser, "enum_values", None)
-        kind = "|".join(choices) if choices else _KINDS.get(flag.flag_type(), "N|auto")
-        # absl writes the choices before the text.
-        text, default = flag.help.removeprefix(f"<{'|'.join(choices or ())}>: "), _default(flag)
-    names = [f"--[no]{name}" if name in values and values[name].boolean else f"--{name}={kind}"]
-    names += [f"--{alias}={kind}"] * bool(alias)
-    text = f"{text} Default: {default}." if default else text
-    return "\n".join([f"  {', '.join(names)}", *_wrapped(text, "      ")]) + "\n"
+        kind, text = _OWN[name]
+        return entry([f"--{name}={kind}"], text)
+    return flag_text(values[name], alias)
 
 
 _OWN = {
@@ -130,32 +110,11 @@ _OWN = {
 """Flags that are not options of a run."""
 
 
-def _default(flag: flags.Flag) -> str:
-    """A default as it is written; empty where there is none, or where the text says what an empty value does."""
-    if flag.boolean:
-        return {True: "on", False: "off", None: ""}[flag.default]
-    if isinstance(flag.default, list):
-        return ",".join(map(str, flag.default))
-    return "" if flag.default is None else str(flag.default)
-
-
 def _preset_list() -> str:
     lines = ["Presets for --flagfile=NAME. Flags after it replace the preset's. Each file begins with commands:", ""]
     for name, path in presets().items():
         about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ")
         if about.endswith(":"):  # Its last sentence leads to the commands, which are left out here.
             about = about.rpartition(". ")[0] + "." if ". " in about else about.removesuffix(":")
-        lines += [f"  {name}", *_wrapped(about, "      ")]
+        lines += [f"  {name}", *wrapped(about, "      ")]
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str, indent: str, *, further: int = 0, width: int = _WIDTH) -> list[str]:
-    """The lines of a text, those after the first indented further; a line breaks at spaces only."""
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent + further * " ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

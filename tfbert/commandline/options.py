@@ -25,9 +25,9 @@ ALIASES = {"model": "model_name_or_path"}
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
     """Declares every flag of a command."""
-    define_fields(Config, ("mode",), flag_values, choices={"mode": command.modes})
+    define_fields(Config, ("mode",), flag_values, choices={"mode": command.modes}, texts=command.texts)
     for part, names in command.options().items():
-        define_fields(_PARTS[part], names, flag_values)
+        define_fields(_PARTS[part], names, flag_values, texts=command.texts)
     for alias, name in ALIASES.items():
         flags.DEFINE_alias(alias, name, flag_values=flag_values)
     flags.DEFINE_string(
@@ -36,6 +36,13 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command =
         "Repeat the run that wrote this run_config.json. Flags beside it replace its values.",
         flag_values=flag_values,
     )
+
+
+def flag_names(command: Command) -> list[str]:
+    """The names of all flags of a command, those that are not options of a run included."""
+    values = flags.FlagValues()
+    define_flags(values, command)
+    return [*values, "flagfile", "help"]
 
 
 def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> Config:

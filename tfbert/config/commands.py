@@ -35,6 +35,7 @@ class Command:
         leaves_out: Parts of `Config` whose options it does not have.
         only: For a part, the options that it has; it has every option of a part that is not named here.
         task: The task that it trains; empty where its user chooses.
+        texts: The help of an option, where its docstring is not about this command.
     """
 
     word: str
@@ -45,6 +46,7 @@ class Command:
     leaves_out: tuple[str, ...]
     only: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     task: str = ""
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def typed(self) -> str:
@@ -93,6 +95,10 @@ FINETUNE = Command(
     ),
     modes=OF_MODELS,
     leaves_out=("corpus", "pretraining"),
+    texts={
+        "mode": "What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a "
+        "SavedModel; `benchmark`: measure a grid of runs.",
+    },
 )
 PRETRAIN = Command(
     word="pretrain",
@@ -108,6 +114,14 @@ PRETRAIN = Command(
     leaves_out=("tagging", "answering", "predict", "export"),
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
     task=PRETRAINING,
+    texts={
+        "mode": "What to do: `prepare`: make records of a corpus; `train` a model on them; `evaluate` a saved one; "
+        "`benchmark`: measure a grid of runs.",
+        "dataset": "The corpus of `--mode=prepare`: a TensorFlow Datasets name such as `imdb_reviews`, or `demo`, the "
+        "built-in one. Empty: `input_files`, and `demo` where these are empty too.",
+        "skip_bad_rows": "In `--mode=prepare`: leave out lines and rows of files that cannot be used, such as those "
+        "without text, and count them, rather than stop at the first one.",
+    },
 )
 
 

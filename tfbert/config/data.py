@@ -27,8 +27,7 @@ class DataConfig:
     """Which examples to train and evaluate on, and how they become batches."""
 
     dataset: str = option("", resume="content", modes=EVERY)
-    """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless files are given.
-    Pre-training takes it in `--mode=prepare`."""
+    """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless files are given."""
     data_dir: str = option("", resume="content", modes=EVERY)
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)

@@ -211,7 +211,7 @@ class Config:
     mode: Mode = "train"
     """What to do: `train` a model; `evaluate` a saved one; `benchmark`: measure a grid of runs. After fine-tuning:
     `predict` labels with a saved model; `export` it as a SavedModel. Before pre-training: `prepare`, make records of a
-    corpus."""
+    corpus. The help of each command is in `Command.texts`."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import difflib
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ from absl import flags
 from tfbert.config.commands import FINETUNE, STARTED_AS, typed
 from tfbert.config.rules import at_least
 from tfbert.devices.cluster import USAGE_STATUS, divide_gpus, visible_gpus
+from tfbert.devices.help_text import ASKS_FOR_HELP, flag_text, show, wrapped
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Output, Signals, WorkerGroup
 
@@ -25,7 +27,7 @@ _MAX_RESTART_DELAY_SECONDS = 60.0
 _PORTS = range(20000, 32768)
 
 
-_HELP = """Starts a command in many workers on this machine, treats them as one, and restarts them after a failure.
+_HELP = """Starts a command in many workers on this machine, as one, and restarts them after a failure.
 
 Examples:
 
@@ -35,8 +37,13 @@ Examples:
   # One process that resumes by itself:
   {own} --max_restarts=3 -- {trainer} --output_dir=runs/sst2
 
-Usage: {usage}
+{usage}
+
+The launcher's flags, before --:
+
 {flags}"""
+_OF_OTHERS = {"nproc_per_node": "num_workers", "num_processes": "num_workers"}
+"""What torchrun and Accelerate call a flag."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +86,11 @@ def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
     values = _flag_values()
     try:
         rest = values(["launch", *own])[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UsageError(
+            "The launcher's flags go before --, those of the command after it. Received: Unknown command line flag "
+            f"'{error.flagname}'. {_nearest(error.flagname, values)}Usage: {_usage()}"
+        ) from None
     except flags.Error as error:
         raise UsageError(f"The launcher's flags go before --. Received: {error}. Usage: {_usage()}") from None
     if rest:
@@ -160,14 +172,30 @@ def worker_environments(num_workers: int, restarts: int = 0, launched_at: str = 
 
 def main(arguments: Sequence[str]) -> int:
     """The command. Returns its exit status."""
-    if arguments and arguments[0] in ("--help", "--helpfull", "-h"):
-        print(_HELP.format(own=_own_name(), trainer=FINETUNE.typed, usage=_usage(), flags=_flag_values().get_help()))
-        return 0
+    own = itertools.takewhile(lambda argument: argument != "--", arguments)
+    if any(argument.partition("=")[0] in (*ASKS_FOR_HELP, "--helpfull") for argument in own):
+        return show(_help())
     try:
         return launch(parse_command_line(arguments))
     except UsageError as error:
         print(error, file=sys.stderr)
         return USAGE_STATUS
+
+
+def _help() -> str:
+    values = _flag_values()
+    return _HELP.format(
+        own=_own_name(),
+        trainer=FINETUNE.typed,
+        usage="\n".join(wrapped(f"Usage: {_usage()}", "", further=4)),
+        flags="".join(flag_text(values[name]) for name in values),
+    )
+
+
+def _nearest(name: str, values: flags.FlagValues) -> str:
+    """The flag that may be meant, as a question; empty where none is near."""
+    near = [_OF_OTHERS[name]] if name in _OF_OTHERS else difflib.get_close_matches(name, values, n=1)
+    return f"Did you mean --{near[0]}? " if near else ""
 
 
 def _usage() -> str:

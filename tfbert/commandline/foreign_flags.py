@@ -1,0 +1,155 @@
+"""What flags of other trainers are called here; `docs/coming_from.md` has the same in tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from absl import flags
+
+from tfbert.commandline.options import define_flags
+from tfbert.config.commands import FINETUNE, PRETRAIN, Command
+
+_BATCH = "--global_batch_size, the batch of one device times devices and micro-batches"
+_DATASET = "--dataset, by TensorFlow Datasets' names such as --dataset=glue/sst2"
+_EVAL_BATCH = "--per_device_eval_batch_size"
+_GROUPED = "--batching=length_grouped, the default"
+_LAMB = "--optimizer; NVIDIA's LAMB is --optimizer=lamb --lr_schedule=polynomial --lr_power=0.5"
+_MODEL = "--model, a directory or a name"
+_STRATEGY = "--strategy=mirrored on one machine, --strategy=multi_worker on several"
+_UPDATES = "--max_steps, in optimizer updates"
+
+FOREIGN_FLAGS: Mapping[str, str] = {
+    # Hugging Face's Trainer and example scripts.
+    "adam_beta1": "It is not an option: the optimizer has 0.9",
+    "adam_beta2": "It is not an option: the optimizer has 0.999",
+    "adam_epsilon": "It is not an option: AdamW has 1e-8, LAMB 1e-6",
+    "auto_find_batch_size": "--gradient_accumulation_steps=auto",
+    "bf16": "--mixed_precision --mixed_precision_dtype=bfloat16",
+    "dataloader_num_workers": "It is not needed: threads of the training process prepare the batches",
+    "dataset_config_name": _DATASET,
+    "dataset_name": _DATASET,
+    "do_eval": "--mode=evaluate; training evaluates anyway, where it has data for that",
+    "do_predict": "--mode=predict",
+    "do_train": "--mode=train, the default",
+    "eval_strategy": "--eval_steps; 0, the default, evaluates after each epoch",
+    "evaluation_strategy": "--eval_steps; 0, the default, evaluates after each epoch",
+    "fp16": "--mixed_precision",
+    "full_determinism": "--deterministic",
+    "group_by_length": _GROUPED,
+    "label_column_name": "--label_column",
+    "label_smoothing_factor": "--label_smoothing",
+    "load_best_model_at_end": "It is not needed: a run keeps its best weights, by --metric_for_best_model",
+    "lr_scheduler_type": "--lr_schedule",
+    "max_eval_samples": "--max_eval_examples",
+    "max_train_samples": "--max_train_examples",
+    "mlm_probability": "--masked_lm_prob",
+    "no_cuda": "--device=cpu",
+    "nproc_per_node": _STRATEGY,
+    "optim": "--optimizer",
+    "pad_to_max_length": "--batching=padded",
+    "per_device_train_batch_size": _BATCH,
+    "per_gpu_eval_batch_size": _EVAL_BATCH,
+    "per_gpu_train_batch_size": _BATCH,
+    "report_to": "--tensorboard",
+    "resume_from_checkpoint": "--resume=auto, the default: start the same command again",
+    "save_strategy": "--save_steps",
+    "task_name": _DATASET,
+    "text_column_name": "--text_column",
+    "text_column_names": "--text_column",
+    "torch_compile": "--xla",
+    "train_sampling_strategy": _GROUPED,
+    "use_cpu": "--device=cpu",
+    # NVIDIA's and Google's BERT scripts.
+    "amp": "--mixed_precision",
+    "bert_config_file": "--model, a directory that holds it",
+    "enable_xla": "--xla",
+    "eval_batch_size": _EVAL_BATCH,
+    "eval_files_dir": "--validation_records",
+    "horovod": _STRATEGY,
+    "init_checkpoint": "--model, a directory that holds it",
+    "input_files_dir": "--train_records",
+    "num_accumulation_steps": "--gradient_accumulation_steps",
+    "num_steps_per_epoch": _UPDATES,
+    "num_train_steps": _UPDATES,
+    "num_warmup_steps": "--warmup_steps",
+    "optimizer_type": _LAMB,
+    "predict_batch_size": _EVAL_BATCH,
+    "predict_file": "--validation_file",
+    "save_checkpoint_steps": "--save_steps",
+    "save_checkpoints_steps": "--save_steps",
+    "squad_data_file": "--train_file, SQuAD's own file",
+    "train_batch_size": _BATCH,
+    "train_data_path": "--train_file, SQuAD's own file",
+    "use_fp16": "--mixed_precision",
+    "use_horovod": _STRATEGY,
+    "use_xla": "--xla",
+    "warmup_proportion": "--warmup_ratio",
+    # TensorFlow Model Garden: the last part of a key such as `task.train_data.seq_length`.
+    "best_checkpoint_eval_metric": "--metric_for_best_model",
+    "checkpoint_interval": "--save_steps",
+    "distribution_strategy": "--strategy",
+    "hub_module_url": _MODEL,
+    "input_path": "--train_file, or --dataset",
+    "max_to_keep": "--save_total_limit",
+    "seq_length": "--max_seq_length",
+    "tfds_name": "--dataset",
+    "train_steps": _UPDATES,
+    "validation_interval": "--eval_steps",
+    # Abbreviations.
+    "accumulation_steps": "--gradient_accumulation_steps",
+    "bs": "--global_batch_size",
+    "grad_accum": "--gradient_accumulation_steps",
+    "grad_accum_steps": "--gradient_accumulation_steps",
+    "lr": "--learning_rate",
+    "max_len": "--max_seq_length",
+    "max_length": "--max_seq_length",
+    "num_epochs": "--num_train_epochs",
+    "wd": "--weight_decay",
+}
+"""By the other trainer's name: the flag here, with a value where it has one; or a sentence."""
+
+
+_CORPUS = "--dataset of --mode=prepare"
+_IN_PRETRAINING = {
+    "dataset_config_name": _CORPUS,
+    "dataset_name": _CORPUS,
+    "input_path": "--train_records",
+    "label_smoothing_factor": "It is not an option of pre-training",
+    "task_name": "It is not needed: pre-training is one task",
+    "tfds_name": _CORPUS,
+    "train_file": "--input_files of --mode=prepare, which makes records for --train_records",
+    "validation_file": "--input_files of --mode=prepare, which makes records for --validation_records",
+}
+"""Answers of `run_pretraining.py` where the other command has another one."""
+
+
+def foreign_flag(command: Command, name: str) -> str:
+    """What to do about a flag that other trainers have, in one sentence; empty where there is nothing to say.
+
+    Args:
+        command: The command that was started. An answer may be a flag of the other one, which is named then.
+        name: The flag as it was typed, without dashes in front: `fp16`, `learning-rate`, `task.init_checkpoint`.
+    """
+    own_name = name.rpartition(".")[2].replace("-", "_")
+    in_pretraining = _IN_PRETRAINING.get(own_name) if command is PRETRAIN else None
+    answer = in_pretraining or FOREIGN_FLAGS.get(own_name) or f"--{own_name}" * (own_name != name)
+    for one in (command, *(other for other in (FINETUNE, PRETRAIN) if other is not command)):
+        if answer and _takes(one, answer):
+            if not answer.startswith("--"):
+                return f"{answer}."
+            return f"Here it is {answer}." if one is command else f"In {one.typed} it is {answer}."
+    return ""
+
+
+def _takes(command: Command, answer: str) -> bool:
+    """Whether a command has all flags that an answer names, and these have the values."""
+    values = flags.FlagValues()
+    define_flags(values, command)
+    for name, value in re.findall(r"--(\w+)(?:=([\w./]+))?", answer):
+        if name not in values:
+            return False
+        choices = getattr(values[name].parser, "enum_values", None)
+        if value and choices and value not in choices:
+            return False
+    return True
