@@ -48,6 +48,23 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged
     assert "step 6/12  epoch 1.00  loss 4.5000" in log.said[-1] and log.said[-1].endswith("0:09 left")
 
 
+def test_a_terminal_hears_of_the_first_update(monkeypatch):
+    """The next report may be minutes away."""
+    for watched in (True, False):
+        monkeypatch.setattr(callbacks, "is_terminal", lambda watched=watched: watched)
+        log, clock, model = Log(), Clock(), a_model()
+        progress, wait = progress_over(log, clock, model, [0, 0, 0], first=6)
+        began = []
+        progress.on_first_update = lambda model=model, began=began: began.append(int(model.counters.finite_steps))
+        for batch in range(3):
+            update(model, 1.0)
+            clock.now += 8
+            wait()
+            progress.on_train_batch_end(batch)
+        assert began == [1]
+        assert log.said[:-1] == ["first update after 8.0 s"] * watched and log.said[-1].startswith("step 8/12")
+
+
 def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
     """Updates take it 0.1 s; the host hands one over in 0.01 s, and reads a counter when it logs and evaluates."""
     clock, model = Clock(), a_model()

@@ -71,6 +71,15 @@ def test_a_stream_is_the_same_as_each_chunk(replicas):
     assert list(predictor.stream([])) == []
 
 
+@pytest.mark.parametrize("replicas", [1, slow(2)])
+def test_rows_are_counted_batch_by_batch(replicas):
+    _, predictor = predictor_of(replicas, rows=4 // replicas)
+    counts = []
+    for _ in predictor.stream([token_ids(10), token_ids(5)], on_rows=counts.append):
+        counts.append("chunk")
+    assert counts == [4, 4, 2, "chunk", 4, 1, "chunk"]
+
+
 def test_a_stream_asks_for_one_chunk_ahead_and_no_more():
     _, predictor = predictor_of(1, rows=4)
     asked = []

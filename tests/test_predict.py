@@ -29,6 +29,7 @@ from tests.saved_models import (
 from tests.saved_models import predict_with as run
 from tfbert.config.run import DataConfig, OutputConfig, RuntimeConfig
 from tfbert.errors import RunError, UsageError
+from tfbert.modes import predict as predict_module
 from tfbert.modes import prediction_texts
 from tfbert.modes.predict import ahead
 from tfbert.private import number_collectives_apart
@@ -132,6 +133,16 @@ def test_order_and_ids_hold_over_many_chunks_and_on_two_replicas(runs, tmp_path,
         rows = read_json(tmp_path / name)
         assert [row["id"] for row in rows] == [f"n{i * 3}" for i in range(40)]
         np.testing.assert_allclose([row["logits"] for row in rows], expected, atol=1e-5)
+
+
+def test_progress_counts_examples_while_a_chunk_is_computed(runs, tmp_path, monkeypatch, logged):
+    monkeypatch.setattr(predict_module, "_SECONDS_BETWEEN_REPORTS", 0)
+    path = tmp_path / "in.txt"
+    write_texts(path, ["good film", "bad"] * 5)
+    runtime = RuntimeConfig(strategy="one_device", per_device_eval_batch_size=3)
+    run(runs, input_file=path, output_file=tmp_path / "out.jsonl", runtime=runtime)
+    counts = [line.split(" examples")[0] for line in logged() if line.endswith(" a second") and "predicted" not in line]
+    assert counts == ["3", "6", "9", "10"]
 
 
 def test_chunks_end_where_texts_are_long(monkeypatch, tmp_path):

@@ -7,10 +7,10 @@ import types
 import pytest
 
 from tests.corpora import made_up_corpus
-from tfbert.corpus import progress
 from tfbert.corpus.digests import file_digests
 from tfbert.corpus.learned_vocab import learn_vocab
-from tfbert.corpus.progress import PassProgress
+from tfbert.output import progress
+from tfbert.output.progress import PassProgress, evaluating
 
 
 class Terminal(io.StringIO):
@@ -71,6 +71,20 @@ def test_a_terminal_has_a_bar(monkeypatch):
         passing.advance(1, 1)
         passing.advance(1, 1)
     assert "hashing: 100%" in stream.getvalue() and "MB/s" in stream.getvalue()
+
+
+def test_an_evaluation_leaves_nothing_behind(clock, logged, monkeypatch):
+    with evaluating(100) as on_rows:
+        for clock.now in (5, 12, 20):
+            on_rows(25)
+    assert logged() == ["evaluating: 50%, 4 rows/s, 0:12 left"]
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
+    with evaluating(100) as on_rows:
+        on_rows(50)
+    shown = stream.getvalue()
+    assert "evaluating: " in shown and shown.endswith(" \r") and not shown.split("\r")[-2].strip()
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from tfbert.corpus.progress import PassProgress
 from tfbert.errors import UsageError
+from tfbert.output.progress import PassProgress
 
 _PIECE = 64 << 20
 _READ = 1 << 20

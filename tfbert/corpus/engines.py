@@ -13,12 +13,12 @@ import numpy as np
 from tfbert.corpus import buckets
 from tfbert.corpus.buckets import Scanned
 from tfbert.corpus.documents import Source
-from tfbert.corpus.progress import PassProgress
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job, build_shard, check_documents
 from tfbert.corpus.worker_pool import WorkerPool
 from tfbert.errors import UsageError
 from tfbert.output.lock import LOCK
+from tfbert.output.progress import PassProgress
 
 log = logging.getLogger("tfbert")
 
@@ -52,7 +52,7 @@ def make_shards(source: Source, job: Job, shards: Sequence[int], num_processes: 
 
 
 def scan_corpus(source: Source, job: Job, shards: Sequence[int], num_processes: int) -> None:
-    """The part of `make_shards` that can refuse the corpus; `make_shards` then goes on from there. Arguments as there.
+    """The part of `make_shards` that can refuse the corpus; `make_shards` then resumes from it. Arguments as there.
 
     Raises:
         UsageError: for a corpus that cannot be used.

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tfbert.corpus.documents import Source
-from tfbert.corpus.progress import PassProgress
 from tfbert.errors import UsageError
+from tfbert.output.progress import PassProgress
 from tfbert.output.waiting import said_if_slow
 from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS
 

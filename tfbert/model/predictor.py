@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import queue
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +44,8 @@ class Rows(Protocol):
 
 Chunk = TokenIds | Rows
 """Rows that are predicted together."""
+
+OnRows = Callable[[int], None]
 
 
 class Predictor:
@@ -90,17 +92,23 @@ class Predictor:
         self.seconds = self.waiting_seconds = 0.0
         self.batch_seconds.clear()
 
-    def outputs(self, examples: EncodedExamples | Chunk) -> np.ndarray | dict[str, np.ndarray]:
+    def outputs(
+        self, examples: EncodedExamples | Chunk, *, on_rows: OnRows | None = None
+    ) -> np.ndarray | dict[str, np.ndarray]:
         """What `stream` yields for all examples as one chunk."""
-        (out,) = self.stream([examples.tokens if isinstance(examples, EncodedExamples) else examples])
+        chunk = examples.tokens if isinstance(examples, EncodedExamples) else examples
+        (out,) = self.stream([chunk], on_rows=on_rows)
         return out
 
-    def stream(self, chunks: Iterable[Chunk]) -> Iterator[np.ndarray | dict[str, np.ndarray]]:
+    def stream(
+        self, chunks: Iterable[Chunk], *, on_rows: OnRows | None = None
+    ) -> Iterator[np.ndarray | dict[str, np.ndarray]]:
         """Predicts one chunk of examples after the other, in memory that does not grow with their number.
 
         Args:
             chunks: Each is sorted by length on its own. The next chunk is fetched before the present one is
                 computed. Several workers must all pass the same chunks. All chunks have the same inputs.
+            on_rows: Called after each batch, with the number of its rows.
 
         Yields:
             For each chunk, `[its examples, ...]` in its order, whatever order they ran in; for an output of tokens
@@ -126,7 +134,11 @@ class Predictor:
             while plans:
                 hand_over()
                 chunk, plan = plans.popleft()
-                found = [self._next(batches) for _ in range(len(plan))]
+                found = []
+                for rows in plan.rows:
+                    found.append(self._next(batches))
+                    if on_rows is not None:
+                        on_rows(np.count_nonzero(rows != FILL))
                 yield _joined(found, chunk, plan, self._of_tokens)
         finally:
             work.put(None)  # Else tf.data's thread, and with it the process, would wait for work for ever.

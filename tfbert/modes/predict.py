@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 import pathlib
 import queue
@@ -113,10 +114,11 @@ def predict(config: Config) -> dict[str, float]:
             for job, writer in zip(jobs, writers, strict=True):
                 with writer:
                     chunks = _introduced(job.chunks(bad_rows), introduction)
-                    for chunk, predictions in predict_chunks(model, predictor, chunks, job.encoder(model)):
+                    found = predict_chunks(model, predictor, chunks, job.encoder(model), progress.advance)
+                    for chunk, predictions in found:
                         model.check_finite(predictions, chunk.ids, job.name)
                         writer.write(chunk.ids, predictions)
-                        progress.advance(len(chunk.ids))
+                        progress.count += len(chunk.ids)
     finally:
         progress.close()
     results = {
@@ -145,19 +147,30 @@ def _introduced(chunks: Iterable[Chunk], lines: list[str]) -> Iterator[Chunk]:
 
 
 def predict_chunks(
-    model: TrainedModel, predictor: Predictor, chunks: Iterable[Chunk], encode: Callable[[Chunk], Any]
+    model: TrainedModel,
+    predictor: Predictor,
+    chunks: Iterable[Chunk],
+    encode: Callable[[Chunk], Any],
+    on_examples: Callable[[float], None],
 ) -> Iterator[tuple[Chunk, Any]]:
-    """Each chunk with the task's predictions for it; reading and tokenising run ahead in a thread."""
-    waiting: queue.SimpleQueue[tuple[Chunk, Any]] = queue.SimpleQueue()
+    """Each chunk with the task's predictions for it; reading and tokenising run ahead in a thread.
+
+    `on_examples` is called after each batch, with the examples in it: fractions of those that have several rows.
+    """
+    waiting: collections.deque[tuple[Chunk, Any]] = collections.deque()
 
     def tokens() -> Iterator[TokenIds]:
         for chunk in chunks:
             encoded = encode(chunk)
-            waiting.put((chunk, encoded))
+            waiting.append((chunk, encoded))
             yield encoded.tokens
 
-    for outputs in predictor.stream(ahead(tokens())):
-        chunk, encoded = waiting.get()
+    def on_rows(rows: int) -> None:
+        chunk, encoded = waiting[0]
+        on_examples(rows * len(chunk.ids) / len(encoded.tokens))
+
+    for outputs in predictor.stream(ahead(tokens()), on_rows=on_rows):
+        chunk, encoded = waiting.popleft()
         yield chunk, model.task.predictions(outputs, encoded)
 
 
@@ -197,10 +210,13 @@ class PredictionProgress:
 
     Args:
         is_shown: Whether to show anything.
+
+    Attributes:
+        count: Examples whose predictions were handed over.
     """
 
     def __init__(self, *, is_shown: bool):
-        self.count = 0
+        self.count, self._computed = 0, 0.0
         self._start = self._reported = time.perf_counter()
         self._is_shown = is_shown
         self._bar = None
@@ -212,15 +228,15 @@ class PredictionProgress:
         """Seconds since the start."""
         return time.perf_counter() - self._start
 
-    def advance(self, count: int) -> None:
-        """Counts examples that are done."""
-        self.count += count
+    def advance(self, examples: float) -> None:
+        """Counts examples that the model has computed."""
+        self._computed += examples
         now = time.perf_counter()
         if self._bar is not None:
-            self._bar.update(count)
+            self._bar.update(round(self._computed) - self._bar.n)
         elif self._is_shown and now - self._reported >= _SECONDS_BETWEEN_REPORTS:
             self._reported = now
-            log.info("%s examples, %.0f a second", f"{self.count:,}", self.count / self.seconds)
+            log.info("%s examples, %.0f a second", f"{self._computed:,.0f}", self._computed / self.seconds)
 
     def close(self) -> None:
         """Ends the bar."""

@@ -19,7 +19,6 @@ from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
 from tfbert.corpus.engines import check_lengths, make_shards, scan_corpus
 from tfbert.corpus.learned_vocab import learn_vocab
-from tfbert.corpus.progress import PassProgress
 from tfbert.corpus.recipe import Recipe
 from tfbert.corpus.shards import Job
 from tfbert.corpus.sources import open_source
@@ -29,6 +28,7 @@ from tfbert.model.files import load_tokenizer
 from tfbert.output import output_dir
 from tfbert.output.lock import locked
 from tfbert.output.logs import clock_text
+from tfbert.output.progress import PassProgress
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")

@@ -19,6 +19,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.tasks import MAX_SEQ_LENGTH
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
+from tfbert.output.progress import evaluating
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -200,7 +201,9 @@ class Task(abc.ABC):
             predictor: Returns what `kept` keeps of the model's outputs.
             encoded: As `encode` made them.
         """
-        return self.predictions(predictor.outputs(encoded), encoded)
+        with evaluating(len(encoded)) as on_rows:
+            outputs = predictor.outputs(encoded, on_rows=on_rows)
+        return self.predictions(outputs, encoded)
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> Any:
         """The prediction for each example, from the model's outputs.

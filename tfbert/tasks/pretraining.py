@@ -18,6 +18,7 @@ from tfbert.corpus.record_files import open_records
 from tfbert.corpus.records import Records
 from tfbert.errors import UsageError
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
+from tfbert.output.progress import evaluating
 from tfbert.tasks.base import Judged, Task
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
@@ -151,8 +152,9 @@ class Pretraining(Task):
                 chunks.append(chunk)
                 yield MaskedRows(tokens=chunk.tokens, positions=chunk.positions, labels=chunk.labels)
 
-        for outputs in predictor.stream(rows()):
-            found.add(chunks.popleft(), outputs)
+        with evaluating(len(encoded)) as on_rows:
+            for outputs in predictor.stream(rows(), on_rows=on_rows):
+                found.add(chunks.popleft(), outputs)
         return found
 
     def scores(self, predictions: MaskedPredictions) -> np.ndarray:

@@ -25,7 +25,7 @@ from tfbert.measure.flops import Work, forward_flops
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.model.weights import get_weights_dict
-from tfbert.output.logs import RunLog, clock_text
+from tfbert.output.logs import RunLog, clock_text, is_terminal
 from tfbert.private import rate_of
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT, eval_prefix
@@ -71,6 +71,7 @@ class Progress(StepCallback):
     Attributes:
         steps: As above.
         logged: The model's counters when the loss was last logged.
+        on_first_update: Called after the first update of this start.
     """
 
     def __init__(self, schedule: Schedule, run_log: RunLog, steps: StepClock, data: DataClock):
@@ -78,6 +79,7 @@ class Progress(StepCallback):
         self._run_log, self.steps, self._data = run_log, steps, data
         self._data_seconds, self._warm = 0.0, (0.0, 0.0)
         self.logged: dict[str, float] = {}
+        self.on_first_update: Callable[[], None] = lambda: None
         self._logs_before: dict[str, tf.Tensor] = {}
 
     @property
@@ -116,8 +118,12 @@ class Progress(StepCallback):
 
     def on_step(self, step: int) -> None:
         self.steps.tick()
+        if step == self.schedule.first_step + 1:
+            self.on_first_update()
         if self.schedule.is_due(step, self.schedule.logging_steps):
             self._report(step)
+        elif step == self.schedule.first_step + 1 and is_terminal():
+            self._run_log.advance(step, f"first update after {self.steps.total.seconds:.1f} s")
 
     def _report(self, step: int) -> None:
         now, before = self._counted(), self.logged

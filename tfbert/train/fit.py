@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -17,6 +18,7 @@ from tfbert.measure.data_clock import DataClock
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.output.logs import RunLog
+from tfbert.output.waiting import said_if_slow
 from tfbert.train.build import Run
 from tfbert.train.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.train.profiling import Profile
@@ -103,7 +105,10 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     log.info("ready after %.1f s", time.perf_counter() - started)
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
-        model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+        with contextlib.ExitStack() as first_update:
+            first_update.enter_context(said_if_slow("tracing and compiling the first update"))
+            progress.on_first_update = first_update.close
+            model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     except tf.errors.OpError:
         if isinstance(run.train, MaskedRecords):
             run.train.check_read()

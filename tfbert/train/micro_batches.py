@@ -15,6 +15,7 @@ from tfbert.config.run import Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import is_out_of_memory
 from tfbert.errors import RunError
+from tfbert.output.waiting import said_if_slow
 from tfbert.step.finetuner import FineTuner
 
 log = logging.getLogger("tfbert")
@@ -62,7 +63,9 @@ def find_accumulation(
         if micro > 1 and micro * _width(batches) > MAX_TOKENS:
             continue
         model.split_into(steps)
-        if not consensus.any(not _fits(model, examples, batches)):
+        with said_if_slow(f"trying a micro-batch of {micro}"):
+            fits = _fits(model, examples, batches)
+        if not consensus.any(not fits):
             return steps
         gc.collect()  # Until now the error's frames keep what was computed.
         log.info("a micro-batch of %d does not fit into memory", micro)

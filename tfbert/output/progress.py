@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections.abc import Callable, Iterator
 
 import tqdm
 
@@ -17,7 +19,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class PassProgress:
-    """A bar on a terminal, else a log line now and then, and a line at the end; for use in a `with` statement.
+    """A bar on a terminal, else a log line every ten seconds, and a line at the end; for use in a `with` statement.
 
     Nothing is shown of a pass that is shorter than two seconds.
 
@@ -25,14 +27,15 @@ class PassProgress:
         what: What is being done.
         total: The total work, in any unit.
         counted: What the speed counts, such as `MB`.
+        is_said_at_end: Whether there is a line at the end; without one, the bar disappears.
     """
 
-    def __init__(self, what: str, total: int, counted: str = "sentences"):
+    def __init__(self, what: str, total: int, counted: str = "sentences", *, is_said_at_end: bool = True):
         self._what, self._total, self._counted = what, max(1, total), counted
-        self._done = 0
+        self._done, self._is_said_at_end = 0, is_said_at_end
         self._count = 0.0
         self._start = self._reported = time.perf_counter()
-        bar = {"dynamic_ncols": True, "bar_format": _BAR, "delay": SECONDS_WITHOUT_NEWS}
+        bar = {"dynamic_ncols": True, "bar_format": _BAR, "delay": SECONDS_WITHOUT_NEWS, "leave": is_said_at_end}
         self._bar = tqdm.tqdm(total=self._total, desc=what, **bar) if is_terminal() else None
 
     def __enter__(self) -> PassProgress:
@@ -42,7 +45,7 @@ class PassProgress:
         if self._bar is not None:
             self._bar.close()
         seconds = time.perf_counter() - self._start
-        if kind is None and seconds >= SECONDS_WITHOUT_NEWS:
+        if kind is None and self._is_said_at_end and seconds >= SECONDS_WITHOUT_NEWS:
             done = f"{self._count:,.0f} {self._counted}"
             log.info("%s: %s in %s, %s", self._what, done, clock_text(seconds), self._rate(seconds))
 
@@ -62,6 +65,13 @@ class PassProgress:
 
     def _rate(self, seconds: float) -> str:
         return f"{self._count / max(seconds, 1e-9):,.0f} {self._counted}/s"
+
+
+@contextlib.contextmanager
+def evaluating(num_rows: int) -> Iterator[Callable[[int], None]]:
+    """Progress of an evaluation, for use in a `with` statement; call its target with the rows that are done."""
+    with PassProgress("evaluating", num_rows, "rows", is_said_at_end=False) as progress:
+        yield lambda rows: progress.advance(rows, rows)
 
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
