@@ -1,16 +1,20 @@
-"""Measures everything on a GPU with one command: training BERT-base and BERT-large, against PyTorch on the same GPU.
+"""Measures everything on a GPU with one command: training and predicting with BERT, against PyTorch on the same GPU.
 
     timeout 560 python benchmarks/gpu.py --torch_python=peer/bin/python --output_dir=runs/gpu
+    timeout 560 python benchmarks/gpu.py ... --passes=inference --sizes=base --precisions=float16 --batch_sizes=32
 
-{base, large} x {128, 384 tokens} x {float32, float16, bfloat16} x {XLA off, on}, 32 examples per update, full rows,
-random weights: speed does not depend on them. Our figures come from `--mode=benchmark`, PyTorch's from
-`benchmarks/peers/torch_step.py`. Then, for each size, the peak memory with gradient checkpointing and the largest
-micro-batch that fits. Rewrites `gpu.md` and `gpu.json` after each part.
+{base, large} x {128, 384 tokens} x {float32, float16, bfloat16}, full rows, random weights: speed does not depend on
+them. Four passes: `training` and `inference`, for each batch size until memory does not suffice; `auto`, the
+micro-batch that `--gradient_accumulation_steps=auto` finds; `checkpointing`, training that recomputes activations, for
+the first batch size only. All settings are measured with the first batch size, then with the second, and so on. Our
+figures come from `--mode=benchmark`, PyTorch's from `peers/torch_passes.py`. `gpu.md` and `gpu.json` are rewritten
+after each part.
 
-After an interruption, the same command continues: what `gpu.json` holds is not measured again (that file alone is
-enough on another machine with the same GPU), and what failed is tried again after everything else. End it with SIGTERM,
-as `timeout` does, not with SIGKILL, which would leave a row running. `--sizes=tiny --seq_lengths=16 --device=cpu` tries
-it out without a GPU.
+The options choose parts; the tables hold all parts so far. What `gpu.json` holds is not measured again: after an
+interruption, the same command continues (that file alone is enough on another machine with the same GPU). "out of
+memory" is a result: larger batches of that setting are not tried. Other failures are tried again, after everything
+else. End it with SIGTERM, as `timeout` does, not with SIGKILL, which would leave a row running. Without a GPU, try
+`--device=cpu --sizes=tiny --seq_lengths=16 --precisions=float32 --batch_sizes=8,16 --auto_batch_size=16`.
 """
 
 import argparse
@@ -27,11 +31,14 @@ from collections.abc import Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gpu_page import OUT_OF_MEMORY, WAYS, page, row_of, setting_of  # noqa: E402
+
 from tfbert.model.files import SCRATCH_LAYOUTS  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report.facts import processor  # noqa: E402
 
 VOCABULARY = 30522
+MOST_BATCHES = "32,64,128,256,512,1024,2048"
 # Runs in its own process, so that this one holds no GPU memory.
 LOOK = """
 import json, tensorflow as tf
@@ -39,36 +46,68 @@ details = map(tf.config.experimental.get_device_details, tf.config.list_physical
 gpus = [found.get("device_name", "unknown") for found in details]
 print(json.dumps({"tensorflow": tf.__version__, "gpus": gpus}))
 """
+FIGURES = ("status", "reason", "examples_per_second", "peak_memory_bytes", "step_ms_p50", "compile_seconds")
+FIGURES += ("data_wait_share", "user_seconds", "kernel_seconds", "peak_share", "micro_batches")
 
 
 def main() -> None:
-    """Measures what is missing, setting by setting, and writes the tables after each part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch_python", required=True, help="runs without PYTHONPATH, LD_LIBRARY_PATH and TF_*")
-    parser.add_argument("--output_dir", required=True)
-    parser.add_argument("--sizes", default="base,large")
-    parser.add_argument("--seq_lengths", default="128,384")
-    parser.add_argument("--precisions", default="float32,float16,bfloat16")
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--auto_batch_size", type=int, default=4096, help="global batch for accumulation_steps=auto")
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
-    parser.add_argument("--torch_timeout", type=float, default=240, help="most seconds for PyTorch's side of a setting")
-    args = parser.parse_args()
+    """Measures what is missing, part by part, and writes the tables after each."""
+    args = arguments()
     signal.signal(signal.SIGTERM, stop)
     directory = pathlib.Path(args.output_dir).absolute()
     directory.mkdir(parents=True, exist_ok=True)
-    document = begin(directory, look(args.device))
-    parts = [(setting, part) for setting in settings(args) for part in setting["parts"]]
-    entries = [entry_of(document, setting) for setting, _ in parts]
-    write_corpus(directory, longest=max(map(int, args.seq_lengths.split(","))), rows=max(512, args.auto_batch_size))
-    todo = [(part, entry) for (_, part), entry in zip(parts, entries, strict=True) if not is_done(entry.get(part))]
-    for part, entry in sorted(todo, key=lambda item: item[0] in item[1]):  # Parts that failed before come last.
-        print(f"--- {name_of(entry)}: {part}", file=sys.stderr, flush=True)
-        entry[part] = PARTS[part](args, directory, entry)
+    document = begin(directory, look(args.device), args.torch_python)
+    rows = document["rows"]
+    write_corpus(directory, args)
+    parts = [(part, missing) for part in parts_of(args) if (missing := missing_ways(rows, part))]
+    for part, ways in sorted(parts, key=lambda item: has_failed(rows, *item)):  # What failed before comes last.
+        print(f"--- {name_of(part)}: {part['side']} {', '.join(ways)}", file=sys.stderr, flush=True)
+        found = {way: beyond_memory(rows, part, way) for way in ways}
+        if left := [way for way in ways if not found[way]]:
+            found |= SIDES[part["side"]](args, directory, part, left)
+        for way, numbers in found.items():
+            keep(rows, part | {"way": way} | numbers)
+            print(f"{way}: {numbers.get('reason') or numbers['examples_per_second']}", file=sys.stderr, flush=True)
         write(directory, document)
     write(directory, document)
     print((directory / "gpu.md").read_text())
+
+
+def arguments() -> argparse.Namespace:
+    """The command's, with lists as tuples."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch_python", default="", help="runs without PYTHONPATH, LD_LIBRARY_PATH and TF_*")
+    parser.add_argument("--output_dir", required=True)
+    parser.add_argument("--sizes", type=words, default="base,large")
+    parser.add_argument("--seq_lengths", type=numbers, default="128,384")
+    parser.add_argument("--precisions", type=words, default="float32,float16,bfloat16")
+    parser.add_argument("--passes", type=words, default=",".join(WAYS))
+    parser.add_argument("--sides", type=words, default="tfbert,torch")
+    parser.add_argument("--batch_sizes", type=numbers, default=MOST_BATCHES, help="from small to large")
+    parser.add_argument("--auto_batch_size", type=int, default=4096, help="global batch of the pass auto")
+    parser.add_argument("--steps", type=int, default=50, help="updates, or PyTorch's predicted batches, of a row")
+    parser.add_argument("--inference_examples", type=int, default=4096, help="that we predict; at least 8 batches")
+    parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
+    parser.add_argument("--part_timeout", type=float, default=240, help="most seconds for one side of a setting")
+    args = parser.parse_args()
+    for name, known in (("sizes", SCRATCH_LAYOUTS), ("passes", WAYS), ("sides", SIDES)):
+        if wrong := [word for word in getattr(args, name) if word not in known]:
+            parser.error(f"{name} must be of {', '.join(known)}. Received: {', '.join(wrong)}.")
+    if "torch" in args.sides and not args.torch_python:
+        parser.error("PyTorch's side needs --torch_python. Pass it, or --sides=tfbert.")
+    if list(args.batch_sizes) != sorted(set(args.batch_sizes)):
+        parser.error(f"batch_sizes must ascend: memory ends the list. Received: {args.batch_sizes}.")
+    return args
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words between commas."""
+    return tuple(text.split(","))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The numbers between commas."""
+    return tuple(map(int, text.split(",")))
 
 
 def stop(*_) -> None:
@@ -94,149 +133,170 @@ def look(device: str) -> dict:
     return {"gpu": gpu, "driver": driver, "processor": processor(), "tensorflow": found["tensorflow"]}
 
 
-def begin(directory: pathlib.Path, machine: dict) -> dict:
-    """The results of an earlier start on the same GPU, or an empty document."""
-    document = {"settings": []}
+def begin(directory: pathlib.Path, machine: dict, torch_python: str) -> dict:
+    """The results of earlier commands on the same GPU, or an empty document; with this command."""
+    document = {"commands": [], "rows": []}
     if (directory / "gpu.json").exists():
         document = json.loads((directory / "gpu.json").read_text())
         if document["gpu"] != machine["gpu"]:
             sys.exit(f"{directory} holds figures of another GPU, {document['gpu']}. Pass another --output_dir.")
-    return {"command": shlex.join(["python", *sys.argv]), **machine, "settings": document["settings"]}
+    command = shlex.join(["python", *sys.argv]).replace(torch_python or "peer/bin/python", "peer/bin/python")
+    commands = document["commands"] + [command] * (command not in document["commands"])
+    return machine | {"commands": commands, "rows": document["rows"]}
 
 
-def settings(args: argparse.Namespace) -> Iterator[dict]:
-    """The settings to measure, in the order of the table, each with its parts."""
-    lengths, precisions = list(map(int, args.seq_lengths.split(","))), args.precisions.split(",")
-    for size in args.sizes.split(","):
-        setting = {"model": size, "batch_size": args.batch_size, "steps": args.steps, "device": args.device}
-        for length in lengths:
-            for precision in precisions:
-                yield setting | {"seq_length": length, "precision": precision, "parts": ["tfbert", "torch"]}
-        precision = "float16" if "float16" in precisions else precisions[0]
-        setting |= {"seq_length": max(lengths), "precision": precision}
-        yield setting | {"parts": ["checkpointing"]}
-        yield setting | {"batch_size": args.auto_batch_size, "steps": 3, "parts": ["auto"]}
+def parts_of(args: argparse.Namespace) -> Iterator[dict]:
+    """What to measure, in this order: for each part, its setting and its side."""
+    for batch in args.batch_sizes:
+        for name in args.passes:
+            if name in ("auto", "checkpointing") and batch != args.batch_sizes[0]:
+                continue
+            shared = {"pass": name, "batch_size": batch, "steps": args.steps, "device": args.device}
+            if name == "auto":
+                shared |= {"batch_size": args.auto_batch_size, "steps": 3}
+            for size in args.sizes:
+                for length in args.seq_lengths:
+                    for precision in args.precisions:
+                        setting = {"model": size, "seq_length": length, "precision": precision}
+                        yield from (shared | setting | {"side": side} for side in args.sides if side in WAYS[name])
 
 
-def entry_of(document: dict, setting: dict) -> dict:
-    """The document's entry for a setting; added if there is none."""
-    name = name_of(setting)
-    for entry in document["settings"]:
-        if name_of(entry) == name:
-            return entry
-    document["settings"].append({key: value for key, value in setting.items() if key != "parts"})
-    return document["settings"][-1]
+def missing_ways(rows: list[dict], part: dict) -> list[str]:
+    """The ways of a part that were not measured, or failed for another reason than memory."""
+    ways = [way for way in WAYS[part["pass"]][part["side"]] if way != "cast" or part["precision"] != "float32"]
+    return [way for way in ways if not is_done(row_of(rows, part | {"way": way}))]
+
+
+def is_done(row: dict | None) -> bool:
+    """Whether a row was measured; that memory does not suffice is a result too."""
+    return row is not None and (row["status"] == "done" or row["reason"] == OUT_OF_MEMORY)
+
+
+def has_failed(rows: list[dict], part: dict, ways: list[str]) -> bool:
+    """Whether a part was tried before."""
+    return any(row_of(rows, part | {"way": way}) for way in ways)
+
+
+def beyond_memory(rows: list[dict], part: dict, way: str) -> dict:
+    """The numbers of a row without a run, if a smaller batch of the same setting ran out of memory; else nothing."""
+    wanted = setting_of(part | {"way": way, "batch_size": 0})
+    for row in rows:
+        too_large = row["status"] == "failed" and row["reason"] == OUT_OF_MEMORY
+        if too_large and row["batch_size"] < part["batch_size"] and setting_of(row | {"batch_size": 0}) == wanted:
+            return {"status": "failed", "reason": OUT_OF_MEMORY, "tried": False}
+    return {}
+
+
+def keep(rows: list[dict], row: dict) -> None:
+    """Adds a row, in the place of an earlier one of the same setting."""
+    if earlier := row_of(rows, row):
+        rows.remove(earlier)
+    rows.append(row)
 
 
 def name_of(setting: dict) -> str:
     """A short name for a setting, also used for its files."""
-    return "{model}-{seq_length}-{precision}-batch{batch_size}-steps{steps}-{device}".format(**setting)
+    return "{pass}-{model}-{seq_length}-{precision}-batch{batch_size}-steps{steps}-{device}".format(**setting)
 
 
-def is_done(found: list[dict] | dict | None) -> bool:
-    """Whether a part was measured without a failure that should be tried again."""
-    if isinstance(found, list):
-        return all(row["status"] == "done" for row in found)
-    return found is not None and ("failed" not in found or bool(found.get("examples_per_second")))
-
-
-def write_corpus(directory: pathlib.Path, longest: int, rows: int) -> None:
-    """Writes rows that fill every requested length, and a vocabulary of BERT's size."""
+def write_corpus(directory: pathlib.Path, args: argparse.Namespace) -> None:
+    """Writes a vocabulary of BERT's size, and rows that fill every requested length, to train on and to predict."""
     rng = random.Random(0)
-    words = [f"word{i}" for i in range(1000)]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    known = [f"word{i}" for i in range(1000)]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *known]
     tokens += [f"[unused{i}]" for i in range(VOCABULARY - len(tokens))]
     (directory / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    lines = [f"{i % 2}\t{' '.join(rng.choices(words, k=longest))}" for i in range(rows)]
-    (directory / "train.tsv").write_text("\n".join(["label\tsentence", *lines]) + "\n")
+    texts = [" ".join(rng.choices(known, k=max(args.seq_lengths))) for _ in range(512)]
+    training = max(512, *args.batch_sizes, args.auto_batch_size if "auto" in args.passes else 0)
+    for name, rows in (("train", training), ("dev", predicted_examples(args, max(args.batch_sizes)))):
+        lines = [f"{i % 2}\t{texts[i % len(texts)]}" for i in range(rows)]
+        (directory / f"{name}.tsv").write_text("\n".join(["label\tsentence", *lines]) + "\n")
 
 
-def own_rows(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> list[dict]:
-    """Our rows, XLA off and on."""
-    return benchmark(directory / name_of(entry), entry, [False, True])
+def predicted_examples(args: argparse.Namespace, batch_size: int) -> int:
+    """How many examples our side predicts in an inference row: whole batches."""
+    return batch_size * max(8, args.inference_examples // batch_size)
 
 
-def checkpointing(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> list[dict]:
-    """Our row with gradient checkpointing."""
-    return benchmark(directory / f"{name_of(entry)}-checkpointing", entry, [False], gradient_checkpointing=True)
-
-
-def benchmark(output_dir: pathlib.Path, entry: dict, xla: list[bool], **options) -> list[dict]:
-    """The rows of `--mode=benchmark`, which continues by itself in its directory; failed rows say why."""
-    options |= {"benchmark_precisions": entry["precision"], "benchmark_steps": entry["steps"]}
-    options |= {"mode": "benchmark", "benchmark_xla": ",".join("on" if on else "off" for on in xla)}
-    status = run([sys.executable, ROOT / "run_finetune.py", *flags(output_dir, entry, options)], stdout=sys.stderr)
+def own(args: argparse.Namespace, directory: pathlib.Path, part: dict, ways: list[str]) -> dict[str, dict]:
+    """Our numbers for each way, from `--mode=benchmark`, which continues by itself in its directory."""
+    output_dir = directory / "-".join([name_of(part), *(way.replace(" ", "-") for way in ways)])
+    options = {"mode": "benchmark", "model": f"scratch/{part['model']}", "vocab_file": directory / "vocab.txt"}
+    options |= {"output_dir": output_dir, "device": part["device"], "max_seq_length": part["seq_length"]}
+    options |= {"benchmark_precisions": part["precision"], "benchmark_batch_sizes": part["batch_size"]}
+    options |= {"train_file": directory / "train.tsv"}
+    if part["pass"] == "inference":
+        examples = predicted_examples(args, part["batch_size"])
+        options |= {"benchmark_passes": "inference", "max_train_examples": 64, "max_eval_examples": examples}
+        options |= {"validation_file": directory / "dev.tsv"}
+    else:
+        options |= {"benchmark_xla": ",".join(way.removeprefix("XLA ") for way in ways), "batching": "padded"}
+        options |= {"benchmark_steps": part["steps"]}
+    options |= {"gradient_accumulation_steps": "auto"} if part["pass"] == "auto" else {}
+    options |= {"gradient_checkpointing": True} if part["pass"] == "checkpointing" else {}
+    command = [sys.executable, ROOT / "run_finetune.py", *(f"--{name}={value}" for name, value in options.items())]
+    failure, _ = run(command, output_dir, args.part_timeout)
     try:
-        rows = {row["xla"]: row for row in json.loads((output_dir / "benchmark.json").read_text())["rows"]}
+        measured = json.loads((output_dir / "benchmark.json").read_text())["rows"]
     except (OSError, ValueError):
-        rows = {}
-    missing = {"status": "failed", "reason": f"exit status {status} of run_finetune.py"}
-    return [rows.get(on, missing | {"xla": on}) for on in xla]
+        measured = []
+    found = {f"XLA {'on' if row['xla'] else 'off'}": {k: row[k] for k in FIGURES if k in row} for row in measured}
+    return with_failures(found, ways, failure)
 
 
-def auto(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> dict:
-    """The micro-batch that `--gradient_accumulation_steps=auto` chooses, in an ordinary run of a few updates."""
-    output_dir = directory / f"{name_of(entry)}-auto"
-    options = {"gradient_accumulation_steps": "auto", "max_steps": entry["steps"], "save_steps": 0}
-    options |= {"overwrite_output_dir": True, "mixed_precision": entry["precision"] != "float32"}
-    options |= {"mixed_precision_dtype": entry["precision"]} if options["mixed_precision"] else {}
-    status = run([sys.executable, ROOT / "run_finetune.py", *flags(output_dir, entry, options)], stdout=sys.stderr)
-    for file in output_dir.glob("*.safetensors"):
-        file.unlink()
-    if status:
-        return {"failed": f"exit status {status} of run_finetune.py"}
-    steps = json.loads((output_dir / "run_config.json").read_text())["training"]["gradient_accumulation_steps"]
-    results = json.loads((output_dir / "all_results.json").read_text())
-    speed = round(results["train_samples_per_second"], 1)
-    return {"micro_batch_size": entry["batch_size"] // steps, "examples_per_second": speed}
-
-
-def flags(output_dir: pathlib.Path, entry: dict, options: dict) -> list[str]:
-    """The flags for each run of the command here."""
-    files = output_dir.parent
-    shared = {"model": f"scratch/{entry['model']}", "vocab_file": files / "vocab.txt", "output_dir": output_dir}
-    shared |= {"train_file": files / "train.tsv", "batching": "padded", "max_seq_length": entry["seq_length"]}
-    shared |= {"global_batch_size": entry["batch_size"], "device": entry["device"]}
-    return [f"--{name}={value}" for name, value in (shared | options).items()]
-
-
-def peer(args: argparse.Namespace, directory: pathlib.Path, entry: dict) -> dict:
-    """PyTorch's figures, measured in another process; `failed` says why figures are missing."""
-    layers, hidden, heads, _ = SCRATCH_LAYOUTS[entry["model"]]
-    options = {"hidden": hidden, "layers": layers, "heads": heads, "vocab": VOCABULARY, "dtype": entry["precision"]}
-    options |= {name: entry[name] for name in ("seq_length", "batch_size", "steps")}
-    options |= {"device": "cuda" if entry["device"] == "gpu" else "cpu"}
-    command = [args.torch_python, ROOT / "benchmarks" / "peers" / "torch_step.py"]
+def peer(args: argparse.Namespace, directory: pathlib.Path, part: dict, ways: list[str]) -> dict[str, dict]:
+    """PyTorch's numbers for each way, measured in another process."""
+    layers, hidden, heads, _ = SCRATCH_LAYOUTS[part["model"]]
+    options = {"hidden": hidden, "layers": layers, "heads": heads, "vocab": VOCABULARY, "dtype": part["precision"]}
+    options |= {name: part[name] for name in ("pass", "seq_length", "batch_size", "steps")}
+    options |= {"ways": ",".join(ways), "device": "cuda" if part["device"] == "gpu" else "cpu"}
+    command = [args.torch_python, ROOT / "benchmarks" / "peers" / "torch_passes.py"]
     command += [f"--{name}={value}" for name, value in options.items()]
     # TensorFlow's packages and libraries may be on these paths, and would take the place of PyTorch's.
     drop = ("PYTHONPATH", "LD_LIBRARY_PATH", "XLA_FLAGS")
     environ = {name: value for name, value in os.environ.items() if name not in drop and not name.startswith("TF_")}
-    out, err = (directory / f"{name_of(entry)}-torch.{end}" for end in ("out", "err"))
-    failure = ""
+    failure, text = run(command, directory / f"{name_of(part)}-torch", args.part_timeout, env=environ)
+    found = map(json.loads, (line for line in text.splitlines() if line.startswith("{")))
+    return with_failures({row.pop("way"): row for row in found}, ways, failure)
+
+
+SIDES = {"tfbert": own, "torch": peer}
+"""The functions that measure ways of a part."""
+
+
+def with_failures(found: dict[str, dict], ways: list[str], failure: str) -> dict[str, dict]:
+    """Numbers for all ways; those that left none failed."""
+    missing = {"status": "failed", "reason": failure or "the run left no numbers"}
+    return {way: found.get(way, missing) for way in ways}
+
+
+def run(command: list, stem: pathlib.Path, timeout: float, **options) -> tuple[str, str]:
+    """Runs a process. It gets SIGTERM at the timeout, and when this process does.
+
+    Args:
+        command: Words.
+        stem: Of the two files that get its output: with `.out` and `.err` added.
+        timeout: In seconds.
+        options: Of `subprocess.Popen`.
+
+    Returns:
+        Why it failed, empty if it did not; and what it wrote to stdout.
+    """
+    out, err = (stem.with_name(f"{stem.name}.{end}") for end in ("out", "err"))
     with out.open("w") as out_file, err.open("w") as err_file:
         try:
-            status = run(command, args.torch_timeout, stdout=out_file, stderr=err_file, env=environ)
-            if status:
-                failure = f"exit status {status}: {last_line(err.read_text())}"
+            status = wait([str(word) for word in command], timeout, stdout=out_file, stderr=err_file, **options)
+            failure = f"exit status {status}: {last_line(err.read_text())}" if status else ""
         except subprocess.TimeoutExpired:
-            failure = f"not done after {args.torch_timeout:g} s"
+            failure = f"not done after {timeout:g} s"
         except OSError as error:
             failure = str(error)
-    # It prints a line after each measurement: the last one holds them all.
-    lines = [line for line in out.read_text().splitlines() if line.startswith("{")]
-    found = json.loads(lines[-1]) if lines else {"examples_per_second": {}}
-    if not failure and not found["examples_per_second"]:
-        failure = found["eager failed"]
-    return found | ({"failed": failure} if failure else {})
+    return failure, out.read_text()
 
 
-PARTS = {"tfbert": own_rows, "torch": peer, "checkpointing": checkpointing, "auto": auto}
-"""The parts of a setting, and the functions that measure them."""
-
-
-def run(command: list, timeout: float | None = None, **options) -> int:
-    """Runs a process; returns its exit status. It gets SIGTERM at the timeout, and when this process does."""
-    with subprocess.Popen([str(word) for word in command], **options) as process:
+def wait(command: list[str], timeout: float, **options) -> int:
+    """The exit status of a process, which is ended whatever happens."""
+    with subprocess.Popen(command, **options) as process:
         try:
             return process.wait(timeout)
         finally:
@@ -252,56 +312,7 @@ def last_line(text: str) -> str:
 def write(directory: pathlib.Path, document: dict) -> None:
     """Writes all figures so far, and their tables."""
     write_json(directory / "gpu.json", document)
-    measured = document["settings"]
-    torch = next((entry["torch"] for entry in measured if "torch" in entry.get("torch", {})), {})
-    versions = f"TensorFlow {document['tensorflow']}, PyTorch {torch.get('torch', 'not run')}"
-    lines = [
-        f"GPU: {document['gpu']}, driver {document['driver']}; {document['processor']}; {versions}.\n",
-        f"`{document['command']}`\n",
-        "Examples/s in training, after the warm-up; peak memory in GiB.\n",
-    ]
-    heads = ["model", "tokens", "precision", "batch"]
-    rows = [speed_cells(entry, row) for entry in measured for row in entry.get("tfbert", [])]
-    more = ["XLA", "examples/s", "peak memory", "PyTorch eager", "PyTorch compiled", "ratio to the best"]
-    lines += table([*heads, *more], rows)
-    rows = [[*setting_cells(entry), *row_cells(row)] for entry in measured for row in entry.get("checkpointing", [])]
-    lines += table([*heads, "examples/s with gradient checkpointing", "peak memory"], rows)
-    found = [(entry, entry["auto"]) for entry in measured if "auto" in entry]
-    rows = [[*setting_cells(entry), auto.get("micro_batch_size") or failure(auto)] for entry, auto in found]
-    lines += table([*heads, "micro-batch that `auto` finds"], rows)
-    write_text(directory / "gpu.md", "\n".join(lines))
-
-
-def table(heads: list[str], rows: list[list]) -> list[str]:
-    """Lines of Markdown; none without rows."""
-    lines = [heads, ["---"] * len(heads), *rows] if rows else []
-    return [*(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |" for line in lines), ""]
-
-
-def setting_cells(entry: dict) -> list:
-    """The cells that name a row's setting."""
-    return [entry[name] for name in ("model", "seq_length", "precision", "batch_size")]
-
-
-def row_cells(row: dict) -> list[str]:
-    """Speed and memory of a row of `--mode=benchmark`."""
-    if row["status"] != "done":
-        return [f"failed: {row['reason']}", ""]
-    return [f"{row['examples_per_second']:.1f}", f"{row['peak_memory_bytes'] / 2**30:.2f}"]
-
-
-def speed_cells(entry: dict, row: dict) -> list:
-    """A row with the speeds of both sides."""
-    torch = entry.get("torch", {"failed": "not measured yet"})
-    speeds, own = torch.get("examples_per_second", {}), row.get("examples_per_second")
-    peers = [speeds.get(way) or failure(torch, f"{way} failed") for way in ("eager", "compiled")]
-    ratio = f"{own / max(speeds.values()):.2f}" if own and speeds else ""
-    return [*setting_cells(entry), "on" if row["xla"] else "off", *row_cells(row), *peers, ratio]
-
-
-def failure(found: dict, name: str = "failed") -> str:
-    """Why a figure is missing."""
-    return f"failed: {found.get(name) or found['failed']}"
+    write_text(directory / "gpu.md", page(document))
 
 
 if __name__ == "__main__":
