@@ -102,7 +102,7 @@ from tfbert.commandline import command
 
 seen = []
 command.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
-command.stderr_held_back = lambda: sys.exit(json.dumps(seen))
+command.stderr_held_back = lambda what: sys.exit(json.dumps(seen))
 sys.argv = ["run_finetune.py", *{flags!r}]
 run_finetune.main()
 """
@@ -130,7 +130,7 @@ import os, sys, run_finetune
 from tfbert.commandline import command
 
 seen = lambda: (os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules)
-command.stderr_held_back = lambda: sys.exit(str(seen()))
+command.stderr_held_back = lambda what: sys.exit(str(seen()))
 sys.argv = ["run_finetune.py"]
 run_finetune.main()
 """

@@ -2,13 +2,15 @@
 
 import io
 import logging
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbert.output import waiting
+from tfbert.devices import waiting
 from tfbert.tokens.parallel import map_texts
 
 
@@ -54,3 +56,20 @@ def test_texts_have_a_bar_on_a_terminal_where_they_take_long(stream, delay, is_s
     (lengths,) = map_texts(tf.function(lambda texts: (tf.strings.length(texts),)), ["a", "bc"] * 5, batch_size=2)
     np.testing.assert_array_equal(lengths, [1, 2] * 5)
     assert (stream is not None and "tokenizing" in stream.getvalue()) == is_shown
+
+
+def test_slow_work_is_named_while_stderr_is_held_back():
+    script = """
+import os, sys, time
+from tfbert.devices import waiting
+from tfbert.devices.quiet import stderr_held_back
+waiting.SECONDS_IN_A_FILE = 0.05
+with stderr_held_back("importing"):
+    os.write(2, b"noise of C++\\n")
+    time.sleep(1)
+with stderr_held_back():
+    time.sleep(0.3)
+print("after", file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "importing ...\nafter\n")

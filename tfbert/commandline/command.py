@@ -41,7 +41,7 @@ def run_command(command: Command, argv: list[str]) -> int:
         use_onednn()
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
-        with stderr_held_back():
+        with stderr_held_back("importing TensorFlow"):
             import tensorflow as tf  # Takes seconds; a wrong flag is reported before.
 
             module, verb = VERBS[command.word][config.mode]

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tfbert.corpus.documents import Source
+from tfbert.devices.waiting import said_if_slow
 from tfbert.errors import UsageError
 from tfbert.output.progress import PassProgress
-from tfbert.output.waiting import said_if_slow
 from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS
 
 log = logging.getLogger("tfbert")

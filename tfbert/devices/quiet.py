@@ -9,6 +9,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from tfbert.devices.waiting import said_if_slow
+
 SLOW_CALLBACK = "is slow compared to the batch time"
 """Part of a warning of Keras."""
 
@@ -27,17 +29,23 @@ def silence_libraries() -> None:
 
 
 @contextlib.contextmanager
-def stderr_held_back() -> Iterator[None]:
+def stderr_held_back(what: str = "") -> Iterator[None]:
     """Shows what the block writes to stderr only if it ends with an exception: TensorFlow's C++ code logs before it
-    can be told not to."""
+    can be told not to.
+
+    Args:
+        what: What the block does, shown nevertheless if it takes long; empty for nothing.
+    """
     if sys.stderr is None:  # Closed: nobody reads it.
         yield
         return
     sys.stderr.flush()
     kept, held = os.dup(2), tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-    os.dup2(held.fileno(), 2)
+    shown = said_if_slow(what, lambda line: os.write(kept, f"{line}\n".encode())) if what else contextlib.nullcontext()
     try:
-        yield
+        with shown:
+            os.dup2(held.fileno(), 2)
+            yield
     except BaseException:
         held.seek(0)
         os.write(kept, held.read())

@@ -17,6 +17,7 @@ import tf_keras as keras
 
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
+from tfbert.devices.waiting import said_if_slow
 from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
@@ -27,7 +28,6 @@ from tfbert.modes.serving.tagger import Tagger
 from tfbert.modes.serving.text_classifier import TextClassifier
 from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model
 from tfbert.output import output_dir
-from tfbert.output.waiting import said_if_slow
 from tfbert.private import policy_storing_float16
 from tfbert.tasks.base import Examples
 

@@ -16,6 +16,7 @@ import tqdm
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
+from tfbert.devices.waiting import is_terminal
 from tfbert.model.predictor import Predictor
 from tfbert.modes.bad_rows import BadRows
 from tfbert.modes.prediction_questions import open_question_files
@@ -23,7 +24,7 @@ from tfbert.modes.prediction_sentences import open_sentence_files
 from tfbert.modes.prediction_texts import open_texts
 from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
-from tfbert.output.logs import clock_text, is_terminal
+from tfbert.output.logs import clock_text
 from tfbert.tasks.choose import check_files
 from tfbert.tasks.prediction_files import PredictionFile
 from tfbert.tokens.tokenizer import TokenIds

@@ -17,12 +17,12 @@ import tensorflow as tf
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
+from tfbert.devices.waiting import said_if_slow
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import OWN_FIELD, check_token_types, record_inputs
 from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
 from tfbert.model.predictor import Predictor
 from tfbert.output.output_dir import RUN_CONFIG
-from tfbert.output.waiting import said_if_slow
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Examples, Task
 from tfbert.tasks.choose import task_of_model
 

@@ -7,12 +7,12 @@ import datetime
 import json
 import logging
 import pathlib
-import sys
 from typing import Any, TextIO
 
 import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from tfbert.devices.waiting import is_terminal
 from tfbert.errors import RunError
 from tfbert.output.output_dir import write_text
 
@@ -124,11 +124,6 @@ def _open_at(path: pathlib.Path, step: int) -> TextIO:
         return path.open("a", encoding="utf-8")
     except OSError as error:
         raise RunError(f"The log must be writable. Received: {path} ({error.strerror}). {_WAY_OUT}") from None
-
-
-def is_terminal() -> bool:
-    """Whether somebody watches stderr; not if it is closed."""
-    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def clock_text(seconds: float) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import tqdm
 
-from tfbert.output.logs import clock_text, is_terminal
+from tfbert.devices.waiting import is_terminal
+from tfbert.output.logs import clock_text
 
 log = logging.getLogger("tfbert")
 

@@ -6,8 +6,8 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from tfbert.devices.waiting import said_if_slow
 from tfbert.output.output_dir import FACTS, write_json
-from tfbert.output.waiting import said_if_slow
 from tfbert.report.facts import environment, evaluation_facts
 from tfbert.report.pages import write_report
 

@@ -162,7 +162,7 @@ def to_scheme(sequences: Sequence[Sequence[str]], scheme: Scheme, target: str) -
     ids, sentences, meanings = _flat(sequences)
     starts = entity_starts(ids, sentences, meanings)
     goes_on = (meanings.prefixes[ids] > OUT) & ~starts
-    ends = ~np.append(goes_on, False)[1:]  # Where the next word does not go on with the entity.
+    ends = ~np.append(goes_on, False)[1:]  # Where the next word does not continue the entity.
     split = list(zip(meanings.names, meanings.prefixes.tolist(), strict=True))
     names = np.array(
         [[f"{letter}-{name[2:]}" if code > OUT else name for name, code in split] for letter in _WRITTEN[target]],

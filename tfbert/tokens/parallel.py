@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from tfbert.output.logs import is_terminal
+from tfbert.devices.waiting import is_terminal
 
 SECONDS_WITHOUT_BAR = 2.0
 _CHUNK_BYTES = 1 << 22  # Text handed to one graph call.

@@ -20,11 +20,11 @@ from tfbert.config.run import Config, TrainingConfig
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import reset_peak_memory
 from tfbert.devices.strategy import is_chief
+from tfbert.devices.waiting import said_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.output import hub
-from tfbert.output.waiting import said_if_slow
 from tfbert.step.finetuner import FineTuner
 from tfbert.step.optimizer import WarmupSchedule, build_optimizer
 from tfbert.tasks.base import Examples, TaskData

@@ -18,6 +18,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.batches.schedule import Schedule
+from tfbert.devices.waiting import is_terminal
 from tfbert.errors import Preempted, RunError
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
@@ -25,7 +26,7 @@ from tfbert.measure.flops import Work, forward_flops
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.model.weights import get_weights_dict
-from tfbert.output.logs import RunLog, clock_text, is_terminal
+from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT, eval_prefix

@@ -13,12 +13,12 @@ from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import planned_steps
 from tfbert.devices.preemption import StopRequest
+from tfbert.devices.waiting import said_if_slow
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.output.logs import RunLog
-from tfbert.output.waiting import said_if_slow
 from tfbert.train.build import Run
 from tfbert.train.callbacks import Evaluate, Progress, Save, StopWhenDiverged
 from tfbert.train.profiling import Profile

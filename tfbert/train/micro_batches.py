@@ -14,8 +14,8 @@ from tfbert.batches.schedule import Schedule, TrainingBatches, training_batches
 from tfbert.config.run import Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import is_out_of_memory
+from tfbert.devices.waiting import said_if_slow
 from tfbert.errors import RunError
-from tfbert.output.waiting import said_if_slow
 from tfbert.step.finetuner import FineTuner
 
 log = logging.getLogger("tfbert")

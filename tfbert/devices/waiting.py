@@ -1,0 +1,38 @@
+"""A line about work that takes long, shown only once it does, so that nobody takes it for a hang."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+log = logging.getLogger("tfbert")
+
+SECONDS_ON_A_TERMINAL = 2.0
+SECONDS_IN_A_FILE = 10.0
+"""A log file is read later: it needs fewer lines."""
+
+
+def is_terminal() -> bool:
+    """Whether somebody watches stderr; not if it is closed."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+@contextlib.contextmanager
+def said_if_slow(what: str, say: Callable[[str], object] = log.info) -> Iterator[None]:
+    """Says `what ...` if the block takes longer than two seconds on a terminal, or ten seconds elsewhere.
+
+    Args:
+        what: The work, as `tokenizing 25,000 examples`.
+        say: Shows a line; the logger by default.
+    """
+    seconds = SECONDS_ON_A_TERMINAL if is_terminal() else SECONDS_IN_A_FILE
+    timer = threading.Timer(seconds, say, [f"{what} ..."])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
