@@ -88,13 +88,42 @@ def test_readme_is_short():
 @pytest.mark.parametrize("page, end", TUTORIALS.items(), ids=TUTORIALS)
 def test_a_tutorial_runs(page, end, tmp_path):
     """As it stands, but for the number of updates."""
-    subprocess.run([sys.executable, ROOT / "examples" / "make_data.py", "data"], cwd=tmp_path, check=True)
+    write_data(tmp_path)
     first, mark, _ = (ROOT / "docs" / f"{page}.md").read_text().partition(end)
     assert mark
     for words in commands(first):
         if words[1] == "run_finetune.py" or words[1] == "run_pretraining.py":
             trains = "--mode" not in " ".join(words)
-            program = [sys.executable, ROOT / words[1], *words[2:], *["--max_steps=6"] * trains]
-            done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
-            assert done.returncode == 0, f"{words}\n{done.stderr[-3000:]}"
+            in_shell(shlex.join([*words, *["--max_steps=6"] * trains]), tmp_path)
     assert (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_what_comes_after_training_runs(tmp_path):
+    """The page's commands, pipes included, and its Python, with models of the tutorials."""
+    write_data(tmp_path)
+    for page in ("classification", "tagging", "question_answering"):
+        train = commands((ROOT / "docs" / f"{page}.md").read_text())[0]
+        in_shell(shlex.join([*train, "--max_steps=6"]), tmp_path)
+    in_shell("python run_pretraining.py --max_steps=3 --output_dir=runs/bert", tmp_path)
+    text = (ROOT / "docs" / "after_training.md").read_text()
+    lines = [line for line in re.findall(r"^    (.*)", text, re.MULTILINE) if "run_finetune.py" in line]
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(lines) == 7 and len(blocks) == 3
+    for line in lines:
+        in_shell(line, tmp_path)
+    table = "table = {'review': ['good', 'bad']}\n"
+    for block in blocks:
+        done = subprocess.run([sys.executable, "-c", table + block], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, f"{block}\n{done.stderr[-3000:]}"
+
+
+def write_data(directory):
+    subprocess.run([sys.executable, ROOT / "examples" / "make_data.py", "data"], cwd=directory, check=True)
+
+
+def in_shell(command, directory):
+    """Runs a command as a page has it, but with this Python and from another directory."""
+    command = re.sub(r"\bpython (run_\w+\.py)", lambda found: f"{sys.executable} {ROOT / found[1]}", command)
+    done = subprocess.run(command, shell=True, cwd=directory, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"

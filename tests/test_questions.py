@@ -380,7 +380,7 @@ def test_questions_of_every_form(write):
 
 
 def test_questions_that_cannot_be_answered(write):
-    """They take their row's place, so that whoever reads can stop or go on."""
+    """They take their row's place, so that the reader can stop or continue."""
     rows = [FLAT[0], FLAT[1] | {"context": " "}, FLAT[2] | {"question": ""}, FLAT[2]]
     found = asked(pathlib.Path(write("a.jsonl", lines(rows))))
     assert [line for line, row in found if isinstance(row, list)] == [1, 4]

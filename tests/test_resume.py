@@ -179,7 +179,7 @@ def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
     look(tmp_path / "new", config)
 
 
-# What a run that began with defaults may go on with, and what it may not.
+# What a run that began with defaults may resume with, and what it may not.
 REFUSED = [
     ({"training": {"learning_rate": 1e-3}}, "learning_rate=0.0005 before and 0.001 now"),
     ({"training": {"lr_schedule": "cosine", "warmup_ratio": 0.2}}, "lr_schedule='linear' before and 'cosine' now, w"),
@@ -230,7 +230,7 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
     )
     _, (_, split) = resume.take_up(compiled, FACTS, 12)
     assert "other dropout noise" in split and "xla=True in place of False" in split
-    # The whole run's truth: what was otherwise before, for who reads run_config.json; it goes on loading.
+    # The whole run's truth: what was otherwise before, for readers of run_config.json; the old form still loads.
     what = identity_of(config, start=start)
     resume.write_start(tmp_path / "run", config, what, is_resumed=True)
     text = (tmp_path / "run" / output_dir.RUN_CONFIG).read_text()
