@@ -100,7 +100,7 @@ def test_a_tutorial_runs(page, end, tmp_path):
 
 @pytest.mark.slow
 def test_what_comes_after_training_runs(tmp_path):
-    """The page's commands, pipes included, and its Python, with models of the tutorials."""
+    """The page's commands, pipes included, and its Python as one script, with models of the tutorials."""
     write_data(tmp_path)
     for page in ("classification", "tagging", "question_answering"):
         train = commands((ROOT / "docs" / f"{page}.md").read_text())[0]
@@ -112,10 +112,9 @@ def test_what_comes_after_training_runs(tmp_path):
     assert len(lines) == 7 and len(blocks) == 3
     for line in lines:
         in_shell(line, tmp_path)
-    table = "table = {'review': ['good', 'bad']}\n"
-    for block in blocks:
-        done = subprocess.run([sys.executable, "-c", table + block], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, f"{block}\n{done.stderr[-3000:]}"
+    script = "\n".join(["table = {'review': ['good', 'bad']}", *blocks])
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def write_data(directory):
