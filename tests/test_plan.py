@@ -100,19 +100,27 @@ def test_grouped_batches_come_in_random_order_of_length():
     assert abs(np.corrcoef(widths, np.arange(len(widths)))[0, 1]) < 0.4
 
 
-def test_grouping_sorts_pools_of_shuffled_examples():
+@pytest.mark.parametrize("count, size", [(5, 1), (15, 1), (17, 2), (207, 25), (399, 49), (401, 50), (1007, 50)])
+def test_grouping_sorts_pools_of_shuffled_examples(count, size):
     """The definition once more, as a loop."""
-    lengths, batch, seed, epoch = lengths_of(GROUP_BATCHES * 2 * 2 + 7, seed=5), 2, 9, 4
+    lengths, batch, seed, epoch = lengths_of(count, seed=5), 2, 9, 4
     rng = np.random.Generator(np.random.PCG64([seed, epoch]))
     order = list(rng.permutation(len(lengths)))
     whole = len(order) // batch * batch
     batches = []
-    for start in range(0, whole, GROUP_BATCHES * batch):
-        pool = sorted(order[start : min(start + GROUP_BATCHES * batch, whole)], key=lambda row: lengths[row])
+    for start in range(0, whole, size * batch):
+        pool = sorted(order[start : min(start + size * batch, whole)], key=lambda row: lengths[row])
         batches += [pool[i : i + batch] for i in range(0, len(pool), batch)]
     batches = [batches[i] for i in rng.permutation(len(batches))]
     rest = order[whole:] + [FILL] * (-len(order) % batch)
     np.testing.assert_array_equal(plan(lengths, batch, seed, epoch).rows, [*batches, rest])
+
+
+def test_few_examples_are_not_in_the_same_company_in_every_epoch():
+    """One pool of all examples would sort them into the same batches again and again."""
+    lengths = np.arange(1, 321)  # No two of one length: a pool of all of them has one order only.
+    batches = [{frozenset(rows) for rows in plan(lengths, 8, epoch=epoch).rows.tolist()} for epoch in range(4)]
+    assert not any(first & second for first, second in itertools.combinations(batches, 2))
 
 
 def test_evaluation_goes_from_long_to_short_and_keeps_the_order_of_equals():

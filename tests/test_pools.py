@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfbert.batches.plan import FILL, GROUP_BATCHES, batch_rows
+from tfbert.batches.plan import FILL, GROUP_BATCHES, batch_rows, batches_of_a_pool
 from tfbert.batches.pools import permuted, plan_pool, plan_pools
 
 WIDTHS = np.arange(1, 65)
@@ -69,11 +69,11 @@ def test_few_records_have_the_same_order_however_a_batch_is_split(count):
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-@pytest.mark.parametrize("count", [3, 200, 202, 450, 600])
+@pytest.mark.parametrize("count", [3, 16, 17, 200, 202, 450, 600, 801])
 def test_an_epoch_visits_every_record_once(count, grouped):
     lengths = lengths_of(count)
     plans = plans_of(lengths, grouped=grouped)
-    assert [len(plan) for plan in plans[:-1]] == [GROUP_BATCHES] * (len(plans) - 1)
+    assert [len(plan) for plan in plans[:-1]] == [batches_of_a_pool(count, 4)] * (len(plans) - 1)
     rows = np.concatenate([plan.rows for plan in plans])
     assert len(rows) == -(-count // 4) and all(plan.epoch == 1 for plan in plans)
     np.testing.assert_array_equal(np.sort(rows[rows != FILL]), np.arange(count))

@@ -16,7 +16,11 @@ FILL = -1
 """The index where a batch has no example: the row gets weight 0."""
 
 GROUP_BATCHES = 50
-"""Batches that one length-sorted pool of shuffled examples is cut into (as in HF's `group_by_length`)."""
+"""Most batches that one length-sorted pool of shuffled examples is cut into."""
+
+_POOLS = 4
+"""Least pools of an epoch. If one pool held everything, sorting would undo the shuffling: examples of like length would
+meet in every epoch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,12 @@ class BatchPlan:
 def steps_per_epoch(num_examples: int, global_batch_size: int) -> int:
     """Updates that visit every example once; the last batch may be short."""
     return -(-num_examples // global_batch_size)
+
+
+def batches_of_a_pool(num_examples: int, global_batch_size: int) -> int:
+    """Batches that one length-sorted pool holds, as in Hugging Face's `group_by_length`: `GROUP_BATCHES`, but at most a
+    quarter of an epoch."""
+    return max(1, min(GROUP_BATCHES, num_examples // (_POOLS * global_batch_size)))
 
 
 def micro_batch_size(global_batch_size: int, num_replicas: int, gradient_accumulation_steps: int) -> int:
@@ -86,8 +96,8 @@ def plan_epoch(
 ) -> BatchPlan:
     """Plans one training epoch: every example exactly once, in an order that is a function of (seed, epoch).
 
-    With `group_by_length` the shuffled examples are cut into pools of `GROUP_BATCHES` batches, each pool is sorted
-    by length, and its batches are shuffled again, so that a batch holds texts of similar length at random times. The
+    With `group_by_length` the shuffled examples are cut into pools of `batches_of_a_pool`, each pool is sorted by
+    length, and all batches are shuffled again, so that a batch holds texts of similar length at random times. The
     short batch, if any, comes last. A single batch stays as it is: how many rows it has depends on how it is split.
 
     Args:
@@ -105,7 +115,7 @@ def plan_epoch(
     order = rng.permutation(len(lengths))
     whole = len(order) // global_batch_size * global_batch_size
     if group_by_length and len(order) > global_batch_size:
-        pool = GROUP_BATCHES * global_batch_size
+        pool = batches_of_a_pool(len(order), global_batch_size) * global_batch_size
         for start in range(0, whole, pool):
             part = order[start : min(start + pool, whole)]
             order[start : start + len(part)] = part[np.argsort(lengths[part], kind="stable")]

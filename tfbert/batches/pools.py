@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tfbert.batches.plan import GROUP_BATCHES, BatchPlan, as_plan, steps_per_epoch
+from tfbert.batches.plan import BatchPlan, as_plan, batches_of_a_pool, steps_per_epoch
 
 _ROUNDS = 8
 
@@ -64,7 +64,7 @@ def plan_pool(
     group_by_length: bool,
     allowed_widths: np.ndarray,
 ) -> BatchPlan:
-    """Plans the batches of one pool of an epoch, up to `GROUP_BATCHES`; otherwise as `plan_epoch`.
+    """Plans the batches of one pool of an epoch, up to `batches_of_a_pool`; otherwise as `plan_epoch`.
 
     Args:
         lengths: Those of all records.
@@ -75,7 +75,7 @@ def plan_pool(
         group_by_length: Whether to batch similar lengths.
         allowed_widths: As for `plan_epoch`.
     """
-    size = GROUP_BATCHES * global_batch_size
+    size = batches_of_a_pool(len(lengths), global_batch_size) * global_batch_size
     places = np.arange(pool * size, min((pool + 1) * size, len(lengths)))
     order = permuted(places, len(lengths), seed=seed, epoch=epoch)
     whole = len(order) // global_batch_size * global_batch_size
@@ -109,8 +109,9 @@ def plan_pools(
         allowed_widths: As for `plan_epoch`.
         first_batch: The first batch to plan.
     """
-    num_pools = -(-steps_per_epoch(len(lengths), global_batch_size) // GROUP_BATCHES)
-    first_pool, done = divmod(first_batch, GROUP_BATCHES)
+    size = batches_of_a_pool(len(lengths), global_batch_size)
+    num_pools = -(-steps_per_epoch(len(lengths), global_batch_size) // size)
+    first_pool, done = divmod(first_batch, size)
     for pool in range(first_pool, num_pools):
         plan = plan_pool(
             lengths,
