@@ -34,13 +34,12 @@ def main() -> None:
 def train(args: argparse.Namespace, tokenizer) -> dict:
     """Fine-tunes, and saves the model."""
     table = read_file(args.train_file)
-    names = sorted(set(map(canonical, table.labels)), key=float if all(map(is_number, table.labels)) else None)
-    ids = {name: index for index, name in enumerate(names)}
+    meanings = label_meanings(table)
+    ids = meanings["label2id"]
     kept = chosen(len(table), args.max_train_examples)
     rows = encode(tokenizer, *texts_of(table, kept), args.max_seq_length)
     for row, index in zip(rows, kept, strict=True):
         row["labels"] = ids[canonical(table.labels[index])]
-    meanings = {"id2label": dict(enumerate(names)), "label2id": ids}
     model = AutoModelForSequenceClassification.from_pretrained(args.model, **meanings)
     return fine_tune(args, model, rows, DataCollatorWithPadding(tokenizer))
 
@@ -70,6 +69,12 @@ def predict(args: argparse.Namespace, tokenizer) -> dict:
         return predicted_logits(model, tokenizer, *texts, *[None] * (2 - len(texts)), args).argmax(-1)
 
     return timed_predictions(args, classes)
+
+
+def label_meanings(table: RawTable) -> dict[str, dict]:
+    """The fields of a configuration that name the classes of a file, in tfbert's order."""
+    names = sorted(set(map(canonical, table.labels)), key=float if all(map(is_number, table.labels)) else None)
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
 def texts_of(table: RawTable, kept: np.ndarray) -> tuple[list[str], list[str] | None]:
