@@ -122,7 +122,7 @@ def test_the_page_on_fit_runs(tmp_path):
     """With a model, a loss and data in the place of its reader's."""
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "fit.md").read_text(), re.DOTALL)
     own = """
-any_keras_classifier = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(2)])
+build_classifier = lambda: keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(2)])
 my_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 train_ds = val_ds = tf.data.Dataset.from_tensor_slices((tf.random.normal([24, 3]), [0, 1] * 12)).batch(8)
 strategy ="""

@@ -16,10 +16,11 @@ import tensorflow as tf
 from tests.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import RuntimeConfig
-from tfbert.corpus import buckets, engines, manifest, progress
+from tfbert.corpus import buckets, engines, manifest
 from tfbert.corpus.schema import detect_schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
+from tfbert.output import progress
 from tfbert.output.lock import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
