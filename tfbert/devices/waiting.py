@@ -36,3 +36,4 @@ def said_if_slow(what: str, say: Callable[[str], object] = log.info) -> Iterator
         yield
     finally:
         timer.cancel()
+        timer.join()  # `say` may use what ends with the block.
