@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import tensorflow as tf
 from tests.real_texts import VOCABULARIES, needs_real_data, squad, tokenizers
 from tests.saved_models import HOSTILE, predict_with, read_json
 from tests.served import export_of, random_model, save
-from tests.texts import TEXTS, VOCAB, long_words, random_texts
+from tests.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tfbert.config.run import DataConfig
 from tfbert.errors import UsageError
 from tfbert.modes.serving import answers_in_graph as graph_module
@@ -19,9 +20,10 @@ from tfbert.modes.serving.answers_in_graph import answers_in_graph
 from tfbert.modes.serving.windows_in_graph import windows_in_graph
 from tfbert.tasks.answer_files import choose
 from tfbert.tasks.answers import WindowLogits, decode
-from tfbert.tasks.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering import EncodedQuestions, QuestionAnswering
+from tfbert.tasks.squad_metrics import squad_metrics
 from tfbert.tokens.tokenizer import BertTokenizer
-from tfbert.tokens.windows import make_windows
+from tfbert.tokens.windows import make_windows, window_labels
 
 LENGTH = 32
 LONG = "The quick brown fox, jumping over İstanbul; 中文字 e\u0301te\u0301 한글 😀 " * 12
@@ -153,6 +155,53 @@ def test_answers_are_those_of_numpy(windows, monkeypatch, coarse, n_best_size, m
     np.testing.assert_allclose(found.probability, want.probability, rtol=1e-12)
     answered = (want.char_end > 0).sum()
     assert answered < count if threshold is not None else answered > 15
+
+
+MARKED = [
+    "Jose\u0301 sang nai\u0308ve songs with Zoe\u0308",
+    "شكرا\u064b جزيلا\u064b سَلَام",
+    "שָׁל\u05b9ום. הַ",
+    "I ❤\ufe0f you, 1\ufe0f\u20e3 😀\U000e0067\U000e007f",
+    "नमस्ते क\u094d\u200d ทั้ง กำ\u0301 中\U000e0100文",
+    "\u0301fox\u200b\u0301 (e\u0323\u0301) \u1112\u1161\u11ab\u0301 각\u0301",
+]
+
+
+@pytest.mark.parametrize("casing", [{}, {"do_lower_case": False}], ids=["uncased", "cased"])
+def test_what_training_marks_is_what_is_answered(vocab_file, casing):
+    """With perfect scores, an answer of some of Hugging Face's pieces, with the dropped marks after the last, comes
+    back from its characters, in NumPy and in the graph."""
+    tokenizer, reference = BertTokenizer(VOCAB, **casing), hugging_face(vocab_file, **casing)
+    rng, contexts, spans = np.random.default_rng(0), [], []
+    for text in [*MARKED * 5, *TEXTS, *random_texts(80)]:
+        encoded = reference(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
+        offsets = [] if has_ordered_mark(text) else encoded["offset_mapping"]
+        if offsets:
+            first = rng.integers(len(offsets))
+            last = min(first + rng.integers(4), len(offsets) - 1)
+            contexts.append(text)
+            spans.append((offsets[first][0], after_marks(reference, text, offsets[last][1])))
+    options = {"max_seq_length": 512, "doc_stride": 128, "max_query_length": 9}
+    windows, in_graph = both_windows(tokenizer, ["fox?"] * len(contexts), contexts, **options)
+    assert len(windows) == len(contexts)
+    labels = window_labels(windows, np.array(spans))
+    logits = np.zeros([len(windows.tokens.flat), 2], np.float32)
+    for i in (0, 1):
+        logits[windows.tokens.row_splits[:-1] + labels[:, i], i] = 9
+    task = QuestionAnswering(doc_stride=128)
+    encoded = EncodedQuestions(
+        tokens=windows.tokens, labels=labels, weights=None, windows=windows, num_questions=len(contexts)
+    )
+    golds = [context[start:end] for context, (start, end) in zip(contexts, spans, strict=True)]
+    assert len({gold[-1] for gold in golds if unicodedata.category(gold[-1]) in ("Mn", "Cf")}) > 5
+    for found in (
+        task.answers(task.predictions(logits, encoded)),
+        answers_in_graph(in_graph, tf.constant(logits), len(contexts), task),
+    ):
+        places = zip(contexts, np.array(found.char_start), np.array(found.char_end), strict=True)
+        answers = [context[start:end] for context, start, end in places]
+        assert answers == golds
+        assert squad_metrics([[gold] for gold in golds], answers)["exact_match"] == 100
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.real_texts import SQUAD, needs_real_data, squad, tokenizers
-from tests.texts import TEXTS, VOCAB, has_ordered_mark, hugging_face, random_texts
+from tests.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, random_texts
 from tfbert.errors import UsageError
 from tfbert.tokens.windows import make_windows, window_labels
 
@@ -51,7 +51,9 @@ def assert_equals_hugging_face(tokenizer, reference, questions, contexts, contex
         assert segments == [0] * first + [1] * (last - first + 1)
         characters = zip(windows.char_start[start:end].tolist(), windows.char_end[start:end].tolist(), strict=True)
         inside = range(first, last)
-        assert list(characters) == [pair if i in inside else (0, 0) for i, pair in enumerate(offsets)]
+        context = contexts[context_of[windows.example[window]]]
+        marked = [(first, after_marks(reference, context, last)) for first, last in offsets]
+        assert list(characters) == [pair if i in inside else (0, 0) for i, pair in enumerate(marked)]
     np.testing.assert_array_equal(windows.tokens.second_start, windows.context_start)
     return windows
 

@@ -1,5 +1,6 @@
 """Texts that are hard to tokenize, a small vocabulary for them, and Hugging Face's tokenizer over it."""
 
+import functools
 import random
 import unicodedata
 
@@ -87,6 +88,22 @@ def has_ordered_mark(text):
     """Whether a text has a mark that normalisation sorts and keeps: see the docstring of `offsets`."""
     marks = (char for char in unicodedata.normalize("NFD", text) if unicodedata.combining(char))
     return any(unicodedata.category(char) != "Mn" for char in marks)
+
+
+def after_marks(reference, text, end):
+    """The end of a piece of Hugging Face's, moved past what is dropped and part of the same character on the screen."""
+    dropped = functools.partial(_is_dropped, reference)
+    while end < len(text) and (unicodedata.category(text[end]) == "Mn" or text[end] in JOINERS) and dropped(text[end]):
+        end += 1
+    return end
+
+
+JOINERS = {"\u200c", "\u200d", *map(chr, range(0xE0020, 0xE0080))}
+
+
+@functools.cache
+def _is_dropped(reference, char):
+    return not reference.backend_tokenizer.normalizer.normalize_str(char)
 
 
 def write_vocab(path, vocab):

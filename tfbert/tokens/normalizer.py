@@ -47,6 +47,7 @@ _ACCENT = (
     )
     + "]"
 )
+_JOINER = "[" + _regex_class("200C-200D E0020-E007F") + "]"
 # 2B820-2B91F are missing in Hugging Face's Rust code (a digit mistyped in 2B820), so they are missing here.
 _CHINESE = "[" + _regex_class("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B81F 2B920-2CEAF 2F800-2FA1F") + "]"
 # tf.strings.lower depends on the locale of the process (`I` in Turkish, `J` in Lithuanian) and on what follows (a final
@@ -91,6 +92,7 @@ def normalize(
     return replace(text, f"{_PUNCTUATION}|{_CHINESE}" if tokenize_chinese_chars else _PUNCTUATION, r" \0 ")
 
 
-def is_accent(text: tf.Tensor) -> tf.Tensor:
-    """bool [n]: whether each text, string [n], is a single nonspacing mark, which `strip_accents` drops."""
-    return tf.strings.regex_full_match(text, _ACCENT)
+def is_mark(text: tf.Tensor) -> tf.Tensor:
+    """bool [n]: whether each text, string [n], is a single character that Unicode counts to the one before it (UAX 29)
+    and `normalize` may drop: a nonspacing mark, a joiner, or a tag, as at the end of the flag of Scotland."""
+    return tf.strings.regex_full_match(text, f"{_ACCENT}|{_JOINER}")

@@ -1,10 +1,12 @@
 """The characters that each wordpiece and each word of a text stand for, in the TensorFlow graph.
 
 Characters are Unicode code points of the text as it was given: the indexes of a Python `str`; ends are exclusive. The
-offsets of pieces are those of Hugging Face's `BertTokenizerFast(return_offsets_mapping=True)`: a character that is
-dropped, such as a control character or an accent written as a combining mark, is part of a piece only between two
-characters of it, and a piece of less than a character (Hangul is decomposed into its letters) gets the whole character.
-A `[UNK]` gets all of its word. Bytes that are not UTF-8 count as `bytes.decode(errors="replace")` counts them.
+offsets of pieces are those of Hugging Face's `BertTokenizerFast(return_offsets_mapping=True)`, but for marks that are
+dropped after a piece's last character, such as an accent written as a combining mark. They are part of what is read as
+one character, so the piece ends after them. Any other character that is dropped, such as a control character, is part
+of a piece only between two characters of it. A piece of less than a character (Hangul is decomposed into its letters)
+gets the whole character. A `[UNK]` gets all of its word. Bytes that are not UTF-8 count as
+`bytes.decode(errors="replace")` counts them.
 
 How: each distinct character is normalised by itself, which gives the number of bytes that each character of a text
 becomes. So the place of a byte in the normalised text tells which character it comes from. Normalisation treats each
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfbert.tokens.normalizer import is_accent, normalize
+from tfbert.tokens.normalizer import is_mark, normalize
 
 
 class Pieces(NamedTuple):
@@ -31,13 +33,13 @@ class Pieces(NamedTuple):
     starts: tf.RaggedTensor
     """int32 [n, pieces]: the character at which each piece starts."""
     ends: tf.RaggedTensor
-    """int32 [n, pieces]: one past the last character of each piece."""
+    """int32 [n, pieces]: one past the last character of each piece, including dropped marks that follow it."""
     words: tf.RaggedTensor
     """int32 [n, pieces]: the index in its text of the word that each piece belongs to."""
     word_starts: tf.RaggedTensor
     """int32 [n, words]: the character at which each word starts."""
     word_ends: tf.RaggedTensor
-    """int32 [n, words]: one past the last character of each word, including dropped accents that follow it."""
+    """int32 [n, words]: one past the last character of each word, likewise."""
 
 
 class FlatPieces(NamedTuple):
@@ -89,9 +91,9 @@ def find_pieces(
     word_first = tf.gather(first, word_of)
     piece_first = word_first + tf.where(whole, 0, tf.cast(byte_starts.values, tf.int32))
     piece_last = tf.where(whole, tf.gather(last, word_of), word_first + tf.cast(byte_ends.values, tf.int32) - 1)
-    starts, ends = characters.at(piece_first), characters.at(piece_last) + 1
+    starts = characters.at(piece_first)
+    ends = characters.after_marks(characters.at(piece_last) + 1, tf.gather(row_of, word_of))
     word_starts, word_ends = tf.gather(starts, ids.row_splits[:-1]), tf.gather(ends, ids.row_splits[1:] - 1)
-    word_ends = characters.after_accents(word_ends, row_of)
 
     # Converts places among all characters and words to places in a text.
     origin = tf.gather(tf.cast(characters.row_splits, tf.int32), row_of)
@@ -124,7 +126,7 @@ class _Characters:
         distinct, self._which = tf.unique(codes.values)
         distinct = tf.strings.unicode_encode(distinct[:, tf.newaxis], "UTF-8")
         sizes = tf.strings.length(normalize(distinct, **casing))
-        self._accent = is_accent(distinct) & (sizes == 0)
+        self._mark = is_mark(distinct) & (sizes == 0)
         self._bytes = tf.cumsum(tf.gather(sizes, self._which))
         self.row_splits = codes.row_splits  # int64 [n + 1]: each text's first character.
 
@@ -132,13 +134,13 @@ class _Characters:
         """int32: the character, counted through all texts, that a byte of the normalised texts comes from."""
         return tf.searchsorted(self._bytes, byte, side="right")
 
-    def after_accents(self, ends: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Ends of words, int32, moved past the dropped accents that follow in the same text (row)."""
+    def after_marks(self, ends: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Ends, int32, moved past the dropped marks that follow in the same text (row)."""
 
         def move():
-            others = tf.cast(tf.where(~tf.gather(self._accent, self._which))[:, 0], tf.int32)
+            others = tf.cast(tf.where(~tf.gather(self._mark, self._which))[:, 0], tf.int32)
             others = tf.concat([others, [tf.size(self._which)]], 0)
             moved = tf.gather(others, tf.searchsorted(others, ends))
             return tf.minimum(moved, tf.gather(tf.cast(self.row_splits, tf.int32), rows + 1))
 
-        return tf.cond(tf.reduce_any(self._accent), move, lambda: ends)
+        return tf.cond(tf.reduce_any(self._mark), move, lambda: ends)

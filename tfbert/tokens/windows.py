@@ -36,7 +36,7 @@ class Windows:
     char_start: np.ndarray
     """int32 [tokens]: the character of the whole context at which a token of `tokens.flat` starts; 0 outside it."""
     char_end: np.ndarray
-    """int32 [tokens]: one past its last character; 0 outside the context."""
+    """int32 [tokens]: one past its last character, including dropped marks that follow it; 0 outside the context."""
     max_context: np.ndarray
     """bool [tokens]: whether a token of context has most context in this window; False outside the context."""
 
