@@ -21,6 +21,8 @@ from tfbert.model.load import save_pretrained
 from tfbert.modes import trained_model
 from tfbert.modes.predict import predict
 from tfbert.modes.trained_model import TrainedModel
+from tfbert.tasks.classification import Classification
+from tfbert.tasks.regression import Regression
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
@@ -197,3 +199,15 @@ def predict_with(runs, model="single", *, runtime=None, data=None, output=None, 
     )
     with kept_models():
         return predict(config)
+
+
+def model_with(label_names, task="classification", num_texts=1):
+    """A model of which only the task matters."""
+    return TrainedModel(
+        name="model",
+        classifier=None,
+        tokenizer=None,
+        task=Classification(tuple(label_names)) if task == "classification" else Regression(),
+        num_texts=num_texts,
+        max_seq_length=16,
+    )

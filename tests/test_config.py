@@ -278,6 +278,7 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
     of_pretraining = {field.name for part in (CorpusConfig, PretrainingConfig) for field in dataclasses.fields(part)}
     assert {name for name, field in fields.items() if field["tasks"]} == {
         "label_smoothing",
+        "label_names",
         "class_weights",
         *of_pretraining,
     }

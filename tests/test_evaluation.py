@@ -13,15 +13,13 @@ import uuid
 
 import pytest
 
-from tests.saved_models import kept_models, reference_logits, save_with_nan
+from tests.saved_models import kept_models, model_with, reference_logits, save_with_nan
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.modes.evaluate import evaluate_model, labelled_sets
-from tfbert.modes.trained_model import TrainedModel, load_trained_model
-from tfbert.tasks.classification import Classification
-from tfbert.tasks.regression import Regression
+from tfbert.modes.trained_model import load_trained_model
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -136,39 +134,37 @@ def test_pairs_scores_and_several_files(runs):
     assert "eval_confusion_matrix" not in results
 
 
-def model_with(label_names, task="classification", num_texts=1):
-    return TrainedModel(
-        name="model",
-        classifier=None,
-        tokenizer=None,
-        task=Classification(tuple(label_names)) if task == "classification" else Regression(),
-        num_texts=num_texts,
-        max_seq_length=16,
-    )
-
-
 @pytest.mark.parametrize(
-    "written, names, expected, by_position",
+    "written, names, expected, unnamed",
     [
         (["b", "a", "b"], ["a", "b"], [1, 0, 1], False),
         (["B", "a", "b"], ["A", "b"], [1, 0, 1], False),
         (["1.0", "0"], ["0", "1"], [1, 0], False),
-        (["1", "0", "2"], ["no", "yes", "maybe"], [1, 0, 2], True),
-        (["0", "1"], ["LABEL_0", "LABEL_1"], [0, 1], True),
+        (["0", "1.0"], ["LABEL_0", "LABEL_1"], [0, 1], True),
+        (["1"], ["LABEL_0", "LABEL_1"], [1], True),
         (["1"], ["0", "1", "2"], [1], False),
     ],
 )
-def test_labels_match_by_name_in_any_case_or_by_position(written, names, expected, by_position, tmp_path, logged):
+def test_labels_match_by_name_in_any_case_or_are_the_numbers_of_labels_without_names(
+    written, names, expected, unnamed, tmp_path, logged
+):
     (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"x\t{label}" for label in written)]))
     config = DataConfig(validation_file=str(tmp_path / "a.tsv"))
     sets = labelled_sets(config, model_with(names))
     assert sets["eval"].labels.tolist() == expected
-    assert any("by position" in line for line in logged()) == by_position
+    assert any("which has no names for them" in line for line in logged()) == unnamed
 
 
 @pytest.mark.parametrize(
     "written, names",
-    [(["2", "1"], ["no", "yes"]), (["maybe"], ["no", "yes"]), (["a"], ["0", "1"]), (["1"], ["x", "y"])],
+    [
+        (["2", "1"], ["no", "yes"]),
+        (["maybe"], ["no", "yes"]),
+        (["a"], ["0", "1"]),
+        (["1"], ["x", "y"]),
+        (["0", "1"], ["1", "2"]),
+        (["a"], ["LABEL_0", "LABEL_1"]),
+    ],
 )
 def test_labels_that_match_in_no_way_are_refused(written, names, tmp_path):
     (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"x\t{label}" for label in written)]))

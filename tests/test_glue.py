@@ -21,7 +21,6 @@ def test_the_files_are_those_that_the_server_asks_for():
         ("sst2", ("1", "0"), ["1", "0"]),
         ("wnli", ("LABEL_0", "LABEL_1"), ["0", "1"]),
         ("mnli-m", ("contradiction", "entailment", "neutral"), ["contradiction", "entailment", "neutral"]),
-        ("ax", ("LABEL_0", "LABEL_1", "LABEL_2"), ["entailment", "neutral", "contradiction"]),
         ("rte", ("not_entailment", "entailment"), ["not_entailment", "entailment"]),
     ],
 )
@@ -33,6 +32,13 @@ def test_what_is_written_for_each_class_of_a_model(task, names, written):
 def test_other_labels_are_refused(task, names):
     with pytest.raises(UsageError, match=f"must be those of the task: .*Received: {names[0]}, {names[1]}"):
         glue.TASKS[task].predictions(names)
+
+
+@pytest.mark.parametrize("task, count", [("ax", 3), ("mnli-mm", 3), ("rte", 2)])
+def test_labels_without_names_are_not_paired_with_words(task, count):
+    """On the hub there are models of MNLI whose LABEL_0 is contradiction, and others."""
+    with pytest.raises(UsageError, match="Received: LABEL_0, LABEL_1.*id2label"):
+        glue.TASKS[task].predictions([f"LABEL_{i}" for i in range(count)])
 
 
 @pytest.mark.parametrize("task", [task for task in glue.TASKS if task != "stsb"])

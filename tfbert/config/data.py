@@ -18,6 +18,7 @@ InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll",
 STANDARD_STREAM = "-"
 """Standard input as `input_file` or `test_file`, standard output as `output_file`."""
 
+_OF_CLASSES = ("classification", "token_classification")
 _TAB = ("tab", "\\t")
 """Two ways to write a tab in a shell."""
 
@@ -50,6 +51,10 @@ class DataConfig:
     """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
     label_column: str = option("", resume="content", modes=EVALUATE)
     """The label's column: a name or an index. Empty: found by name."""
+    label_names: tuple[str, ...] = option((), resume="content", modes=EVALUATE, tasks=_OF_CLASSES)
+    """What the labels 0, 1, 2, ... of the data mean: names in that order, separated by commas, or a file with one name
+    a line. In training they are the model's classes, in this order; data may hold the names instead. Empty: labels are
+    taken as they are, and numbers never for names."""
     header: bool = option(True, resume="content")
     """Whether .tsv and .csv files start with a line of column names."""
     task: TaskName = option("auto", resume="content", modes=TRAIN)
@@ -92,6 +97,11 @@ class DataConfig:
         """`delimiter` as a character; empty where the format decides."""
         return "\t" if self.delimiter in _TAB else self.delimiter
 
+    @property
+    def label_names_file(self) -> str:
+        """The file that `label_names` names; empty where it holds the names themselves."""
+        return self.label_names[0] if len(self.label_names) == 1 else ""
+
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = []
@@ -117,6 +127,7 @@ class DataConfig:
                 "text_column takes one column, or two for pairs. "
                 f"Received: text_column={','.join(self.text_column)!r}. Name at most two."
             )
+        out += self._label_names_problems()
         if len(self.separator) > 1 or self.separator in ('"', "\r", "\n"):
             out.append(
                 f"delimiter must be one character, or tab. Received: delimiter={self.delimiter!r}. "
@@ -130,3 +141,16 @@ class DataConfig:
         for name in ("max_train_examples", "max_eval_examples"):
             out += at_least(name, getattr(self, name), 0)
         return out
+
+    def _label_names_problems(self) -> list[str]:
+        received = f"Received: label_names={','.join(self.label_names)!r}"
+        if self.label_names and self.task not in ("auto", *_OF_CLASSES):
+            return [f"label_names is for {' and '.join(_OF_CLASSES)}. {received} with task={self.task!r}. Drop it."]
+        if self.label_names_file and not pathlib.Path(self.label_names_file).is_file():
+            return [
+                "label_names takes the names of two classes or more, or a file with one name a line. "
+                f"{received}, which is no file. Check the path."
+            ]
+        if self.label_names and not self.uses_files and self.dataset in ("", "demo"):
+            return [f"label_names says what numbers in your own data mean. {received} without any. Drop it."]
+        return []

@@ -237,7 +237,7 @@ def _export(config: Config) -> list[str]:
         )
     if not has_data:
         # Not text_column: where a model does not say that it takes pairs, two columns do.
-        idle = ("label_column", "header", "max_eval_examples", "per_device_eval_batch_size")
+        idle = ("label_column", "label_names", "header", "max_eval_examples", "per_device_eval_batch_size")
         fields = [(part, f) for part in (config.data, config.runtime) for f in dataclasses.fields(part)]
         out += [
             f"{f.name} takes effect with evaluation data only. "

@@ -56,7 +56,9 @@ class RawData:
         train: The training rows; None where a saved model is evaluated.
         validation: Name -> rows to evaluate on during training.
         test: Rows to evaluate on once, at the end.
-        label_names: As the data set itself defines them. None: they are found from the training labels.
+        label_names: As the data set itself defines them, or as the user gives them. None: they are found from the
+            training labels.
+        are_names_given: Whether the user gave them.
         is_regression: Whether the data set itself says that its labels are measurements.
         notes: What the user should know, one line each.
     """
@@ -65,6 +67,7 @@ class RawData:
     validation: dict[str, RawTable]
     test: RawTable | None = None
     label_names: tuple[str, ...] | None = None
+    are_names_given: bool = False
     is_regression: bool = False
     notes: tuple[str, ...] = ()
 

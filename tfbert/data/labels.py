@@ -15,6 +15,7 @@ NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
 MISSING = NAMES_OR_MISSING | {"#N/A", "#N/A N/A", "#NA", "<NA>", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
 """All words that pandas reads as a missing value, except NaN, which is one in any case and with any sign."""
 
+_INTEGRAL = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 _NAN = re.compile("[+-]?nan", re.IGNORECASE)
 
 
@@ -26,6 +27,12 @@ def is_missing(text: str, class_words: Container[str] = ()) -> bool:
         class_words: Words of `MISSING`, or forms of NaN, that are classes here.
     """
     return text not in class_words and (not text or text in MISSING or _NAN.fullmatch(text) is not None)
+
+
+def canonical(label: str) -> str:
+    """A label with a whole number in its short form (`2.0` as `2`); other labels as they are."""
+    match = _INTEGRAL.fullmatch(label)
+    return match[1] if match else label
 
 
 def label_text(value: Any, column: str, where: str, class_words: Container[str] = ()) -> str:

@@ -6,12 +6,14 @@ labels mean.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Container, Sequence
 
 from tfbert.config.data import STANDARD_STREAM, DataConfig
 from tfbert.data.demo import demo_data
 from tfbert.data.files import RawData, RawTable, read_file
+from tfbert.data.label_names import given_names, named_labels
 from tfbert.data.labels import MISSING
 from tfbert.data.streams import standard_input
 from tfbert.errors import UsageError
@@ -29,7 +31,10 @@ def read_all(config: DataConfig, *, class_words: Container[str] = ()) -> RawData
     Raises:
         UsageError: for data that is not there, or cannot be read.
     """
-    return _from_files(config, class_words) if config.uses_files else _from_name(config, with_train=True)
+    names = given_names(config)
+    if not config.uses_files:
+        return _named(_from_name(config, with_train=True), names)
+    return _named(_from_files(config, {*class_words, *names}), names)
 
 
 def read_labelled(config: DataConfig, label_names: Sequence[str] = ()) -> RawData:
@@ -42,12 +47,33 @@ def read_labelled(config: DataConfig, label_names: Sequence[str] = ()) -> RawDat
     Raises:
         UsageError: for data that is not there, cannot be read, or has no labels.
     """
+    names = given_names(config)
     if not config.uses_files:
-        return _from_name(config, with_train=False)
-    known = {name.casefold() for name in label_names}
+        return _named(_from_name(config, with_train=False), names)
+    known = {name.casefold() for name in (*label_names, *names)}
     read = _reader(config, class_words={word for word in (*MISSING, "NaN", "nan") if word.casefold() in known})
     test = read(config.test_file) if config.test_file else None
-    return RawData(train=None, validation=_read_validation(config, read), test=test)
+    return _named(RawData(train=None, validation=_read_validation(config, read), test=test), names)
+
+
+def _named(raw: RawData, names: tuple[str, ...]) -> RawData:
+    """The same data with the names that the user gives to its labels, if any."""
+    if not names:
+        return raw
+
+    def named(table: RawTable | None) -> RawTable | None:
+        if table is None:
+            return None
+        labels = dict.fromkeys(table.labels)
+        written = named_labels(labels, names, lambda label: table.where(table.labels.index(label)))
+        ids = ("0, 1, ... are " + ", ".join(names)) * (list(written.values()) != list(written))
+        notes = (f"{table.name}: the labels {ids}, as label_names says",) if ids else ()
+        labels = [written[label] for label in table.labels]
+        return dataclasses.replace(table, labels=labels, notes=(*table.notes, *notes))
+
+    validation = {name: named(table) for name, table in raw.validation.items()}
+    parts = {"train": named(raw.train), "validation": validation, "test": named(raw.test)}
+    return dataclasses.replace(raw, **parts, label_names=names, are_names_given=True, is_regression=False)
 
 
 def _from_name(config: DataConfig, *, with_train: bool) -> RawData:

@@ -1,4 +1,4 @@
-"""Labels as text: which are numbers, how a number is written, and how messages show labels."""
+"""Labels as text: which are numbers, and how messages show labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
-_INTEGRAL = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 
 
 def is_number(label: str) -> bool:
@@ -19,12 +18,6 @@ def is_number(label: str) -> bool:
 def have_fractions(labels: Sequence[str]) -> bool:
     """Whether all labels are numbers and at least one has a fraction."""
     return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
-
-
-def canonical(label: str) -> str:
-    """A label with a whole number in its short form (`2.0` as `2`); other labels as they are."""
-    match = _INTEGRAL.fullmatch(label)
-    return match[1] if match else label
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

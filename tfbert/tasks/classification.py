@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert.data.files import RawTable
+from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import Judged, rounded
-from tfbert.tasks.classes import canonical, is_number, quoted, shortened
+from tfbert.tasks.classes import is_number, quoted, shortened
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
 from tfbert.tasks.texts import TextExamples, TextTask, judged_texts, takes
@@ -82,36 +83,60 @@ class Classification(TextTask):
     def labels(self, table: RawTable) -> np.ndarray:
         return class_ids(table.labels, self.label_names, table.where)
 
-    def in_own_words(self, table: RawTable, defined: Sequence[str] | None, notes: list[str]) -> RawTable:
-        """Labels match by name, in any case. If one side has names and the other only numbers (or LABEL_0, LABEL_1,
-        ...), they match by position: a model trained from files may know only `0` and `1` where the same data set from
-        elsewhere has words."""
+    def in_own_words(
+        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
+    ) -> RawTable:
+        """Labels match by name, in any case. Numbers never stand for names, nor names for numbers, unless the user says
+        which: two files of the same data set may order its classes differently."""
         distinct = sorted(set(table.labels))
         names = list(self.label_names)
         folded = {name.casefold(): name for name in names}
         by_number = dict(zip(map(str, range(len(names))), names, strict=True))
-        is_numbered = names in (list(by_number), [f"LABEL_{i}" for i in range(len(names))])
-        numbers = {label: label.removesuffix(".0") for label in distinct}
-        how = ""
-        if set(numbers.values()) <= set(names):
+        is_unnamed = names == [f"LABEL_{i}" for i in range(len(names))]
+        is_numbered = is_unnamed or names == list(by_number)
+        by_position = is_numbered and are_given and not set(defined) <= set(names)
+        if are_given:
+            self._check_given(defined, folded, by_position)
+        numbers = {label: canonical(label) for label in distinct}
+        if by_position:
+            written = dict(zip(defined, names, strict=True))
+        elif set(numbers.values()) <= set(names):
             written = numbers
         elif len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
             written = {label: folded[label.casefold()] for label in distinct}
-        elif is_numbered and defined is not None and len(defined) == len(names):
-            written, how = dict(zip(defined, names, strict=True)), ", ".join(defined)
-        elif "0" in numbers.values() and set(numbers.values()) <= set(by_number):
-            written, how = {label: by_number[numbers[label]] for label in distinct}, "0, 1, ..."
+        elif is_unnamed and set(numbers.values()) <= set(by_number):
+            written = {label: by_number[number] for label, number in numbers.items()}
+            notes.append(f"{table.name}: its labels 0, 1, ... are those of the model, which has no names for them")
         else:
             row = next(
                 i for i, label in enumerate(table.labels) if label not in names and label.casefold() not in folded
             )
+            way_out = ""
+            if is_numbered and not is_number(table.labels[row]):
+                example = "" if defined is None or len(defined) != len(names) else f", such as {','.join(defined)}"
+                way_out = f", or --label_names with the names of the model's labels in this order{example}"
+            elif set(numbers.values()) <= set(by_number):
+                way_out = ", or --label_names with the names of 0, 1, ... in this order"
             raise UsageError(
-                f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. "
-                f"Received: {table.labels[row]!r} in {table.where(row)}. Pass data for this model, or --label_column."
+                f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. Received: {table.labels[row]!r} "
+                f"in {table.where(row)}. Pass data for this model, or --label_column{way_out}."
             )
-        if how:
-            notes.append(f"{table.name}: its labels ({how}) match the model's by position: {', '.join(names)}")
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
+
+    def _check_given(self, given: Sequence[str], folded: Container[str], by_position: bool) -> None:
+        """Refuses names that the user gives to labels, unless they are those of the model."""
+        own = f"{len(self.label_names)}: {', '.join(self.label_names[:20])}"
+        if len(given) != len(self.label_names):
+            raise UsageError(
+                f"label_names must be as many as the model's labels, {own}. Received: {len(given)} names, "
+                f"{shortened(given)}. Name each of them."
+            )
+        for name in () if by_position else given:
+            if name not in self.label_names and name.casefold() not in folded:
+                raise UsageError(
+                    f"label_names must be the model's labels, {own}. Received: {quoted(name)}. "
+                    "Write each as the model does, in the order of the data's numbers."
+                )
 
     def doubts(self, examples: TextExamples) -> list[str]:
         """Classes whose names are almost the same, or that hardly occur."""

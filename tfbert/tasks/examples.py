@@ -18,6 +18,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.record_files import open_records
 from tfbert.corpus.records import Records
 from tfbert.data.files import RawTable
+from tfbert.data.label_names import given_names
 from tfbert.data.questions import note_misaligned, training_questions
 from tfbert.data.sources import read_all
 from tfbert.errors import UsageError
@@ -94,12 +95,18 @@ def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     for table in tables.values():
         notes += table.notes
     task = TokenClassification(
-        class_names(in_scheme("IOB2", tables["train"], [])),
+        _tags_in_order(in_scheme("IOB2", tables["train"], []), given_names(config)),
         label_all_tokens=options.tagging.label_all_tokens,
         strict_entities=options.tagging.strict_entities,
     )
     sets = {name: task.examples(table, notes) for name, table in tables.items()}
     return _data_of(task, sets, notes, config)
+
+
+def _tags_in_order(sequences: Sequence[Sequence[str]], given: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a model: those that the user gives, in their order, unless another scheme has made others of them."""
+    found = class_names(sequences)
+    return tuple(given) if set(found) <= set(given) else found
 
 
 def _questions(config: DataConfig, options: TaskOptions) -> TaskData:

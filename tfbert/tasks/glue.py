@@ -30,19 +30,23 @@ class GlueTask:
         """What to write for each of a model's classes.
 
         Args:
-            label_names: The model's labels: as in TensorFlow Datasets, as in GLUE's files, or LABEL_0, LABEL_1, ...
+            label_names: The model's labels: as in TensorFlow Datasets, as in GLUE's files, or, where these have 0 and
+                1, LABEL_0 and LABEL_1.
 
         Raises:
             UsageError: for any other labels.
         """
         unnamed = tuple(f"LABEL_{i}" for i in range(len(self.labels)))
-        for known in filter(None, (self.names, self.labels, unnamed)):
+        is_unnamed = sorted(label_names) == sorted(unnamed)
+        numbered = unnamed if self.names else ()  # Models number words in different orders.
+        for known in filter(None, (self.names, self.labels, numbered)):
             written = dict(zip(known, self.labels, strict=True))
             if sorted(written) == sorted(label_names):
                 return [written[name] for name in label_names]
         raise UsageError(
             f"The model's labels must be those of the task: {', '.join(self.labels) or 'a score'}. "
-            f"Received: {', '.join(label_names) or 'a model for regression'}. Pass a model of this task."
+            f"Received: {', '.join(label_names) or 'a model for regression'}. "
+            f"{'Name them under id2label in its config.json' if is_unnamed else 'Pass a model of this task'}."
         )
 
 

@@ -53,7 +53,9 @@ class Regression(TextTask):
             out[row] = value
         return out
 
-    def in_own_words(self, table: RawTable, defined: Sequence[str] | None, notes: list[str]) -> RawTable:
+    def in_own_words(
+        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
+    ) -> RawTable:
         if defined:
             raise UsageError(
                 "A regression model is evaluated on scores. "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 from tfbert.config.data import STANDARD_STREAM, DataConfig
 from tfbert.data.demo_tagged import demo_tagged_data
+from tfbert.data.label_names import given_names, named_labels
 from tfbert.data.streams import standard_input
 from tfbert.data.tagged import TaggedTable, read_sentences
 from tfbert.errors import UsageError
@@ -14,7 +16,8 @@ from tfbert.tasks.tags import invalid_transitions, scheme_of, to_scheme
 
 
 def sentence_source(config: DataConfig) -> Source[TaggedTable]:
-    """The source of tagged sentences that the configuration names."""
+    """The source of tagged sentences that the configuration names, their tags as its `label_names` name them."""
+    names = given_names(config)
 
     def read_file(path: str) -> TaggedTable:
         if not config.header or config.delimiter:
@@ -22,21 +25,36 @@ def sentence_source(config: DataConfig) -> Source[TaggedTable]:
                 "Files of tagged words have no header, and tabs or spaces between their columns. "
                 f"Received: header={config.header}, delimiter={config.delimiter!r}. Drop --noheader and --delimiter."
             )
-        return read_sentences(
+        table = read_sentences(
             standard_input("test_file") if path == STANDARD_STREAM else pathlib.Path(path),
             format=config.input_format,
             text_column=config.text_column,
             label_column=config.label_column,
             skip_bad_rows=config.skip_bad_rows,
         )
+        return _named(table, names)
 
     def read_name(with_train: bool) -> dict[str, TaggedTable]:
         from tfbert.data.tfds_tagged import read_tfds_tagged  # imports TensorFlow Datasets
 
         columns = (config.text_column, config.label_column)
-        return read_tfds_tagged(config.dataset, config.data_dir, *columns, with_train=with_train)
+        tables = read_tfds_tagged(config.dataset, config.data_dir, *columns, with_train=with_train)
+        return {name: _named(table, names) for name, table in tables.items()}
 
     return Source(read_file=read_file, read_name=read_name, demo=demo_tagged_data)
+
+
+def _named(table: TaggedTable, names: tuple[str, ...]) -> TaggedTable:
+    """The same sentences with the names that the user gives to their tags, if any."""
+    if not names or table.tags is None:
+        return table
+    distinct = dict.fromkeys(tag for tags in table.tags for tag in tags)
+
+    def where(tag: str) -> str:
+        return table.where(next(row for row, tags in enumerate(table.tags) if tag in tags))
+
+    written = named_labels(distinct, names, where)
+    return dataclasses.replace(table, tags=[[written[tag] for tag in tags] for tags in table.tags])
 
 
 def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool = False) -> list[list[str]]:

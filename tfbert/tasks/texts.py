@@ -75,13 +75,16 @@ class TextTask(Task):
         """
 
     @abc.abstractmethod
-    def in_own_words(self, table: RawTable, defined: Sequence[str] | None, notes: list[str]) -> RawTable:
+    def in_own_words(
+        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
+    ) -> RawTable:
         """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
 
         Args:
             table: As it was written.
             defined: The classes as the data set itself defines them; None where it does not.
             notes: Receives a line if labels were not matched by name.
+            are_given: Whether the user gave these classes, with `label_names`.
 
         Raises:
             UsageError: for labels that are not the model's.
@@ -106,7 +109,8 @@ class TextTask(Task):
         for prefix, table in (tables | ({"test": raw.test} if raw.test else {})).items():
             notes += table.notes
             check_texts(table.text_columns, table.name)
-            sets[prefix] = self.examples(self.in_own_words(table, raw.label_names, notes))
+            table = self.in_own_words(table, raw.label_names, notes, are_given=raw.are_names_given)
+            sets[prefix] = self.examples(table)
         return sets
 
     # Training.

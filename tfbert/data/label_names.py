@@ -1,0 +1,84 @@
+"""`--label_names`: what the labels 0, 1, 2, ... of a data set mean, as its user says."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterable
+
+from tfbert.config.data import DataConfig
+from tfbert.data.foreign_files import read_text
+from tfbert.data.labels import canonical
+from tfbert.errors import UsageError
+
+_RULE = "A file of label names must be a text file with one name a line"
+
+
+def given_names(config: DataConfig) -> tuple[str, ...]:
+    """The name of each id, as `label_names` lists them or the file that it names; empty where it says nothing.
+
+    Raises:
+        UsageError: for a file that cannot be read, fewer than two names, an empty name, or one that occurs twice.
+    """
+    names, where = list(config.label_names), "label_names"
+    if config.label_names_file:
+        where = config.label_names_file
+        names = read_text(pathlib.Path(where), _RULE).removeprefix("\ufeff").rstrip().split("\n")
+    if not names:
+        return ()
+    names = [name.strip() for name in names]
+    if len(names) < 2:
+        raise UsageError(
+            f"There must be two labels or more. Received: {', '.join(map(repr, names))} in {where}. Name all of them."
+        )
+    seen: set[str] = set()
+    for number, name in enumerate(names):
+        if not name or name in seen:
+            what = f"{name!r} twice" if name else "an empty name"
+            raise UsageError(
+                f"Every label needs a name of its own. Received: {what} in {where}, for label {number}. Repair it."
+            )
+        seen.add(name)
+    return tuple(names)
+
+
+def named_labels(distinct: Iterable[str], names: tuple[str, ...], where: Callable[[str], str]) -> dict[str, str]:
+    """The name of each label of a table, which holds either names or ids, not some of each.
+
+    Args:
+        distinct: The labels that occur, as text; `2.0` also counts as `2`.
+        names: The name of each id. Where some of them are whole numbers, labels that could be names as well as other
+            ids are refused.
+        where: The place where a label occurs first, for messages.
+
+    Raises:
+        UsageError: for a label that is neither a name nor an id, and for labels that are ambiguous.
+    """
+    distinct = list(distinct)
+    ids = {str(number): name for number, name in enumerate(names)}
+    folded = {name.casefold(): name for name in names}
+    folded = folded if len(folded) == len(names) else {}
+    by_id = {label: ids.get(canonical(label)) for label in distinct}
+    by_name = {
+        label: next(filter(names.__contains__, (label, canonical(label))), folded.get(label.casefold()))
+        for label in distinct
+    }
+    are_ids, are_names = (None not in found.values() for found in (by_id, by_name))
+    if are_ids and are_names and by_id != by_name:
+        label = next(label for label in distinct if by_id[label] != by_name[label])
+        raise UsageError(
+            "Where label_names has numbers, it must be clear whether a label is a name or an id. "
+            f"Received: {label!r} in {where(label)}, the name {by_name[label]!r} or the id of {by_id[label]!r}. "
+            "Write the names in the file, or pass words."
+        )
+    if are_ids:
+        return by_id
+    if are_names:
+        return by_name
+    # Names decide what the bad label is: a file of ids has no name in it.
+    has_names = any(name is not None and by_id[label] is None for label, name in by_name.items())
+    label = next(label for label in distinct if (by_name if has_names else by_id)[label] is None)
+    mixed = " beside names" * (by_id[label] is not None)
+    raise UsageError(
+        f"Labels must be the {len(names)} names of label_names, or their numbers 0 to {len(names) - 1}. "
+        f"Received: {label!r:.60}{mixed} in {where(label)}. Correct it, or --label_names."
+    )
