@@ -1,18 +1,22 @@
 """Directories of `--mode=prepare` as they are trained on: whole, and of the model's vocabulary."""
 
+import dataclasses
 import json
+import os
+import re
 import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.corpora import CORPUS_VOCAB, WIDTH, config, made_up_corpus
 from tests.records import some_records, write_records
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.corpus import manifest
 from tfbert.corpus.record_files import open_records
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
 from tfbert.modes.prepare import prepare, prepare_records
 from tfbert.output.sealed import seal
@@ -119,3 +123,85 @@ def test_a_directory_that_is_not_whole_is_refused(made, tmp_path):
     (directory / manifest.MANIFEST).write_text(json.dumps(values))
     with pytest.raises(UsageError, match="manifest"):
         open_records([str(directory)])
+
+
+def reordered(path):
+    """Writes a shard's own records in another order: as many, as long, as large, all sound."""
+    status = path.stat()
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    write_records(path, records[::-1])
+    assert path.stat().st_size == status.st_size
+    return status
+
+
+def swapped(directory, names):
+    first, second = (directory / name for name in names[:2])
+    (directory / "aside").write_bytes(first.read_bytes())
+    second.replace(first)
+    (directory / "aside").replace(second)
+
+
+@pytest.mark.parametrize("how", ["other order", "swapped", "other seed"])
+def test_a_shard_that_is_not_the_one_of_the_manifest_is_refused(made, tmp_path, how):
+    directory = tmp_path / "copy"
+    shutil.copytree(made, directory, ignore=shutil.ignore_patterns(".*"))
+    names = [entry["file"] for entry in manifest.read_manifest(directory)["shards"]]
+    if how == "other order":
+        reordered(directory / names[0])
+    elif how == "swapped":
+        swapped(directory, names)
+    else:
+        options = dataclasses.replace(config(), runtime=RuntimeConfig(seed=7))
+        prepare_records(made_up_corpus(), BertTokenizer(CORPUS_VOCAB), options, tmp_path / "other")
+        shutil.copy(tmp_path / "other" / names[0], directory / names[0])
+    for given in (directory, directory / "*.tfrecord", directory / names[0]):
+        with pytest.raises(UsageError, match=rf"match their manifest. Received: .*{names[0]}' .* in manifest.json"):
+            open_records([str(given)])
+
+
+def test_also_where_its_size_and_time_are_those_of_the_one_before(made, tmp_path):
+    directory = tmp_path / "copy"
+    shutil.copytree(made, directory, ignore=shutil.ignore_patterns(".*"))
+    path = directory / manifest.read_manifest(directory)["shards"][0]["file"]
+    open_records([str(directory)])
+    status = reordered(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    records = open_records([str(directory)])
+    with pytest.raises(RunError, match=rf"{path.name}', the record at byte 0 .*, number 1 of"):
+        records.read(np.arange(len(records)))
+
+
+def test_a_shard_that_the_manifest_does_not_name_is_refused(made, tmp_path):
+    directory = tmp_path / "copy"
+    shutil.copytree(made, directory)
+    shutil.copy(directory / "records-00000-of-00004.tfrecord", directory / "records-00000-of-00009.tfrecord")
+    assert len(open_records([str(directory)])) == manifest.read_manifest(made)["totals"]["records"]
+    with pytest.raises(UsageError, match=r"-of-00009.tfrecord' which is not in it"):
+        open_records([str(directory / "*.tfrecord")])
+
+
+def test_no_digit_of_a_manifest_is_trusted(made, tmp_path):
+    text = (made / manifest.MANIFEST).read_text()
+    values = manifest.read_manifest(made)
+    places = [match.start() for match in re.finditer(r"\d", text)]
+    assert len(places) > 300
+    for at in places:
+        changed = f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
+        (tmp_path / manifest.MANIFEST).write_text(changed)
+        try:
+            assert manifest.read_manifest(tmp_path) == values
+        except UsageError as error:
+            assert "Make the records again" in str(error) and "\n" not in str(error)
+
+
+def test_a_changed_vocabulary_or_casing_beside_the_records_is_noticed(made, tmp_path):
+    directory = tmp_path / "copy"
+    shutil.copytree(made, directory)
+    (directory / manifest.VOCAB).write_text("\n".join([*CORPUS_VOCAB[:-2], ",", "."]) + "\n")
+    (directory / manifest.CASING).write_text('{"do_lower_case": false}')
+    tokenizer = load_tokenizer(ModelConfig(vocab_file=str(directory / "vocab.txt")), None, training_texts=())
+    records = open_records([str(directory)])
+    with pytest.raises(UsageError, match="made with another one, its vocab.txt"):
+        records.check_vocabulary(tokenizer.vocab)
+    with pytest.raises(UsageError, match="must be cased as"):
+        records.check_casing(tokenizer.casing)

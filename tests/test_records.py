@@ -2,6 +2,7 @@
 
 import os
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -233,3 +234,84 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(RunError, match=r"x', the record at byte [\d,]+ \(it is not there any more\)"):
         records.read(np.arange(9))
+
+
+def kept_stamp(path, content):
+    """Changes a file's bytes, but neither its size nor its time: bit rot, or `cp -p`."""
+    status = path.stat()
+    assert len(content) == status.st_size
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def flipped(path, at, bit=0):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1 << bit
+    kept_stamp(path, bytes(content))
+
+
+BYTES = {"length": 0, "length, high": 6, "its crc": 9, "first byte": 12, "a token": 60, "last byte": -5, "crc": -2}
+
+
+@pytest.mark.parametrize("options", [{}, {"names": "v2"}, {"gzip": True}], ids=str)
+def test_a_bit_that_flips_after_the_index_was_made_is_noticed(tmp_path, options):
+    written = some_records(9)
+    path = write_records(tmp_path / "x", written, **options)
+    file = index_file(path)
+    start, end = file.offsets[4:6].tolist()
+    sound = file.plain.read_bytes()
+    for number, at in enumerate(BYTES.values()):
+        flipped(file.plain, (start if at >= 0 else end) + at, bit=number % 8)
+        records = open_records([str(path)])
+        check_read(records, written, [0, 3, 5, 8])
+        with pytest.raises(RunError, match=rf"x'.* the record at byte {start:,} \(its bytes are .*, number 5 of 9\."):
+            records.read(np.array([8, 4]))
+        kept_stamp(file.plain, sound)
+    check_read(open_records([str(path)]), written, range(9))
+
+
+def test_sound_records_in_the_place_of_others_are_noticed(tmp_path):
+    path = write_records(tmp_path / "x", some_records(9))
+    records = open_records([str(path)])
+    other = write_records(tmp_path / "y", [serialized(record, next_sentence_labels=[0]) for record in some_records(9)])
+    kept_stamp(path, other.read_bytes())
+    changed = [number for number, record in enumerate(some_records(9)) if record.next_sentence]
+    for again in (records, open_records([str(path)])):
+        for number in range(9):
+            if number in changed:
+                with pytest.raises(RunError, match=f"number {number + 1} of 9"):
+                    again.read(np.array([number]))
+            else:
+                again.read(np.array([number]))
+    os.utime(path, ns=(1, 1))  # On purpose.
+    assert not open_records([str(path)]).read(np.arange(9)).next_sentence.any()
+
+
+def test_no_bit_of_an_index_is_trusted(tmp_path):
+    path = write_records(tmp_path / "x", some_records(4))
+    found = index_file(path)
+    index = tmp_path / ".x.index"
+    content = index.read_bytes()
+    end = 24 + int.from_bytes(content[16:24], "little")
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << at % 8
+        index.write_bytes(damaged)
+        again = find_index(path)
+        if again is not None:  # Space between the header and the arrays.
+            assert end <= at < -(-end // 64) * 64
+            np.testing.assert_array_equal(again.offsets, found.offsets)
+    index.write_bytes(content.replace(b"tfbert records 2", b"tfbert records 1"))
+    assert find_index(path) is None, "of an earlier version, without checksums"
+    assert index_file(path).checks.tolist() == found.checks.tolist()
+
+
+def test_checks_are_of_the_bytes_in_the_file(tmp_path):
+    path = write_records(tmp_path / "x", some_records(7))
+    content, file = path.read_bytes(), index_file(path)
+    starts = file.offsets.tolist()
+    assert file.checks.tolist() == [zlib.crc32(content[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+    assert (file.file_crc32, file.file_bytes) == (zlib.crc32(content), len(content))
+    packed = write_records(tmp_path / "y.gz", some_records(7), gzip=True)
+    file = index_file(packed)
+    assert (file.file_crc32, file.file_bytes) == (zlib.crc32(packed.read_bytes()), packed.stat().st_size)

@@ -159,6 +159,11 @@ def shard_file(shard: int, num_shards: int, *, compressed: bool) -> str:
     return f"records-{shard:05}-of-{num_shards:05}.tfrecord" + (".gz" if compressed else "")
 
 
+def is_shard(name: str) -> bool:
+    """Whether a file's name is that of a shard."""
+    return _OWN.fullmatch(name) is not None
+
+
 def write_entry(
     directory: pathlib.Path, digest: str, shard: int, num_shards: int, entry: dict[str, Any]
 ) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfbert.corpus.found_files import expanded
-from tfbert.corpus.manifest import MANIFEST, PREPARING, read_manifest
+from tfbert.corpus.manifest import MANIFEST, PREPARING, is_shard, read_manifest
 from tfbert.corpus.record_index import RecordFile, find_index, index_file
 from tfbert.corpus.records import Records
 from tfbert.corpus.schema import Schema
@@ -128,26 +128,41 @@ def _manifests(paths: Sequence[pathlib.Path]) -> dict[pathlib.Path, dict[str, An
     return {directory: read_manifest(directory) for directory in directories if (directory / MANIFEST).exists()}
 
 
-def _promised(manifests: dict[pathlib.Path, dict[str, Any]]) -> dict[str, int]:
-    """The number of records of each file that a manifest names."""
+def _promised(manifests: dict[pathlib.Path, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The entry of each file that a manifest names."""
     return {
-        str(directory / entry["file"]): entry["records"]
-        for directory, found in manifests.items()
-        for entry in found["shards"]
+        str(directory / entry["file"]): entry for directory, found in manifests.items() for entry in found["shards"]
     }
 
 
-def _check_manifests(files: Sequence[RecordFile], promised: dict[str, int]) -> None:
-    """Refuses files that do not match their directory's manifest. Damaged files are refused elsewhere.
+def _check_manifests(files: Sequence[RecordFile], promised: dict[str, dict[str, Any]]) -> None:
+    """Refuses files that are not those of their directory's manifest, without reading them. Damaged files are refused
+    elsewhere, and a change since a file was indexed is noticed when its records are read.
 
     Raises:
         UsageError: naming such a file.
     """
+    described = {pathlib.Path(name).parent for name in promised}
     for file in files:
-        if not file.damage and promised.get(file.name, len(file)) != len(file):
+        entry = promised.get(file.name)
+        if entry is None:
+            path = pathlib.Path(file.name)
+            differs = "which is not in it" if path.parent in described and is_shard(path.name) else ""
+        elif file.damage:
+            differs = ""
+        elif len(file) != entry["records"]:
+            differs = f"with {len(file):,} records, and {entry['records']:,} in {MANIFEST}"
+        elif (file.file_bytes, file.file_crc32) != (entry["bytes"], entry["file_crc32"]):
+            differs = (
+                f"another file of {len(file):,} records: {file.file_bytes:,} bytes with CRC-32 {file.file_crc32:08x}, "
+                f"and {entry['bytes']:,} with {entry['file_crc32']:08x} in {MANIFEST}"
+            )
+        else:
+            differs = ""
+        if differs:
             raise UsageError(
-                f"Records must match their manifest. Received: {file.name!r} with {len(file):,} records, and "
-                f"{promised[file.name]:,} in {MANIFEST}. Make them again, or copy the directory as a whole."
+                f"Records must match their manifest. Received: {file.name!r} {differs}. "
+                "Make them again, or copy the directory as a whole."
             )
 
 
@@ -196,7 +211,7 @@ class _Indexing:
         )
 
 
-def _is_usable(file: RecordFile, promised: dict[str, int], skips: bool, notes: list[str] | None) -> bool:
+def _is_usable(file: RecordFile, promised: dict[str, dict[str, Any]], skips: bool, notes: list[str] | None) -> bool:
     """Whether at least one record of a file can be used; adds to `notes` what is left out.
 
     Raises:
@@ -211,7 +226,8 @@ def _is_usable(file: RecordFile, promised: dict[str, int], skips: bool, notes: l
             "Make or copy the file anew, or add --skip_bad_records to leave out what follows."
         )
     if notes is not None:
-        lost = f"{promised[file.name] - len(file):,} records left out, " if file.name in promised else ""
+        known = promised.get(file.name)
+        lost = f"{known['records'] - len(file):,} records left out, " if known else ""
         notes.append(
             f"warning: {file.name}: left out from byte {sound:,} on, {file.size - sound:,} of {file.size:,} bytes; "
             f"{lost}{len(file):,} records kept: the record at that byte {file.damage}"

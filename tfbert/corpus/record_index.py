@@ -1,8 +1,8 @@
 """An index of a file of records, built once and kept beside it: any record is then read by its number alone.
 
 The index is a hidden file beside the records, or a file in the user's cache directory if it cannot be written there. It
-holds the offsets and lengths of all records as arrays. These are memory-mapped, so that memory does not grow with the
-corpus. A GZIP file cannot be read at an offset: it is unpacked once, beside the index.
+holds the offsets, lengths and checksums of all records as arrays. These are memory-mapped, so that memory does not grow
+with the corpus. A GZIP file cannot be read at an offset: it is unpacked once, beside the index.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tfbert.corpus.manifest import crc32_of
 from tfbert.corpus.record_scan import Scan, scan
 from tfbert.corpus.schema import Schema
 from tfbert.errors import RunError, UsageError
 from tfbert.output.sealed import seal, unseal
 
-_MAGIC = b"tfbert records 1"
+_MAGIC = b"tfbert records 2"
 _ALIGN = 64
 _CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b\x08"
@@ -41,24 +42,30 @@ class RecordFile:
         plain: The file that the offsets refer to: the file itself, or its uncompressed copy.
         offsets: int64 `[n + 1]`, mapped: where each record begins, and where the last one ends.
         lengths: int32 `[n]`, mapped: tokens of each record.
+        checks: uint32 `[n]`, mapped: CRC-32 of each record's bytes in `plain`, its frame included.
         schema: The records' form; None without records.
         max_id: The largest token id.
         has_pairs: Whether any record has a segment B.
         content: CRC-32 that identifies the records.
         damage: What is wrong after the last offset; empty for a whole file.
         size: Bytes of `plain`.
+        file_bytes: Bytes of the file itself.
+        file_crc32: CRC-32 of the file itself; of a damaged one, up to the damage.
     """
 
     name: str
     plain: pathlib.Path
     offsets: np.ndarray
     lengths: np.ndarray
+    checks: np.ndarray
     schema: Schema | None
     max_id: int
     has_pairs: bool
     content: int
     damage: str
     size: int
+    file_bytes: int
+    file_crc32: int
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -126,7 +133,13 @@ def _build(path: pathlib.Path, report: Callable[[int], None]) -> RecordFile:
                     f"A file of records must stay as it is while it is read. Received: {str(path)!r}, which changed. "
                     "Wait until nothing writes to it."
                 )
-            _write(index, found, {"file": before, "plain": _stamp(plain), "damage": found.damage or damage})
+            about = {
+                "file": before,
+                "plain": _stamp(plain),
+                "damage": found.damage or damage,
+                "file_crc32": crc32_of(path) if is_compressed else found.file_crc32,
+            }
+            _write(index, found, about)
             return _read(path, index)
         except OSError as error:
             if error.errno in _NO_ROOM_HERE:
@@ -159,12 +172,13 @@ def _unpack(path: pathlib.Path, index: pathlib.Path) -> tuple[pathlib.Path, str]
     return _plain_of(index), damage
 
 
-def _write(index: pathlib.Path, found: Scan, stamps: dict) -> None:
-    offsets, lengths = found.offsets.astype("<i8"), found.lengths.astype("<i4")
+def _write(index: pathlib.Path, found: Scan, about: dict) -> None:
+    arrays = found.offsets.astype("<i8"), found.lengths.astype("<i4"), found.checks.astype("<u4")
+    content = b"".join(array.tobytes() for array in arrays)
     header = {
-        **stamps,
-        "records": len(lengths),
-        "crc32_of_arrays": zlib.crc32(lengths.tobytes(), zlib.crc32(offsets.tobytes())),
+        **about,
+        "records": len(found.lengths),
+        "crc32_of_arrays": zlib.crc32(content),
         "schema": dataclasses.asdict(found.schema) if found.schema else None,
         "max_id": found.max_id,
         "has_pairs": found.has_pairs,
@@ -174,8 +188,7 @@ def _write(index: pathlib.Path, found: Scan, stamps: dict) -> None:
     with _whole(index) as file:
         start = _MAGIC + np.int64(len(text)).astype("<i8").tobytes() + text
         file.write(start.ljust(-(-len(start) // _ALIGN) * _ALIGN, b"\0"))
-        file.write(offsets.tobytes())
-        file.write(lengths.tobytes())
+        file.write(content)
 
 
 def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
@@ -202,18 +215,23 @@ def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
         raise ValueError("damaged")
     count = header["records"]
     offsets = np.memmap(index, "<i8", "r", start, (count + 1,))
-    lengths = np.memmap(index, "<i4", "r", start + offsets.nbytes, (count,)) if count else np.zeros(0, np.int32)
+    start += offsets.nbytes
+    lengths = np.memmap(index, "<i4", "r", start, (count,)) if count else np.zeros(0, np.int32)
+    checks = np.memmap(index, "<u4", "r", start + lengths.nbytes, (count,)) if count else np.zeros(0, np.uint32)
     return RecordFile(
         name=str(path),
         plain=plain,
         offsets=offsets,
         lengths=lengths,
+        checks=checks,
         schema=Schema(**header["schema"]) if header["schema"] else None,
         max_id=header["max_id"],
         has_pairs=header["has_pairs"],
         content=header["content"],
         damage=header["damage"],
         size=header["plain"][0],
+        file_bytes=header["file"][0],
+        file_crc32=header["file_crc32"],
     )
 
 

@@ -33,19 +33,23 @@ class Scan:
     Attributes:
         offsets: int64 `[n + 1]`: where each sound record begins, and where the last one ends.
         lengths: int32 `[n]`: tokens of each record.
+        checks: uint32 `[n]`: CRC-32 of each record's bytes in the file, its frame included.
         schema: The form of its records; None for a file without any.
         max_id: The largest token id; -1 without records.
         has_pairs: Whether any record has a segment B.
         content: CRC-32 over a hash of each record.
+        file_crc32: CRC-32 of the file up to the last offset.
         damage: What is wrong after the last offset; empty if the file ends there.
     """
 
     offsets: np.ndarray
     lengths: np.ndarray
+    checks: np.ndarray
     schema: Schema | None
     max_id: int
     has_pairs: bool
     content: int
+    file_crc32: int
     damage: str
 
 
@@ -63,6 +67,7 @@ def scan(path: pathlib.Path, name: str, report: Callable[[int], None] = lambda d
     sizes, lengths, max_id, has_pairs, content, damage = [], [], -1, False, 0, ""
     schema = _first_schema(path, name)
     done = 0
+    checks = _Checks(path)
     for found in _sound_batches(path, schema):
         if isinstance(found, str):
             damage = found
@@ -74,6 +79,7 @@ def scan(path: pathlib.Path, name: str, report: Callable[[int], None] = lambda d
             max_id = max(max_id, int(found.max_ids[:sound].max()))
             has_pairs |= bool(found.pairs[:sound].any())
         content = zlib.crc32(found.hashes[:sound].tobytes(), content)
+        checks.add(sizes[-1] + FRAME_BYTES)
         done += int(sizes[-1].sum()) + FRAME_BYTES * sound
         if sound < len(found.sound):
             damage = "holds numbers that no record can have: tokens, segments or masked positions out of bounds"
@@ -84,12 +90,42 @@ def scan(path: pathlib.Path, name: str, report: Callable[[int], None] = lambda d
     return Scan(
         offsets=offsets,
         lengths=np.concatenate([np.zeros(0, np.int32), *lengths]).astype(np.int32),
+        checks=np.array(checks.of_records, np.uint32),
         schema=schema,
         max_id=max_id,
         has_pairs=has_pairs,
         content=content,
+        file_crc32=checks.of_file,
         damage=damage,
     )
+
+
+class _Checks:
+    """CRC-32 of the records of a file and of all of it, computed from its bytes right after TensorFlow has read them.
+
+    A record has a CRC-32C of its own, which TensorFlow checks here, once. Python has no fast one: each later reading is
+    compared with this CRC-32, which also notices a sound record of another file.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.of_records: list[int] = []
+        self.of_file = 0
+        self._path = path
+        self._at = 0
+
+    def add(self, sizes: np.ndarray) -> None:
+        """Reads the next records.
+
+        Args:
+            sizes: int64 `[n]`: bytes of each, its frame included.
+        """
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            for size in sizes.tolist():
+                data = file.read(size)
+                self.of_records.append(zlib.crc32(data))
+                self.of_file = zlib.crc32(data, self.of_file)
+                self._at += size
 
 
 @dataclasses.dataclass(frozen=True)

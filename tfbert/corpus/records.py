@@ -22,7 +22,7 @@ from tfbert.corpus.recipe import vocab_text
 from tfbert.corpus.record_index import RecordFile
 from tfbert.corpus.record_lengths import RecordLengths, by_file
 from tfbert.corpus.record_parse import Parsed, parse
-from tfbert.corpus.record_scan import FRAME_BYTES, HEAD_BYTES
+from tfbert.corpus.record_scan import HEAD_BYTES
 from tfbert.corpus.schema import Schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.tokens.normalizer import effective_casing
@@ -160,7 +160,7 @@ class Records:
             indices: int64 `[n]`.
 
         Raises:
-            RunError: for a file that changed since the records were opened, or can no longer be read.
+            RunError: for a record whose bytes are not those that were indexed, or that can no longer be read.
         """
         serialised = self._serialised(self.numbers(indices))
         with tf.device("CPU"):
@@ -210,33 +210,38 @@ class Records:
         spans = []
         for where, index, number in by_file(self._ends, numbers):
             file = self.files[index]
-            starts, ends = file.offsets[number].tolist(), file.offsets[number + 1].tolist()
-            spans.append((file, list(zip(where.tolist(), starts, ends, strict=True))))
+            columns = where, number, file.offsets[number], file.offsets[number + 1], file.checks[number]
+            spans.append((file, list(zip(*(column.tolist() for column in columns), strict=True))))
         for file, own in spans if hasattr(os, "posix_fadvise") else ():
             with self._open.file(file) as descriptor, contextlib.suppress(OSError):
-                for _, start, end in own:
+                for _, _, start, end, _ in own:
                     os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_WILLNEED)
         for file, own in spans:
             with self._open.file(file) as descriptor:
-                for at, start, end in own:
-                    out[at] = _read_record(descriptor, file, start, end - start)
+                for at, number, start, end, check in own:
+                    out[at] = _read_record(descriptor, file, number, start, end - start, check)
         return out
 
 
-def _read_record(descriptor: int, file: RecordFile, start: int, size: int) -> bytes:
+def _read_record(descriptor: int, file: RecordFile, number: int, start: int, size: int, check: int) -> bytes:
     try:
         data = os.pread(descriptor, size, start)
     except OSError as error:
-        raise _unreadable(file.name, start, error.strerror) from None
-    if len(data) != size or int.from_bytes(data[:8], "little") != size - FRAME_BYTES:
-        raise _unreadable(file.name, start, "it is not there any more")
+        raise _unreadable(file, number, error.strerror) from None
+    if len(data) != size:
+        raise _unreadable(file, number, "it is not there any more")
+    if zlib.crc32(data) != check:
+        raise _unreadable(file, number, "its bytes are not those that were indexed")
     return data[HEAD_BYTES : size - 4]
 
 
-def _unreadable(name: str, start: int, why: str) -> RunError:
+def _unreadable(file: RecordFile, number: int, why: str) -> RunError:
+    in_copy = "" if str(file.plain) == file.name else f", unpacked in {str(file.plain)!r}"
     return RunError(
-        f"Records must stay as they are while they are trained on. Received: {name!r}, the record at byte {start:,} "
-        f"({why}). Check the file system, and whether anything writes there."
+        "Records must stay as they were when they were first opened. "
+        f"Received: {file.name!r}{in_copy}, the record at byte {int(file.offsets[number]):,} ({why}), number "
+        f"{number + 1:,} of {len(file):,}. Check the file system, and whether anything writes there; copy or make the "
+        "file anew. `touch` it if it was replaced on purpose."
     )
 
 
@@ -255,7 +260,7 @@ class _OpenFiles:
             try:
                 opened = os.open(file.plain, os.O_RDONLY)
             except OSError as error:
-                raise _unreadable(file.name, 0, error.strerror) from None
+                raise _unreadable(file, 0, error.strerror) from None
             if is_kept := len(self._kept) < _MOST_OPEN:
                 self._kept[file.plain] = opened
             return _Descriptor(opened, is_kept=is_kept)
