@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tfbert.corpus.blocks import WHOLE, BlockLines, blocks_of
-from tfbert.data.rows import lines_of
+from tfbert.data.lines import lines_of
 
 
 def read(path, block, **options):

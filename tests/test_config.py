@@ -423,7 +423,7 @@ def test_standard_input_can_be_evaluated():
     for mode, parts, match in (
         ("evaluate", {"data": DataConfig(test_file="-")}, "Pass --input_format=tsv, csv or jsonl"),
         ("evaluate", {"data": DataConfig(test_file="-", input_format="text")}, "Plain text has no labels"),
-        ("evaluate", {"data": data, "runtime": two}, "only one has standard input. Received: test_file='-'"),
+        ("evaluate", {"data": data, "runtime": two}, "only one has standard input or a pipe. Received: test_file='-'"),
         ("evaluate", {"data": DataConfig(validation_file="-")}, "validation_file must be a file"),
         ("train", {"data": dataclasses.replace(data, train_file=__file__)}, "test_file='-' with mode=train"),
     ):

@@ -46,6 +46,48 @@ def test_names_that_look_the_same(tmp_path, one, other):
     assert repr(one) in line and repr(other) in line and "else" not in line
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["[0, 1, 0]", "[1, 0, 0]"],
+        ["[0. 1.]", "[1. 0.]", "[1. 1.]"],
+        ["['joy']", "['joy', 'fear']"],
+        ['["a","b"]', '["b"]', "[]"],
+        ["{'a', 'b'}", "{'b'}", "{'c', 'a'}"],
+        ["joy", "joy|fear", "fear"],
+        ["Drama|Comedy", "Comedy|War", "War|Drama"],
+        ["27", "8,20", "8", "20"],
+        ["a; b", "b; c", "a", "c"],
+        ["0 1 0", "1 0 0"],
+    ],
+)
+def test_several_labels_in_one_text(tmp_path, labels):
+    train = [(f"{label} {i}", label) for label in labels for i in range(5)]
+    (line,) = warnings_of(tmp_path, train)
+    assert "looks like several labels in one" in line and any(repr(label) in line for label in labels)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["R&B|Soul", "Rock", "Jazz"],
+        ["Sports|Football", "Sports|Tennis"],
+        ["a|b", "c"],
+        ["[none]", "good", "bad", "[other]", "fair"],
+        ["Health, Safety", "Law"],
+        ["very good", "very bad", "good", "bad"],
+        ["not good", "good"],
+        ["|", "||", "a"],
+        ["(a)", "(b)"],
+        ["0", "1", "10"],
+        ["1 star", "2 stars"],
+    ],
+)
+def test_a_name_with_a_separator_is_one_label(tmp_path, labels):
+    train = [(f"{label} {i}", label) for label in labels for i in range(5)]
+    assert warnings_of(tmp_path, train) == []
+
+
 def test_classes_that_hardly_occur(tmp_path):
     train = rows(good=30, bad=5, goof=1, bda=4)
     assert warnings_of(tmp_path, train) == [

@@ -329,7 +329,7 @@ NO_FILES = {
     "another object": ("a.json", json.dumps({"dat": [1]}, indent=1), "'data' is a list of articles.*'dat'"),
     "a number": ("a.json", "3", "'data' is a list of articles"),
     "empty": ("a.json", "", "at least one example.*empty"),
-    "no articles": ("a.json", '{"data": []}', "at least one question"),
+    "no articles": ("a.json", '{"data": []}', "at least one example"),
     "a table": ("a.tsv", "question\tcontext\n", r"come as JSON .*a\.tsv' as tsv"),
     "half a .gz": ("a.json.gz", None, "must be whole"),
     "not UTF-8": ("a.jsonl", lines(FLAT).encode("latin-1", "replace"), "must be UTF-8"),

@@ -18,6 +18,12 @@ InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll",
 STANDARD_STREAM = "-"
 """Standard input as `input_file` or `test_file`, standard output as `output_file`."""
 
+
+def is_pipe(name: str) -> bool:
+    """Whether an option names what can be read only once: standard input, or a pipe as the shell's `<(...)` makes."""
+    return name == STANDARD_STREAM or pathlib.Path(name).is_fifo()
+
+
 _OF_CLASSES = ("classification", "token_classification")
 _TAB = ("tab", "\\t")
 """Two ways to write a tab in a shell."""
@@ -114,7 +120,11 @@ class DataConfig:
         files += [("validation_file", path) for path in self.validation_files]
         for name, value in files:
             if value and (name, value) != ("test_file", STANDARD_STREAM) and not pathlib.Path(value).is_file():
-                out.append(f"{name} must be a file. Received: {name}={value!r}. Check the path.")
+                todo = "Check the path"
+                if is_pipe(value):
+                    stream = ", or pass it as --test_file=- in mode=evaluate" * (name == "test_file")
+                    value, todo = f"{value}, a pipe, which can be read only once", f"Write it to a file first{stream}"
+                out.append(f"{name} must be a file. Received: {name}={value!r}. {todo}.")
         if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
             out.append(f"data_dir must be a directory. Received: data_dir={self.data_dir!r}. Check the path.")
         if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):

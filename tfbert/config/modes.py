@@ -10,7 +10,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfbert.config.benchmark import AXES
-from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.rules import option
 
@@ -28,7 +28,8 @@ class PredictConfig:
     input_file: str = option("", modes=("predict",))
     """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (one text a line); all but .parquet may be .gz. A tagger
     also reads CoNLL and lists of words. A model that answers questions reads tables of questions and contexts, and
-    SQuAD's JSON. `-`: standard input."""
+    SQuAD's JSON. `-`: standard input. A named pipe, such as the shell's `<(...)`, needs `input_format` unless its name
+    has an ending."""
     output_file: str = option("-", modes=("predict",))
     """Predictions, in the order of the input: .tsv or .jsonl; for tagged words also .conll, for answers also .json in
     SQuAD's form; all may be .gz. The file must not exist yet. `-`: standard output."""
@@ -44,7 +45,7 @@ class PredictConfig:
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = []
-        if self.input_file not in ("", STANDARD_STREAM) and not pathlib.Path(self.input_file).is_file():
+        if self.input_file and not is_pipe(self.input_file) and not pathlib.Path(self.input_file).is_file():
             out.append(f"input_file must be a file. Received: input_file={self.input_file!r}. Check the path.")
         return out
 
@@ -122,10 +123,10 @@ def _files(config: Config) -> list[str]:
     elif data.input_format == "text" and config.mode != "predict":
         out.append("Plain text has no labels. Received: input_format='text'. Pass another format, or --mode=predict.")
     for name, file in (("input_file", config.predict.input_file), ("test_file", data.test_file)):
-        if file == STANDARD_STREAM and config.runtime.strategy == "multi_worker":
+        if file and is_pipe(file) and config.runtime.strategy == "multi_worker":
             out.append(
-                "Every worker reads the input, but only one has standard input. "
-                f"Received: {name}='-' with strategy='multi_worker'. Pass a file that all workers see."
+                "Every worker reads the input, but only one has standard input or a pipe. "
+                f"Received: {name}={file!r} with strategy='multi_worker'. Pass a file that all workers see."
             )
     return out
 
@@ -198,6 +199,13 @@ def _predict(config: Config) -> list[str]:
             f"Received: input_file={predict.input_file!r}, dataset={config.data.dataset!r}. "
             "Pass --input_file, or a GLUE task with --dataset."
         )
+    name = predict.input_file
+    if name not in ("", STANDARD_STREAM) and is_pipe(name) and config.data.input_format == "auto":
+        if not pathlib.Path(name).suffix:
+            out.append(
+                "A pipe has no ending that tells its format. "
+                f"Received: input_file={name!r} with input_format='auto'. Pass --input_format, such as text or tsv."
+            )
     if config.data.dataset and not config.data.dataset.startswith("glue/"):
         out.append(
             "Of the data sets, only GLUE's test sets can be predicted. "

@@ -11,7 +11,7 @@ import gzip
 import pathlib
 from collections.abc import Iterator
 
-from tfbert.data.rows import check_gzip
+from tfbert.data.lines import check_gzip
 from tfbert.errors import UsageError
 
 Block = tuple[int, int]

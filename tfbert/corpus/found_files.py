@@ -13,7 +13,10 @@ from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus.blocks import BLOCK_BYTES, WHOLE, Block, BlockLines, blocks_of
 from tfbert.corpus.manifest import is_own
 from tfbert.data.columns import find_columns
-from tfbert.data.rows import OpenFile, lines_of, open_json_lines, open_parquet
+from tfbert.data.json_rows import open_json_lines
+from tfbert.data.lines import lines_of
+from tfbert.data.open_file import OpenFile
+from tfbert.data.rows import open_parquet
 from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")

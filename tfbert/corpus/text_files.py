@@ -15,7 +15,10 @@ from tfbert.corpus.documents import Document
 from tfbert.corpus.found_files import InputFile
 from tfbert.corpus.sentences import cut, split_sentences, splitter
 from tfbert.data.files import check_text
-from tfbert.data.rows import OpenFile, lines_of, not_utf8, not_utf8_error, open_json_lines, open_parquet
+from tfbert.data.json_rows import open_json_lines
+from tfbert.data.lines import lines_of, not_utf8, not_utf8_error
+from tfbert.data.open_file import OpenFile
+from tfbert.data.rows import open_parquet
 from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 from tfbert.data.columns import find_columns
 from tfbert.data.labels import label_text
-from tfbert.data.rows import file_format, not_utf8, not_utf8_error, open_rows
+from tfbert.data.lines import not_utf8, not_utf8_error
+from tfbert.data.rows import file_format, open_rows
 from tfbert.errors import UsageError
 
 

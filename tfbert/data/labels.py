@@ -7,7 +7,7 @@ import re
 from collections.abc import Container
 from typing import Any
 
-from tfbert.data.rows import not_utf8, not_utf8_error
+from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.errors import UsageError
 
 NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
@@ -56,9 +56,11 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
     if value is not None and not isinstance(value, str | int | float):
         raise UsageError(
             "A label must be a word, a number, true or false. "
-            f"Received: {column}={value!r:.60} in {where}. Pass another --label_column."
+            f"Received: {column}={value!r:.60} in {where}{_what(value)}. Pass another --label_column."
         )
     text = "" if value is None else str(value).strip()
+    if "\0" in text:
+        raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
     if byte := not_utf8(text):
         raise not_utf8_error(byte, where)
     if is_missing(text, class_words):
@@ -68,3 +70,14 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
             f"Every row needs a label. Received: {received} for {column!r} in {where}. Add it or drop the row{way_out}."
         )
     return text
+
+
+def _what(value: Any) -> str:
+    """What a list as a label seems to be, to follow its place in a message."""
+    if not isinstance(value, list | tuple):
+        return ""
+    if any(isinstance(item, list | tuple | dict) for item in value):
+        return (
+            ", spans of characters, as doccano and Label Studio write (tagging needs a tag for each word: export CoNLL)"
+        )
+    return ", a list, where each row has one label"

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from tfbert.data.files import check_text
-from tfbert.data.questions import Answer, Place, QuestionTable, where
+from tfbert.data.questions import NO_PLACE, Answer, Place, QuestionTable, where
 from tfbert.errors import UsageError
+
+OTHER_ANSWERS = "tfbert: other answers"
+"""The key of a row for texts that count as right answers wherever they are; no name that a column of data has."""
 
 
 def blank_error(what: str, where: str) -> UsageError:
@@ -32,8 +35,8 @@ def question_table(
     Args:
         name: What messages call the data.
         rows: The place of each question, and its `id`, `question`, `context`, `answers` (a list of objects with `text`
-            and `answer_start`, or an object with a list of each) and, where there is one, `is_impossible`; or the error
-            that says why it cannot be read.
+            and `answer_start`, or an object with a list of each) and, where there are any, `OTHER_ANSWERS` and
+            `is_impossible`; or the error that says why it cannot be read.
         place_names: What a place's numbers count.
         require_answers: Whether each question must have `answers`, even if only an empty list. If not required, a
             question without `answers` gets none and is not impossible.
@@ -136,6 +139,7 @@ def _answers(row: dict[str, Any], require: bool, where: str) -> tuple[Answer, ..
             )
         return None
     answers = tuple(_answer(text, start, where) for text, start in _pairs(given or [], where))
+    answers += tuple(_answer(text, NO_PLACE, where) for text in row.get(OTHER_ANSWERS) or ())
     if answers and impossible:
         raise UsageError(
             "A question with is_impossible=True must have no answers. "

@@ -15,6 +15,8 @@ from tfbert.errors import UsageError
 
 Answer = tuple[str, int]
 """The text of an answer, and the character of the context at which it starts."""
+NO_PLACE = -(2**31)
+"""The start of an answer that counts as right but need not be in the context, such as another name of it."""
 _SHOWN_IDS = 5
 Place = tuple[int, ...]
 """Where a question is in its file, from 1: a line, or article, paragraph and question; 0 where a level is unknown."""
@@ -30,7 +32,7 @@ class QuestionTable:
         questions: One per question.
         contexts: The distinct contexts.
         context_of: int32 `[n]`: which of `contexts` a question is about.
-        answers: All gold answers of each question; empty for a question that has none.
+        answers: All gold answers of each question, those at `NO_PLACE` last; empty for a question that has none.
         is_impossible: bool `[n]`: whether the context does not hold an answer.
         places: int32 `[n, levels]`: one `Place` per question.
         place_names: What each level of `places` counts, such as `line`.
@@ -84,12 +86,13 @@ def where(name: str, place_names: Sequence[str], place: Sequence[int]) -> str:
 
 
 def misaligned_answers(table: QuestionTable) -> list[tuple[int, int]]:
-    """The answers that are not in their context at `answer_start`, each as its question's row and its own index."""
+    """The answers that are not in their context at `answer_start`, each as its question's row and its own index. Those
+    at `NO_PLACE` count where the question has no other."""
     return [
         (row, number)
         for row, answers in enumerate(table.answers)
         for number, (text, start) in enumerate(answers)
-        if start < 0 or not table.context(row).startswith(text, start)
+        if (start != NO_PLACE or not number) and (start < 0 or not table.context(row).startswith(text, start))
     ]
 
 

@@ -9,57 +9,30 @@ other form: in plain text, and in a .tsv of one column. A CSV writes an empty te
 
 from __future__ import annotations
 
-import codecs
 import collections
 import csv
-import dataclasses
-import functools
-import gzip
 import itertools
-import json
 import pathlib
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
+from tfbert.data.json_rows import open_json_rows
+from tfbert.data.lines import SAVE_SHEET, lines_of, not_utf8, not_utf8_error, source_name, without_end
+from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
 TEXT_SUFFIX = ".txt"
 """Also accepted where labels are not needed: plain text, one text per line, which cannot have a label."""
 
-Row = tuple[int, "list[Any] | UsageError"]
-"""A row's line number (or row number, for .parquet) from 1, and its values or the error that says why it has none."""
-
 _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 """Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\w])"?', re.IGNORECASE)
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
-_GZIP_MAGIC = b"\x1f\x8b"
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _PARQUET_BATCH = 4096
-_PIECE_BYTES = 1 << 16
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
-_LINES_TO_AN_OBJECT = 1000  # A file without an object in its first 1000 lines is not JSON lines.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OpenFile:
-    """A file whose columns are known and whose rows have yet to be read, once.
-
-    Attributes:
-        name: What messages call it.
-        columns: The columns' names; without a header, indexes from 0.
-        read: Takes the wanted columns and iterates over the rows. Bytes that are not UTF-8 appear as lone surrogates.
-        unit: What the rows' numbers count: `line` or `row`.
-        hint: What to try if no column is the right one, for the end of a message: empty, or ", or ...".
-    """
-
-    name: str
-    columns: list[str]
-    read: Callable[[Sequence[str]], Iterator[Row]]
-    unit: str = "line"
-    hint: str = ""
 
 
 def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
@@ -77,9 +50,9 @@ def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
     suffix = "".join(suffixes[-2:-1] if is_gzip else suffixes[-1:])
     known = (TEXT_SUFFIX, *SUFFIXES) if allow_text else SUFFIXES
     if suffix not in known or (is_gzip and suffix == ".parquet"):
+        todo = SAVE_SHEET[0].upper() + SAVE_SHEET[1:] if suffix in _SHEETS else "Convert or rename it"
         raise UsageError(
-            f"A data file ends in {', '.join(known)}, all but the last also with .gz. "
-            f"Received: {str(path)!r}. Convert or rename it."
+            f"A data file ends in {', '.join(known)}, all but the last also with .gz. Received: {str(path)!r}. {todo}."
         )
     return {".json": "jsonl", TEXT_SUFFIX: "text"}.get(suffix, suffix.removeprefix("."))
 
@@ -96,7 +69,7 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
     Raises:
         UsageError: for a file that cannot be read or holds nothing.
     """
-    name = str(source) if isinstance(source, pathlib.Path) else "standard input"
+    name = source_name(source)
     if format not in ("tsv", "csv", "jsonl", "parquet", "text"):
         raise UsageError(
             "A table is read from tsv, csv, jsonl or parquet. "
@@ -108,106 +81,28 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
         raise UsageError(f"Only .tsv and .csv files have a delimiter. Received: {name!r}. Drop --delimiter.")
     if format == "parquet":
         if not isinstance(source, pathlib.Path):
-            raise UsageError("Parquet is read from a file. Received: standard input. Pass the file's path.")
+            raise UsageError(f"Parquet is read from a file. Received: {name}, a stream. Pass the file's path.")
         return open_parquet(source)
+    if format == "jsonl":
+        return open_json_rows(source, name)
     lines = lines_of(source, name)
     if format == "text":
         return OpenFile(
             name=name, columns=["text"], read=lambda wanted: ((number, [without_end(line)]) for number, line in lines)
         )
-    if format == "jsonl":
-        return open_json_lines(name, lines)
-    delimiter = delimiter or ("\t" if format == "tsv" else ",")
+    said, lines = _separator(lines)
+    delimiter = delimiter or said or ("\t" if format == "tsv" else ",")
     records = _tsv_records(lines, delimiter, header) if format == "tsv" else _csv_records(name, lines, delimiter)
     return _open_delimited(name, records, header, format)
 
 
-def not_utf8(text: str) -> str | None:
-    """The first byte of a text that was not UTF-8, such as `0xff`; None if all of it was UTF-8."""
-    found = None if text.isascii() else _NOT_UTF8.search(text)
-    return None if found is None else f"{ord(found[0]) - 0xDC00:#04x}"
-
-
-def not_utf8_error(byte: str, where: str) -> UsageError:
-    """The error for a byte that is not UTF-8, as `not_utf8` returns it."""
-    return UsageError(
-        f"Data files must be UTF-8. Received: byte {byte} in {where}. Convert it, for example with iconv."
-    )
-
-
-def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    """Each line's number from 1, and the line with its end; a byte order mark is not part of the first line.
-
-    Only a line feed ends a line: text may hold other Unicode separators. Bytes that are not UTF-8 are lone surrogates.
-
-    Args:
-        source: A path, decompressed where it ends in .gz; or an open binary stream.
-        name: What messages call it.
-
-    Raises:
-        UsageError: during iteration, for a file that is not readable or not whole.
-    """
-    for number, line in _raw_lines(source, name):
-        text = line.decode("utf-8", "surrogateescape")
-        yield number, text.removeprefix("\ufeff") if number == 1 else text
-
-
-def pieces_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[str]:
-    """The text of `lines_of` in pieces: its lines, those that are very long cut into several.
-
-    Args:
-        source: As for `lines_of`.
-        name: As for `lines_of`.
-
-    Raises:
-        UsageError: as `lines_of`.
-    """
-    pieces = (piece for _, piece in _raw_lines(source, name, _PIECE_BYTES))
-    return codecs.iterdecode(pieces, "utf-8-sig", "surrogateescape")
-
-
-def _raw_lines(source: pathlib.Path | BinaryIO, name: str, most_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Each line's number from 1, and its bytes; a line of more than `most_bytes` (-1: any) comes in pieces."""
-    number = 0
-    try:
-        is_path = isinstance(source, pathlib.Path)
-        is_gzip = is_path and source.suffix.lower() == ".gz"
-        if is_gzip:
-            check_gzip(source)
-        opener = gzip.open if is_gzip else pathlib.Path.open
-        with opener(source, "rb") if is_path else source as file:
-            for line in file if most_bytes < 0 else iter(functools.partial(file.readline, most_bytes), b""):
-                yield number + 1, line
-                number += line.endswith(b"\n")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(
-            f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"A data file must be readable. Received: {name!r} ({error.strerror}). Check the path."
-        ) from None
-
-
-def check_gzip(path: pathlib.Path) -> None:
-    """Refuses a file that is not gzip data, and says what it is; an empty file is left to the caller.
-
-    Raises:
-        UsageError: for a file that does not begin with gzip data.
-        OSError: for a file that cannot be opened.
-    """
-    with path.open("rb") as file:
-        head = file.read(512)
-    if not head or head.startswith(_GZIP_MAGIC):
-        return
-    is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
-    what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
-    raise UsageError(f"A .gz file must hold gzip data. Received: {str(path)!r}, which holds {what}, or compress it.")
-
-
-def without_end(line: str) -> str:
-    """A line without its line feed, and without the carriage return before it."""
-    return line.removesuffix("\n").removesuffix("\r")
+def _separator(lines: Iterator[tuple[int, str]]) -> tuple[str, Iterator[tuple[int, str]]]:
+    """The delimiter that Excel's first line `sep=;` names, empty without one, and the lines that follow."""
+    first = next(lines, None)
+    match = _SEPARATOR_LINE.fullmatch(without_end(first[1])) if first else None
+    if match:
+        return match[1], lines
+    return "", itertools.chain([first] if first else [], lines)
 
 
 def _is_blank(line: str) -> bool:
@@ -302,51 +197,6 @@ def _hint(record: list[str], format: str) -> str:
         return _NO_HEADER_HINT
     plain = " (--input_format=tsv where quotes are plain characters)" * (option == "tab" and format == "csv")
     return f", or --delimiter={option}{plain} as its only column looks like several{_NO_HEADER_HINT}"
-
-
-def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
-    """JSON lines, as `open_rows` opens them.
-
-    Args:
-        name: What messages call the file.
-        lines: As `lines_of` gives them.
-
-    Raises:
-        UsageError: for a file without an object.
-    """
-
-    def objects() -> Iterator[tuple[int, dict | UsageError]]:
-        for number, line in lines:
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                value = error
-            if not isinstance(value, dict):
-                received = f" ({value})" if isinstance(value, Exception) else ""
-                value = UsageError(
-                    f"JSON data files hold one object per line. Received: something else in {name}, line {number}"
-                    f"{received}. Convert it to JSON lines."
-                )
-            yield number, value
-
-    rows, seen = objects(), []
-    for row in itertools.islice(rows, _LINES_TO_AN_OBJECT):
-        seen.append(row)
-        if isinstance(row[1], dict):
-            break
-    if not seen:
-        raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
-    first = seen[-1][1]
-    if isinstance(first, UsageError):
-        raise seen[0][1]
-
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
-        for number, value in itertools.chain(seen, rows):
-            yield number, value if isinstance(value, UsageError) else [value.get(key) for key in wanted]
-
-    return OpenFile(name=name, columns=list(first), read=read)
 
 
 def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) -> OpenFile:

@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.columns import find_columns
+from tfbert.data.lines import source_name
+from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.question_rows import blank_error, question_table
 from tfbert.data.questions import Place, QuestionTable
-from tfbert.data.rows import OpenFile, Row, file_format, open_rows
-from tfbert.data.squad_json import QUESTION_COLUMNS, NestedQuestions, open_json
+from tfbert.data.rows import file_format, open_rows
+from tfbert.data.squad_json import QUESTION_COLUMNS, NestedQuestions, open_question_json
 from tfbert.errors import UsageError
 
 
@@ -49,12 +51,12 @@ def read_questions(
     if format not in ("jsonl", "parquet"):
         raise UsageError(
             "Questions with answers come as JSON (SQuAD's own, or one question per line) or .parquet. "
-            f"Received: {_name(source)!r} as {format}. Convert it."
+            f"Received: {source_name(source)!r} as {format}. Convert it."
         )
     file = _open(source, format)
     if isinstance(file, NestedQuestions):
         _refuse_columns(file, text_column, label_column)
-        rows, place_names = file.rows(), file.place_names
+        rows, place_names = file.rows, file.place_names
     else:
         rows, place_names = _table_rows(file, format, text_column, label_column or "answers"), (file.unit,)
     return question_table(
@@ -155,10 +157,6 @@ def looks_like_squad(path: pathlib.Path) -> bool:
     return file is not None and {*QUESTION_COLUMNS, "answers"} <= set(file.columns)
 
 
-def _name(source: pathlib.Path | BinaryIO) -> str:
-    return str(source) if isinstance(source, pathlib.Path) else "standard input"
-
-
 def _format(source: pathlib.Path | BinaryIO, asked: str) -> str:
     if asked != "auto":
         return asked
@@ -168,7 +166,7 @@ def _format(source: pathlib.Path | BinaryIO, asked: str) -> str:
 def _refuse_columns(file: NestedQuestions, text_column: Sequence[str], label_column: str) -> None:
     if text_column or label_column:
         raise UsageError(
-            "SQuAD's own JSON has no columns to choose. Received: "
+            "JSON with questions grouped by their contexts has no columns to choose. Received: "
             f"text_column={','.join(text_column)!r}, label_column={label_column!r} for {file.name}. Drop them."
         )
 
@@ -177,7 +175,7 @@ def _open(
     source: pathlib.Path | BinaryIO, format: str, *, header: bool = True, delimiter: str = ""
 ) -> OpenFile | NestedQuestions:
     if format == "jsonl" and header and not delimiter:  # `open_rows` refuses JSON with --noheader or --delimiter.
-        return open_json(source, _name(source))
+        return open_question_json(source, source_name(source))
     return open_rows(source, format, header=header, delimiter=delimiter)
 
 

@@ -1,4 +1,5 @@
-"""JSON of questions: SQuAD's nested articles, or one question per line; the content decides which of the two it is.
+"""JSON of questions: SQuAD's nested articles, MRQA's lines of contexts and their questions, or a row for each question.
+The content decides which of them it is.
 
 Articles are read one after another, as lines are: memory does not grow with their number.
 """
@@ -6,127 +7,112 @@ Articles are read one after another, as lines are: memory does not grow with the
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from tfbert.data.json_text import JsonText, NotJson
+from tfbert.data.json_rows import Articles, open_json
+from tfbert.data.open_file import OpenFile, Row
+from tfbert.data.question_rows import OTHER_ANSWERS
 from tfbert.data.questions import Place
-from tfbert.data.rows import OpenFile, Row, open_json_lines, pieces_of
 from tfbert.errors import UsageError
 
 QUESTION_COLUMNS = ("question", "context")
 """The columns of tables, unless the user names others."""
 _NESTED_PLACES = ("article", "paragraph", "question")
+_MRQA_COLUMNS = ("header", "context", "qas")
 
 
 @dataclasses.dataclass(frozen=True)
 class NestedQuestions:
-    """One JSON text whose entries have yet to be read, once.
+    """Questions that are grouped by their contexts, and have yet to be read, once.
 
     Attributes:
-        name: What messages call it.
-        entries: Articles, or questions as the rows of a table have them.
-        is_flat: Whether the entries are questions, as in the files of Hugging Face's run_qa.
+        name: What messages call the file.
+        rows: The place of each question, and the question as the rows of a table have it; or an error in its stead.
+        place_names: What the numbers of a place count.
     """
 
     name: str
-    entries: Iterator[Any]
-    is_flat: bool
-
-    @property
-    def place_names(self) -> tuple[str, ...]:
-        """What the numbers of a place count."""
-        return ("question",) if self.is_flat else _NESTED_PLACES
-
-    def rows(self) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
-        """Each question as a row.
-
-        Raises:
-            UsageError: during iteration, where the text is not JSON.
-        """
-        for number, entry in enumerate(self.entries, start=1):
-            if not self.is_flat:
-                yield from _article_rows(entry, number, self.name)
-            elif isinstance(entry, dict):
-                yield (number,), entry
-            else:
-                yield (number,), _not_an_object("question", entry, f"{self.name}, question {number}")
+    rows: Iterator[tuple[Place, dict[str, Any] | UsageError]]
+    place_names: tuple[str, ...]
 
     def as_table(self) -> OpenFile:
         """The questions as a file of rows, numbered from 1, without the answers."""
 
         def read(wanted: Sequence[str]) -> Iterator[Row]:
-            for number, (_, row) in enumerate(self.rows(), start=1):
+            for number, (_, row) in enumerate(self.rows, start=1):
                 yield number, row if isinstance(row, UsageError) else [row.get(column) for column in wanted]
 
         return OpenFile(name=self.name, columns=["id", "title", *QUESTION_COLUMNS], read=read, unit="question")
 
 
-def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
-    """Opens JSON of either kind: JSON lines, or one JSON text.
+def open_question_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
+    """Opens JSON of any kind: rows as `json_rows.open_json_rows` does, or questions grouped by their contexts.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream.
         name: What messages call it.
 
     Raises:
-        UsageError: for a file that cannot be read, or that is neither of the two.
+        UsageError: for a file that cannot be read, or that holds no rows.
     """
-    text = JsonText(pieces_of(source, name))
-    if text.enter_list("data"):
-        entries = _entries(text, name)
-        first = list(itertools.islice(entries, 1))
-        keys = first[0].keys() if first and isinstance(first[0], dict) else set()
-        is_flat = "paragraphs" not in keys and set(QUESTION_COLUMNS) <= keys
-        return NestedQuestions(name, itertools.chain(first, entries), is_flat)
-    lines = text.lines()
-    filled = ((number, line) for number, line in lines if line.strip())
-    head = list(itertools.islice(filled, 1))
-    value = _parsed(head[0][1]) if head else {}
-    is_lines = isinstance(value, dict)
-    if isinstance(value, ValueError) and head[0][1].strip() not in ("{", "["):
-        # Either a bad line of JSON lines, or the first line of one JSON text: the next line tells.
-        head += itertools.islice(filled, 1)
-        is_lines = len(head) == 2 and isinstance(_parsed(head[1][1]), dict)
-    if is_lines:
-        return open_json_lines(name, itertools.chain(head, lines))
-    rest = [line for _, line in filled]
-    if rest or isinstance(value, ValueError):
-        value = _parsed("".join([line for _, line in head] + rest))
-    if isinstance(value, ValueError):
-        raise _not_json(name, value)
-    keys = f", an object with {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else ""
-    raise UsageError(
-        "SQuAD's JSON must be an object whose 'data' is a list of articles. "
-        f"Received: {name}{keys}. Repair it, or convert it to JSON lines."
-    )
+    file = open_json(source, name)
+    if isinstance(file, Articles):
+        rows = (row for number, entry in enumerate(file.entries, 1) for row in _article_rows(entry, number, name))
+        return NestedQuestions(name, rows, _NESTED_PLACES)
+    is_mrqa = file.columns == ["header"] or {"context", "qas"} <= set(file.columns)
+    return NestedQuestions(name, _mrqa_rows(file), (file.unit, "question")) if is_mrqa else file
 
 
-def _parsed(text: str) -> Any:
-    """The value of a JSON text, or the ValueError that says why it is not JSON."""
+def _mrqa_rows(file: OpenFile) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
+    """The questions of MRQA's lines. A header may come first."""
+    for number, values in file.read(_MRQA_COLUMNS):
+        if isinstance(values, UsageError):
+            yield (number, 0), values
+            continue
+        header, context, questions = values
+        if header is not None and context is None:
+            continue
+        where = f"{file.name}, {file.unit} {number}"
+        questions = _list_of({"qas": questions} if questions is not None else {}, "context", "qas", where, "MRQA's")
+        if isinstance(questions, UsageError):
+            yield (number, 0), questions
+            continue
+        for second, question in enumerate(questions, start=1):
+            at = f"{where}, question {second}"
+            if isinstance(question, dict):
+                yield (number, second), _mrqa_question(question, context, at)
+            else:
+                yield (number, second), _not_an_object("question", question, at, "MRQA's")
+
+
+def _mrqa_question(question: dict[str, Any], context: Any, where: str) -> dict[str, Any] | UsageError:
+    """A question as the rows of a table have it: first the answers that were detected in the context, then those that
+    were not, which have no place in it."""
+    row = {"id": question.get("qid", question.get("id")), "question": question.get("question"), "context": context}
+    written, detected = question.get("answers"), question.get("detected_answers")
+    if written is None and detected is None:
+        return row
+    is_right = False
     try:
-        return json.loads(text)
-    except ValueError as error:
-        return error
-    except RecursionError:
-        return ValueError("nested too deeply")
-
-
-def _entries(text: JsonText, name: str) -> Iterator[Any]:
-    try:
-        yield from text.items()
-    except NotJson as error:
-        raise _not_json(name, error) from None
-
-
-def _not_json(name: str, error: ValueError) -> UsageError:
-    return UsageError(
-        f"A file of questions must be SQuAD's JSON or JSON lines. Received: {name}, which is not JSON ({error}). "
-        "Repair it, or copy or download it again."
-    )
+        spans = [span for answer in detected or [] for span in answer["char_spans"]]
+        # The last character of a span belongs to it.
+        found = {(context[start : end + 1], start): None for start, end in spans if 0 <= start <= end < len(context)}
+        texts = {text for text, _ in found}
+        others = [text for text in dict.fromkeys(written or []) if text not in texts]
+        is_right = len(found) == len(set(map(tuple, spans))) and all(isinstance(text, str) for text in others)
+        is_right = is_right and isinstance(written, list | None) and isinstance(detected, list | None)
+    except (TypeError, ValueError, KeyError):
+        pass
+    if not is_right:
+        return UsageError(
+            "In MRQA's JSON, 'answers' is a list of texts, and 'detected_answers' a list of objects with 'char_spans', "
+            f"pairs of the first and the last character. Received: answers={written!r:.40}, "
+            f"detected_answers={detected!r:.80} in {where}. Repair or drop the question."
+        )
+    answers = [{"text": text, "answer_start": start} for text, start in found]
+    return row | {"answers": answers, OTHER_ANSWERS: [text for text in others if text.strip()]}
 
 
 def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
@@ -148,18 +134,18 @@ def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place,
             yield (number, second, third), row
 
 
-def _list_of(value: Any, what: str, key: str, where: str) -> list[Any] | UsageError:
+def _list_of(value: Any, what: str, key: str, where: str, whose: str = "SQuAD's") -> list[Any] | UsageError:
     if not isinstance(value, dict):
-        return _not_an_object(what, value, where)
+        return _not_an_object(what, value, where, whose)
     if not isinstance(value.get(key), list):
         received = f"{key}={value[key]!r:.60}" if key in value else f"no {key!r}"
         return UsageError(
-            f"In SQuAD's JSON, every {what} has a list {key!r}. Received: {received} in {where}. Repair or drop it."
+            f"In {whose} JSON, every {what} has a list {key!r}. Received: {received} in {where}. Repair or drop it."
         )
     return value[key]
 
 
-def _not_an_object(what: str, value: Any, where: str) -> UsageError:
+def _not_an_object(what: str, value: Any, where: str, whose: str = "SQuAD's") -> UsageError:
     return UsageError(
-        f"In SQuAD's JSON, every {what} is an object. Received: {value!r:.60} in {where}. Repair or drop it."
+        f"In {whose} JSON, every {what} is an object. Received: {value!r:.60} in {where}. Repair or drop it."
     )

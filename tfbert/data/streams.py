@@ -1,10 +1,12 @@
-"""Standard input as a source of rows."""
+"""Standard input and named pipes as sources of rows: they can be read once."""
 
 from __future__ import annotations
 
+import pathlib
 import sys
 from typing import BinaryIO
 
+from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.errors import UsageError
 
 
@@ -23,3 +25,22 @@ def standard_input(option: str) -> BinaryIO:
             "Pipe the rows in, or pass a file's path."
         )
     return sys.stdin.buffer
+
+
+def input_source(name: str) -> pathlib.Path | BinaryIO:
+    """What `input_file` names: standard input or a pipe as an open stream, a file as its path.
+
+    Raises:
+        UsageError: for standard input that is closed, or a pipe that cannot be opened.
+    """
+    if name == STANDARD_STREAM:
+        return standard_input("input_file")
+    path = pathlib.Path(name)
+    if not is_pipe(name):
+        return path
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(
+            f"input_file must be readable. Received: input_file={name!r} ({error.strerror}). Check the path."
+        ) from None

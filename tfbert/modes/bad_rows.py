@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tfbert.data.rows import not_utf8
+from tfbert.data.lines import not_utf8
 from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")

@@ -12,8 +12,9 @@ import numpy as np
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
 from tfbert.data.questions import QuestionTable
+from tfbert.data.rows import file_format
 from tfbert.data.squad import open_questions, question_columns
-from tfbert.data.streams import standard_input
+from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows
 from tfbert.modes.prediction_texts import RowsJob, TextJob, check_id_column, output_path, read_texts, usual_id_column
@@ -65,10 +66,12 @@ def open_question_files(config: Config) -> list[QuestionJob]:
             "Questions are answered from files. "
             f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
         )
-    is_stream = asked.input_file == STANDARD_STREAM
+    format = "jsonl" if data.input_format == "squad" else data.input_format
+    if format == "auto" and asked.input_file != STANDARD_STREAM:
+        format = file_format(pathlib.Path(asked.input_file))
     file = open_questions(
-        standard_input("input_file") if is_stream else pathlib.Path(asked.input_file),
-        "jsonl" if data.input_format == "squad" else data.input_format,
+        input_source(asked.input_file),
+        format,
         header=data.header,
         delimiter=data.separator,
         text_column=data.text_column,

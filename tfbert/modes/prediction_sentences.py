@@ -7,12 +7,12 @@ import logging
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
-from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
-from tfbert.data.conll import ConllSentence, looks_like_conll
+from tfbert.data.conll import ConllSentence, has_conll_suffix, looks_like_conll
 from tfbert.data.rows import file_format
-from tfbert.data.streams import standard_input
+from tfbert.data.streams import input_source
 from tfbert.data.tagged import SentenceFile, open_sentences, sentence_format
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows, row_id
@@ -155,8 +155,10 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
         by_default = is_text and data.input_format == "auto"
         jobs = (dataclasses.replace(job, format=format) for job in open_texts(config))
         return [TaggedTextJob(texts=job, may_be_words=by_default) for job in jobs]
-    source = standard_input("input_file") if asked.input_file == STANDARD_STREAM else pathlib.Path(asked.input_file)
-    file = open_sentences(source, format=data.input_format, text_column=data.text_column, tags="none")
+    format = data.input_format
+    if format == "auto" and is_pipe(asked.input_file):
+        format = sentence_format(pathlib.Path(asked.input_file))
+    file = open_sentences(input_source(asked.input_file), format=format, text_column=data.text_column, tags="none")
     format = chosen_format(asked, _FORMATS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
         raise _no_conll(asked, f"{file.name}, which is {file.format}", "--output_format=jsonl or tsv")
@@ -196,8 +198,9 @@ def _look_like_words(texts: Sequence[str]) -> bool:
 def _holds_words(config: Config) -> bool:
     """Whether the input's texts are already split into words: CoNLL, or a list of words in each row."""
     data, name = config.data, config.predict.input_file
-    if data.input_format in ("conll", "text", "csv") or name == STANDARD_STREAM:
-        return data.input_format == "conll"
+    if data.input_format in ("conll", "text", "csv") or is_pipe(name):
+        # A pipe can be read only once: there is no look into it.
+        return data.input_format == "conll" or (data.input_format == "auto" and has_conll_suffix(pathlib.Path(name)))
     path = pathlib.Path(name)
     try:
         format = sentence_format(path) if data.input_format == "auto" else data.input_format

@@ -13,7 +13,7 @@ from tfbert.config.run import Config
 from tfbert.data.columns import find_columns
 from tfbert.data.files import check_text
 from tfbert.data.rows import OpenFile, file_format, open_rows
-from tfbert.data.streams import standard_input
+from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows, row_id
 from tfbert.modes.trained_model import TrainedModel
@@ -237,7 +237,7 @@ def usual_id_column(columns: Sequence[str]) -> str:
 
 def _input(name: str, format: str) -> tuple[Any, str]:
     """The file or stream to read, and its format."""
-    if name == STANDARD_STREAM:
-        return standard_input("input_file"), "text" if format == "auto" else format
-    path = pathlib.Path(name)
-    return path, file_format(path, allow_text=True) if format == "auto" else format
+    source = input_source(name)
+    if format != "auto":
+        return source, format
+    return source, "text" if name == STANDARD_STREAM else file_format(pathlib.Path(name), allow_text=True)

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
-from tfbert.config.data import STANDARD_STREAM, DataConfig
+from tfbert.config.data import DataConfig, is_pipe
 from tfbert.data.certain_task import HOLDS
 from tfbert.data.files import RawData
 from tfbert.data.labels import NAMES_OR_MISSING
@@ -41,7 +41,7 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     # If the user chooses columns, the file may well fit another task.
     for path in paths if not data.text_column else ():
         for name, holds in others.items():
-            if path != STANDARD_STREAM and holds(pathlib.Path(path), data):
+            if not is_pipe(path) and holds(pathlib.Path(path), data):
                 raise UsageError(
                     f"A file must fit the model's task. Received: {path!r}, which is for "
                     f"{name.replace('_', ' ')}, and a model for {task.kind}. "

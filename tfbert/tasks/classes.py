@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+SEPARATORS = ("|", ",", ";", " ")
+"""What stands between several labels in one text; blanks only between numbers."""
+_LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
@@ -18,6 +21,29 @@ def is_number(label: str) -> bool:
 def have_fractions(labels: Sequence[str]) -> bool:
     """Whether all labels are numbers and at least one has a fraction."""
     return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
+
+
+def several_in_one(names: Sequence[str]) -> str | None:
+    """A label that looks like several in one text, such as `[0, 1, 0]`, `a|b` or `8,20`; None if none does.
+
+    A character in a name is no sign of that. The parts must occur elsewhere too: `R&B|Soul` beside `Rock` is one class.
+    """
+    lists = [name for name in names if len(name) > 1 and _LIST.fullmatch(name)]
+    if len(lists) > 1 and 2 * len(lists) >= len(names):
+        return lists[0]
+    for separator in SEPARATORS:
+        parts = {name: {part.strip() for part in name.split(separator)} for name in names if separator in name}
+        parts = {
+            name: own for name, own in parts.items() if all(own) and (separator != " " or all(map(is_number, own)))
+        }
+        if parts and separator.isspace() and len(parts) < len(names):
+            continue
+        whole = set(names) - parts.keys()
+        for name, own in parts.items():
+            others = whole.union(*(more for other, more in parts.items() if other != name))
+            if own <= others:
+                return name
+    return None
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

@@ -15,7 +15,7 @@ from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import Judged, rounded
-from tfbert.tasks.classes import is_number, quoted, shortened
+from tfbert.tasks.classes import is_number, quoted, several_in_one, shortened
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
 from tfbert.tasks.texts import TextExamples, TextTask, judged_texts, takes
@@ -147,6 +147,11 @@ class Classification(TextTask):
             groups.setdefault(key, []).append(f"{name!r} ({count:,} examples)")
         alike = [", ".join(group) for group in groups.values() if len(group) > 1]
         out = [f"classes that differ only in case or space: {_first_few(alike, '; ')}"] if alike else []
+        if (label := several_in_one(self.label_names)) is not None:
+            out.append(
+                f"{quoted(label)} looks like several labels in one, but each label is taken as a class of its own: "
+                f"{shortened(self.label_names, 3)}; give each text one label"
+            )
         pairs = zip(self.label_names, counts, strict=True)
         rare = [f"{name!r} ({count})" for name, count in pairs if count < FEW_EXAMPLES]
         if rare:
