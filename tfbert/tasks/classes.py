@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-SEPARATORS = ("|", ",", ";", " ")
+_SEPARATORS = ("|", ",", ";", " ")
 """What stands between several labels in one text; blanks only between numbers."""
 _LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
@@ -31,13 +31,11 @@ def several_in_one(names: Sequence[str]) -> str | None:
     lists = [name for name in names if len(name) > 1 and _LIST.fullmatch(name)]
     if len(lists) > 1 and 2 * len(lists) >= len(names):
         return lists[0]
-    for separator in SEPARATORS:
+    for separator in _SEPARATORS:
         parts = {name: {part.strip() for part in name.split(separator)} for name in names if separator in name}
-        parts = {
-            name: own for name, own in parts.items() if all(own) and (separator != " " or all(map(is_number, own)))
-        }
-        if parts and separator.isspace() and len(parts) < len(names):
-            continue
+        parts = {name: own for name, own in parts.items() if all(own)}
+        if separator == " ":
+            parts = {name: own for name, own in parts.items() if all(map(is_number, own))}
         whole = set(names) - parts.keys()
         for name, own in parts.items():
             others = whole.union(*(more for other, more in parts.items() if other != name))
