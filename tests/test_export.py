@@ -16,6 +16,7 @@ from tests.saved_models import (
     read_json,
     reference_logits,
     reference_logits_of,
+    save_with_nan,
 )
 from tests.served import export_of
 from tfbert.config.run import DataConfig
@@ -112,6 +113,7 @@ def test_no_rows_of_ids_give_no_answer(untrained, shape):
         "logits": (0, 2),
         "probabilities": (0, 2),
         "label": (0,),
+        "error": (0,),
     }
 
 
@@ -122,11 +124,6 @@ def test_no_rows_of_ids_give_no_answer(untrained, shape):
         (ids(2, 161), r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 161\]"),
         (ids(2, 9, attention_mask=tf.ones([2, 8], tf.int32)), r"must be of one shape. Received: \] \[2 8\] \[2 9\]"),
         (ids(2, 9, token_type_ids=tf.ones([1, 9], tf.int32)), r"must be of one shape. Received: .*\[1 9\]"),
-        (
-            ids(1, 3, input_ids=tf.constant([[0, 60, 1]])),
-            r"input_ids must be from 0 to 59. Received: .*60",
-        ),
-        (ids(1, 2, token_type_ids=tf.constant([[-1, 0]])), "token_type_ids must be from 0 to 1. Received: "),
     ],
 )
 def test_ids_that_the_model_cannot_take_are_told_the_rule(untrained, inputs, message):
@@ -134,6 +131,31 @@ def test_ids_that_the_model_cannot_take_are_told_the_rule(untrained, inputs, mes
         untrained["token_ids"](**inputs)
     assert np.isfinite(untrained["token_ids"](**ids(2, 160))["logits"]).all()
     assert untrained["token_ids"](**ids(1, 1))["logits"].shape == (1, 2)
+
+
+def test_a_row_of_ids_that_do_not_exist_changes_no_other(untrained):
+    rows = {"input_ids": tf.constant([[0, 60, 1], [5, 6, 7], [0, 1, 2], [5, -1, 7]])}
+    rows["token_type_ids"] = tf.constant([[0, 0, 0], [0, 1, 1], [0, -1, 0], [2, 0, 0]])
+    found = untrained["token_ids"](**ids(4, 3, **rows))
+    alone = untrained["token_ids"](**ids(1, 3, **{name: values[1:2] for name, values in rows.items()}))
+    errors = [b"input_ids must be from 0 to 59.", b"", b"token_type_ids must be from 0 to 1."]
+    assert found["error"].numpy().tolist() == [*errors, b"input_ids must be from 0 to 59."]
+    for name in ("logits", "probabilities"):
+        assert np.isfinite(found[name]).all(axis=1).tolist() == [False, True, False, False]
+        np.testing.assert_allclose(found[name][1:2], alone[name], atol=1e-6)
+    assert found["label"].numpy().tolist() == [b"", alone["label"].numpy()[0], b"", b""]
+
+
+def test_a_text_that_is_not_finite_has_no_label_and_changes_no_other(runs, tmp_path):
+    save_with_nan(runs / "single", tmp_path / "broken", word="dull")
+    export_of(tmp_path, "broken", tmp_path / "export")
+    classify = tf.saved_model.load(str(tmp_path / "export")).signatures["text"]
+    found = {name: values.numpy() for name, values in classify(text=tf.constant(["good", "dull", "bad film"])).items()}
+    assert [bool(error) for error in found["error"]] == [False, True, False] and found["label"][1] == b""
+    assert found["error"][1].startswith(b"Predictions must be finite.")
+    assert np.isnan(found["logits"]).all(axis=1).tolist() == [False, True, False]
+    want = reference_logits_of(runs / "single", ["good", "bad film"])
+    np.testing.assert_allclose(found["logits"][::2], want, atol=1e-5)
 
 
 def test_pairs_without_rows_and_without_second_texts(untrained):

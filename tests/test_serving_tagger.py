@@ -31,12 +31,13 @@ LONG = "The quick brown fox, jumping over İstanbul; 中文字 e\u0301te\u0301 �
 def assert_rows_are_those_of_numpy(tokenizer, texts, max_seq_length):
     want = encode_text_words(tokenizer, texts, max_seq_length=max_seq_length).rows
     pieces = tokenizer.tokenize_with_offsets(tf.constant(texts, tf.string))
-    tokens, first_piece = word_rows_in_graph(tokenizer, pieces, max_seq_length)
+    tokens, first_piece, text = word_rows_in_graph(tokenizer, pieces, max_seq_length)
     np.testing.assert_array_equal(tokens.flat, want.tokens.flat)
     np.testing.assert_array_equal(tokens.starts, want.tokens.row_splits[:-1])
     np.testing.assert_array_equal(tokens.lengths, want.tokens.lengths)
     np.testing.assert_array_equal(tokens.second_start, want.tokens.second_start)
     np.testing.assert_array_equal(first_piece, want.first_piece)
+    np.testing.assert_array_equal(text, want.sentence)
     return len(tokens.lengths)
 
 
@@ -142,6 +143,7 @@ def test_an_exported_tagger_says_what_predict_says(saved, exported, ask, tmp_pat
     assert found["entity_text"] == [texts[row][start:end] for row, start, end in entities]
     last = max(end for row, end in zip(found["entity_row"], found["entity_end"], strict=True) if texts[row] == LONG)
     assert last > 0.9 * len(LONG)
+    assert found.pop("error") == [""] * len(texts)
     assert set(found) == set(want)
     assert_answers(found, want)
 
@@ -168,6 +170,7 @@ def test_bytes_that_are_no_utf8_are_those_that_python_decodes(signatures):
 def test_no_words_have_no_entities(signatures, texts):
     kinds = {"row": "int32", "type": "object", "text": "object", "start": "int32", "end": "int32", "score": "float32"}
     found = answers_of(signatures["text"], texts)
+    assert found.pop("error").tolist() == [b""] * len(texts)
     assert {name: (values.dtype.name, values.shape) for name, values in found.items()} == {
         f"entity_{name}": (kind, (0,)) for name, kind in kinds.items()
     }
@@ -192,12 +195,33 @@ def test_tags_that_are_no_entities_are_those_of_words(tmp_path):
     assert ((found["word_score"] > 1 / 3) & (found["word_score"] <= 1)).all()
 
 
+@pytest.mark.parametrize("names", [IOB2, ("NOUN", "PUNCT", "VERB")], ids=["entities", "words"])
+def test_a_text_that_is_not_finite_has_an_error_and_changes_no_other(names, tmp_path):
+    model = random_model(TokenClassification(names), num_texts=1, max_seq_length=LENGTH)
+    embeddings = model.classifier.bert.embeddings.weight
+    values = embeddings.numpy()
+    values[VOCAB.index("movie")] = np.nan
+    embeddings.assign(values)
+    tagger, texts = Tagger(model), ["the fox", "", LONG + "movie", LONG, "movie", "fox 😀", "a movie"]
+    found = {name: values.numpy() for name, values in tagger.answer(text=tf.constant(texts)).items()}
+    error = found.pop("error")
+    assert np.flatnonzero(error != b"").tolist() == [2, 4, 6] and error[2].startswith(b"Predictions must be finite.")
+    (what,) = {name.partition("_")[0] for name in found}
+    assert {0, 3, 5} == set(found[f"{what}_row"].tolist())
+    good = {n: v.numpy() for n, v in tagger.answer(text=tf.constant([texts[i] for i in (0, 1, 3, 5)])).items()}
+    assert not good.pop("error").any()
+    np.testing.assert_allclose(found.pop(f"{what}_score"), good.pop(f"{what}_score"), atol=1e-5)
+    np.testing.assert_array_equal(found.pop(f"{what}_row"), np.array([0, 1, 3, 5])[good.pop(f"{what}_row")])
+    for name, values in good.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
 def test_token_ids(model, signatures):
     ids = np.random.default_rng(0).integers(5, len(VOCAB), (3, 9)).astype(np.int32)
     mask = (np.arange(9) < np.array([[9], [4], [1]])).astype(np.int32)
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     found = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
-    assert list(found) == ["logits"]
+    assert set(found) == {"logits", "error"} and not any(found["error"].numpy())
     np.testing.assert_allclose(found["logits"], model.classifier(inputs).logits, atol=1e-5)
     none = signatures["token_ids"](**{name: tf.zeros([0, 4], tf.int32) for name in inputs})
     assert none["logits"].shape == (0, 4, len(IOB2))

@@ -28,13 +28,12 @@ from tfbert.config.rules import (
     refuse_unknown,
 )
 from tfbert.config.tasks import (
-    DOC_STRIDE,
-    MAX_QUERY_LENGTH,
     MAX_SEQ_LENGTH,
     MAX_SEQ_LENGTH_OF_CONTEXTS,
     AnsweringConfig,
     TaggingConfig,
     TaskOptions,
+    window_sizes,
 )
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
@@ -256,7 +255,11 @@ class Config:
 
     def resolved(self) -> Config:
         """The same training run with every default that depends on another option written out, and one name for each
-        metric."""
+        metric.
+
+        Raises:
+            UsageError: for sizes of windows that do not go with the length of rows.
+        """
         is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
         is_pretraining = self.data.task == PRETRAINING
         epochs = _EPOCHS_OF_DEMO.get(self.data.task, _EPOCHS) if is_demo else _EPOCHS
@@ -274,11 +277,9 @@ class Config:
         )
         answering = self.answering
         if self.data.task == "question_answering":
-            answering = dataclasses.replace(
-                answering,
-                doc_stride=answering.doc_stride or DOC_STRIDE,
-                max_query_length=answering.max_query_length or MAX_QUERY_LENGTH,
-            )
+            answering.check_length(self.max_seq_length)
+            sizes = window_sizes(self.max_seq_length, answering.doc_stride, answering.max_query_length)
+            answering = dataclasses.replace(answering, doc_stride=sizes[0], max_query_length=sizes[1])
         pretraining = self.pretraining.with_masking() if is_pretraining else self.pretraining
         return dataclasses.replace(self, training=training, data=data, answering=answering, pretraining=pretraining)
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import TRAIN, at_least, option
+from tfbert.errors import UsageError
 
 TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering", "pretraining"]
 
@@ -19,6 +20,24 @@ _ANSWERING = ("question_answering",)
 MAX_SEQ_LENGTH, MAX_SEQ_LENGTH_OF_CONTEXTS = 128, 384
 MAX_QUERY_LENGTH, DOC_STRIDE = 64, 128
 N_BEST_SIZE, MAX_ANSWER_LENGTH = 20, 30
+_SPECIAL = 3
+"""The special tokens of a row with a question and a context."""
+
+
+def window_sizes(max_seq_length: int, doc_stride: int | None, max_query_length: int | None) -> tuple[int, int]:
+    """`doc_stride` and `max_query_length` for rows of some length; where None is given, what suits it.
+
+    A question gets at most half of a row, and windows share half of what the longest question leaves, so that an answer
+    at the end of one is whole in the next. For rows of 384 tokens this is 128 and 64, as published.
+    """
+    shortest = min(max_query_length or MAX_QUERY_LENGTH, max_seq_length // 2)
+    room = max_seq_length - _SPECIAL - shortest
+    return doc_stride or max(min(DOC_STRIDE, room // 2), 1), max_query_length or shortest
+
+
+def most_room(max_seq_length: int) -> int:
+    """The tokens of a row that a question of one token leaves for the context, or the reverse."""
+    return max_seq_length - _SPECIAL - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,11 +62,12 @@ class AnsweringConfig:
 
     doc_stride: int | None = option(None, resume="same", tasks=_ANSWERING)
     """Context tokens from the start of one window to the start of the next: a stride, as in Google's BERT, not the
-    overlap that Hugging Face's run_qa calls doc_stride. None: 128 in training, later the value that the model was
-    trained with."""
+    overlap that Hugging Face's run_qa calls doc_stride. Where a long question leaves less room, the next window starts
+    where the one before ends. None: in training 128, in short rows half of what the longest question leaves; later the
+    value that the model was trained with."""
     max_query_length: int | None = option(None, resume="same", tasks=_ANSWERING)
-    """Longest question in tokens; longer ones are cut. None: 64 in training, later the value that the model was trained
-    with."""
+    """Longest question in tokens; longer ones are cut. None: in training 64, but at most half of a row; later the value
+    that the model was trained with."""
     version_2_with_negative: bool = option(False, resume="same", tasks=_ANSWERING)
     """Some questions have no answer in their context, as in SQuAD 2.0. A model trained with it remembers this."""
     null_score_diff_threshold: float = option(0.0, resume="same", tasks=_ANSWERING)
@@ -60,6 +80,26 @@ class AnsweringConfig:
     keep_misaligned_answers: bool = option(False, resume="content", modes=TRAIN, tasks=_ANSWERING)
     """Look elsewhere in its context for an answer that is not where the data says. Otherwise training leaves it out;
     evaluation keeps it either way."""
+
+    def check_length(self, max_seq_length: int) -> None:
+        """Refuses sizes that were asked for and do not go with rows of this length.
+
+        Raises:
+            UsageError: naming one.
+        """
+        most = most_room(max_seq_length)
+        if self.max_query_length is not None and self.max_query_length > most:
+            raise UsageError(
+                "A row must hold a question, 3 special tokens and some of the context. "
+                f"Received: max_seq_length={max_seq_length} for questions of max_query_length={self.max_query_length} "
+                "tokens. Pass a larger max_seq_length or a smaller max_query_length."
+            )
+        if self.doc_stride is not None and self.doc_stride > most:
+            raise UsageError(
+                "doc_stride must be at most the tokens of context in a window, or windows skip some. "
+                f"Received: doc_stride={self.doc_stride} where a question of one token leaves {most} of "
+                f"max_seq_length={max_seq_length}. Pass a smaller doc_stride or a larger max_seq_length."
+            )
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""

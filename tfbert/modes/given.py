@@ -14,7 +14,7 @@ from tfbert.data.files import check_text
 from tfbert.data.question_rows import blank_error
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import check_token_types
-from tfbert.modes.prediction_questions import CHUNK_QUESTIONS, unanswered
+from tfbert.modes.prediction_questions import CHUNK_QUESTIONS, room_check, unanswered
 from tfbert.modes.prediction_sentences import encode_tagged_texts
 from tfbert.modes.prediction_texts import CHUNK_ROWS
 from tfbert.modes.trained_model import TrainedModel
@@ -196,6 +196,10 @@ class GivenQuestions(Given[Asked]):
 
     most = CHUNK_QUESTIONS
 
+    def __init__(self, model: TrainedModel):
+        super().__init__(model)
+        self._check_room = room_check(model)
+
     def is_one(self, inputs: Any) -> bool:
         return isinstance(inputs, str | Mapping)
 
@@ -211,6 +215,7 @@ class GivenQuestions(Given[Asked]):
         for name, text in texts.items():
             if not text.strip():
                 raise blank_error(name, where)
+        self._check_room(texts["question"], where)
         return Asked(name=where, **texts)
 
     def size(self, entry: Asked) -> int:

@@ -51,7 +51,7 @@ class Job(Protocol):
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         """Where the predictions go; on a worker that does not write, nowhere."""
 
-    def chunks(self, bad_rows: BadRows) -> Iterator[Chunk]:
+    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Chunk]:
         """Consecutive rows, as many as are sorted by length and predicted together."""
 
     def encoder(self, model: TrainedModel) -> Callable[[Chunk], Any]:
@@ -114,7 +114,7 @@ def predict(config: Config) -> dict[str, float]:
         with peer_failures_as_run_errors():
             for job, writer in zip(jobs, writers, strict=True):
                 with writer:
-                    chunks = _introduced(job.chunks(bad_rows), introduction)
+                    chunks = _introduced(job.chunks(model, bad_rows), introduction)
                     found = predict_chunks(model, predictor, chunks, job.encoder(model), progress.advance)
                     for chunk, predictions in found:
                         model.check_finite(predictions, chunk.ids, job.name)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
+from tfbert.config.tasks import most_room
 from tfbert.data.questions import QuestionTable
 from tfbert.data.rows import file_format
 from tfbert.data.squad import open_questions, question_columns
@@ -19,9 +20,10 @@ from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows
 from tfbert.modes.prediction_texts import RowsJob, TextJob, check_id_column, output_path, read_texts, usual_id_column
 from tfbert.modes.trained_model import TrainedModel
-from tfbert.tasks.answer_lists import Asked, open_answers
+from tfbert.tasks.answer_lists import Asked, check_new, open_answers
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.question_answering import EncodedQuestions, QuestionExamples
+from tfbert.tokens.windows import no_room_error
 
 CHUNK_QUESTIONS = 512
 """Questions that are read and answered together; each has a row for every window over its context."""
@@ -44,9 +46,17 @@ class QuestionJob(RowsJob):
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         return open_answers(self.path, self.texts.format, model.task, is_writer=is_writer)
 
-    def chunks(self, bad_rows: BadRows) -> Iterator[Questions]:
+    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Questions]:
         own = self.texts
-        for chunk in read_texts(own.file, own.texts, own.id_column, bad_rows, most_rows=CHUNK_QUESTIONS):
+        check_room, seen = room_check(model), set()
+
+        def check(name: Any, values: list[str], where: str) -> None:
+            check_room(values[0], where)
+            if own.format == "squad":
+                check_new(str(name), seen, where)
+
+        read = read_texts(own.file, own.texts, own.id_column, bad_rows, most_rows=CHUNK_QUESTIONS, check=check)
+        for chunk in read:
             rows = zip(chunk.ids, chunk.text, chunk.text_pair, strict=True)
             yield Questions([Asked(name=name, question=question, context=context) for name, question, context in rows])
 
@@ -82,6 +92,22 @@ def open_question_files(config: Config) -> list[QuestionJob]:
     format = chosen_format(asked, _FORMATS, default="jsonl")
     job = TextJob(file=file, texts=columns, id_column=id_column, path=output_path(asked), format=format, task="")
     return [QuestionJob(texts=job)]
+
+
+def room_check(model: TrainedModel) -> Callable[[str, str], None]:
+    """A function that refuses a question too long to leave room for its context; it takes the question and its place.
+
+    It tokenises only questions that may be that long: a character has at most three tokens, those of Hangul.
+    """
+    task, most = model.task.settled(model.max_seq_length), most_room(model.max_seq_length)
+
+    def check(question: str, where: str) -> None:
+        if 3 * len(question) > most:
+            (tokens,) = np.diff(model.tokenizer.encode_with_offsets([question]).row_splits)
+            if tokens > most:
+                raise no_room_error(model.max_seq_length, min(tokens, task.max_query_length), f"in {where}")
+
+    return check if task.max_query_length > most else lambda question, where: None
 
 
 def unanswered(name: str, rows: Sequence[Asked]) -> QuestionTable:

@@ -69,7 +69,7 @@ class SentenceJob:
     def writer(self, model: TrainedModel, *, is_writer: bool) -> TagFile:
         return open_tags(self.path, self.format, model.task, is_writer=is_writer)
 
-    def chunks(self, bad_rows: BadRows) -> Iterator[Items]:
+    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Items]:
         items, size = [], 0
         for number, sentence in enumerate(self.file.read([self.id_column] if self.id_column else [])):
             try:
@@ -112,8 +112,8 @@ class TaggedTextJob(RowsJob):
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         return open_tags(self.path, self.texts.format, model.task, is_writer=is_writer)
 
-    def chunks(self, bad_rows: BadRows) -> Iterator[Items]:
-        for number, chunk in enumerate(self.texts.chunks(bad_rows)):
+    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Items]:
+        for number, chunk in enumerate(self.texts.chunks(model, bad_rows)):
             if not number and self.may_be_words and _look_like_words(chunk.text):
                 line = "reading %s as plain texts, one a line; --input_format=conll reads words, one a line"
                 log.info(line, self.name)

@@ -70,7 +70,7 @@ class TextJob:
             return GlueFile(self.path, glue.TASKS[self.task], model.task, is_writer=is_writer)
         return open_predictions(self.path, self.format, model.task, is_writer=is_writer)
 
-    def chunks(self, bad_rows: BadRows) -> Iterator[Texts]:
+    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Texts]:
         return read_texts(self.file, self.texts, self.id_column, bad_rows)
 
     def encoder(self, model: TrainedModel) -> Callable[[Texts], EncodedTexts]:
@@ -152,7 +152,13 @@ def output_path(asked: PredictConfig) -> pathlib.Path | None:
 
 
 def read_texts(
-    file: OpenFile, texts: Sequence[str], id_column: str, bad_rows: BadRows, *, most_rows: int = CHUNK_ROWS
+    file: OpenFile,
+    texts: Sequence[str],
+    id_column: str,
+    bad_rows: BadRows,
+    *,
+    most_rows: int = CHUNK_ROWS,
+    check: Callable[[Any, list[str], str], None] = lambda name, values, where: None,
 ) -> Iterator[Texts]:
     """Reads all rows, in chunks.
 
@@ -162,6 +168,7 @@ def read_texts(
         id_column: The column of the ids; if empty, rows are numbered from 0.
         bad_rows: Decides about rows that cannot be read.
         most_rows: The most rows of a chunk.
+        check: Raises a UsageError for a row that cannot be answered; takes its id, its texts and its place.
 
     Raises:
         UsageError: for a row that cannot be read and may not be skipped.
@@ -178,6 +185,7 @@ def read_texts(
             # Invalid Unicode reaches the tokenizer, which drops it, as in an exported model.
             values = [check_text(value, name, where, strict=False) for name, value in zip(texts, row, strict=False)]
             name = row_id(row[-1], id_column, where) if id_column else number
+            check(name, values, where)
         except UsageError as error:
             bad_rows.add(error)
             continue

@@ -164,7 +164,10 @@ def load_trained_model(config: Config) -> TrainedModel:
     task = task_of_model(saved, directory, config.task_options)
     task.check_options(config)
     trained = _trained_on(saved, directory)
-    length = _max_seq_length(config, trained, saved, task)
+    length, notes = _max_seq_length(config, trained, saved, task), []
+    task = task.at_length(length, config.task_options, notes)
+    for note in notes:
+        log.info("%s", note)
     tokenizer = load_tokenizer(config.model, directory, training_texts=())
     with said_if_slow("loading the weights"):
         classifier = build_model(

@@ -67,3 +67,30 @@ def by_length(lengths: Sequence[int] | np.ndarray, scores: Scores, num_bins: int
 def _of(scores: Scores, rows: np.ndarray) -> dict[str, Any]:
     means = {name: 100.0 * float(np.mean(getattr(scores, name)[rows])) for name in ("exact", "f1")}
     return {"questions": int(rows.sum())} | means
+
+
+def as_groups(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The results of `breakdown` as tables for a report: title -> rows of a name and scores."""
+    titles = {
+        "context_words": "By words of the context",
+        "question_words": "By words of the question",
+        "answer_words": "By words of the shortest right answer",
+    }
+    groups = {
+        title: [_row(_range(row["least"], row["most"]), row) for row in found[name]]
+        for name, title in titles.items()
+        if found[name]
+    }
+    answerable = found["answerable"]
+    if len(answerable) > 1:
+        names = {"yes": "has an answer", "no": "has none"}
+        groups["With and without an answer"] = [_row(names[name], row) for name, row in answerable.items()]
+    return groups
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least} to {most}" if least < most else str(least)
+
+
+def _row(name: str, scores: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "exact_match": scores["exact"], "f1": scores["f1"], "questions": scores["questions"]}

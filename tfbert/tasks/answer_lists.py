@@ -42,6 +42,20 @@ def answered(task: QuestionAnswering, questions: Sequence[Asked], predictions: C
         yield {"answer": asked.context[start:end], "start": start, "end": end, "score": rounded(score)}
 
 
+def check_new(name: str, seen: set[str], where: str) -> None:
+    """Refuses an id that SQuAD's form, an object of answers by id, already has; adds it to those seen.
+
+    Raises:
+        UsageError: naming it and its place.
+    """
+    if name in seen:
+        raise UsageError(
+            "In SQuAD's form, every question needs a unique id. "
+            f"Received: {name!r:.60} a second time in {where}. Rename one, or pass --output_format=jsonl."
+        )
+    seen.add(name)
+
+
 def open_answers(path: pathlib.Path | None, format: str, task: QuestionAnswering, *, is_writer: bool) -> PredictionFile:
     """Opens a file of answers.
 
@@ -85,27 +99,20 @@ class _TableFile(_AnswerFile):
 
 
 class _SquadFile(_AnswerFile):
-    """One object, id -> answer, as in SQuAD's `predictions.json`; one question per line."""
+    """One object, id -> answer, as in SQuAD's `predictions.json`; one question per line. Ids must be unique, see
+    `check_new`."""
 
     def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool):
         super().__init__(path, task, is_writer=is_writer)
         self._held: list[str] = []  # The last line, held until it is known whether another follows.
-        self._seen: set[str] = set()
 
     def _header(self) -> Iterable[str]:
         return ["{"]
 
     def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
         for row in self._answers(ids, outputs):
-            name = str(row["id"])
-            if name in self._seen:
-                raise UsageError(
-                    "In SQuAD's form, every question needs a unique id. "
-                    f"Received: {name!r:.60} a second time. Rename one, or pass --output_format=jsonl."
-                )
-            self._seen.add(name)
             yield from (f"{line}," for line in self._held)
-            self._held = [json.dumps({name: row["answer"]}, ensure_ascii=False)[1:-1]]
+            self._held = [json.dumps({str(row["id"]): row["answer"]}, ensure_ascii=False)[1:-1]]
 
     def _last_lines(self) -> Iterable[str]:
         return [*self._held, "}"]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import tf_keras as keras
 
     from tfbert.config.run import Config, DataConfig, TrainingConfig
+    from tfbert.config.tasks import TaskOptions
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -182,6 +183,19 @@ class Task(abc.ABC):
                         f"{field.name} is for {' and '.join(tasks)}, and this is {self.kind}. "
                         f"Received: {field.name}={value!r}. Drop --{field.name}."
                     )
+
+    def at_length(self, max_seq_length: int, options: TaskOptions, notes: list[str]) -> Task:
+        """The same task for rows of some length.
+
+        Args:
+            max_seq_length: Longest row in tokens.
+            options: As they were asked for.
+            notes: Receives what the user should know, one line each.
+
+        Raises:
+            UsageError: for options that do not go with that length.
+        """
+        return self
 
     # Predictions.
 

@@ -111,9 +111,12 @@ def _tags_in_order(sequences: Sequence[Sequence[str]], given: Sequence[str]) -> 
 
 def _questions(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads questions about contexts, with their answers."""
+    own_notes: list[str] = []
     task = QuestionAnswering.of_options(options.answering)
+    task = task.at_length(config.max_seq_length or task.default_max_seq_length, options, own_notes)
     source = question_source(config, version_2_with_negative=task.version_2_with_negative)
     tables, notes = read_training_tables(config, source)
+    notes = (*notes, *own_notes)
     tables = {name: note_misaligned(table, FACTS) for name, table in tables.items()}
     misaligned = {name: list(table.misaligned_ids) for name, table in tables.items() if table.misaligned_ids}
     keep = options.answering.keep_misaligned_answers

@@ -11,18 +11,19 @@ import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.tasks import (
-    DOC_STRIDE,
     MAX_ANSWER_LENGTH,
-    MAX_QUERY_LENGTH,
     MAX_SEQ_LENGTH_OF_CONTEXTS,
     N_BEST_SIZE,
     AnsweringConfig,
+    TaskOptions,
+    most_room,
+    window_sizes,
 )
 from tfbert.data.questions import QuestionTable, note_misaligned
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, span_head
 from tfbert.output.output_dir import EVAL_RESULTS
-from tfbert.tasks.answer_breakdown import breakdown
+from tfbert.tasks.answer_breakdown import as_groups, breakdown
 from tfbert.tasks.answer_files import Answers, choose, write_answers
 from tfbert.tasks.answers import Candidates, WindowLogits, decode
 from tfbert.tasks.base import Judged, Task
@@ -108,16 +109,16 @@ class QuestionAnswering(Task):
     answer, `f1`, `exact`, `HasAns_*`, `NoAns_*`, `best_*` and their thresholds.
 
     Args:
-        doc_stride: Tokens from one window to the next.
-        max_query_length: Longest question in tokens.
+        doc_stride: Tokens from one window to the next; None for what suits the length of rows.
+        max_query_length: Longest question in tokens; None likewise.
         version_2_with_negative: Whether some questions have no answer.
         null_score_diff_threshold: No answer is given if "no answer" scores higher than the best one by more than this.
         n_best_size: The most starts and ends that are combined, and the most answers that are kept.
         max_answer_length: Longest answer in tokens.
     """
 
-    doc_stride: int = DOC_STRIDE
-    max_query_length: int = MAX_QUERY_LENGTH
+    doc_stride: int | None = None
+    max_query_length: int | None = None
     version_2_with_negative: bool = False
     null_score_diff_threshold: float = 0.0
     n_best_size: int = N_BEST_SIZE
@@ -149,13 +150,13 @@ class QuestionAnswering(Task):
                 "Add --version_2_with_negative, or drop it."
             )
 
-        def whole(name: str, default: int) -> int:
+        def whole(name: str) -> int | None:
             value = noted.get(name)
-            return getattr(options, name) or (value if type(value) is int and value > 0 else default)
+            return getattr(options, name) or (value if type(value) is int and value > 0 else None)
 
         return cls(
-            doc_stride=whole("doc_stride", DOC_STRIDE),
-            max_query_length=whole("max_query_length", MAX_QUERY_LENGTH),
+            doc_stride=whole("doc_stride"),
+            max_query_length=whole("max_query_length"),
             version_2_with_negative=version_2,
             null_score_diff_threshold=options.null_score_diff_threshold,
             n_best_size=options.n_best_size,
@@ -169,6 +170,35 @@ class QuestionAnswering(Task):
     def notes(self) -> dict[str, Any]:
         names = ("doc_stride", "max_query_length", "version_2_with_negative")
         return {name: getattr(self, name) for name in names}
+
+    def at_length(self, max_seq_length: int, options: TaskOptions, notes: list[str]) -> QuestionAnswering:
+        options.answering.check_length(max_seq_length)
+        settled, most = self.settled(max_seq_length), most_room(max_seq_length)
+        if self.doc_stride not in (None, settled.doc_stride):
+            notes.append(
+                f"Windows are {settled.doc_stride} tokens apart: the {self.doc_stride} that the model was trained with "
+                f"are more than a row of {max_seq_length} holds."
+            )
+        stride, longest = settled.doc_stride, settled.max_query_length
+        if longest > most:
+            notes.append(
+                f"Questions of more than {most} tokens leave no room for a context in {max_seq_length}, and have no "
+                f"answer. --max_query_length={max_seq_length // 2} cuts them."
+            )
+        elif stride > max_seq_length - 3 - longest:
+            notes.append(
+                f"Windows {stride} tokens apart do not overlap for questions of more than "
+                f"{max_seq_length - 3 - stride} tokens: answers across their borders are not found. A smaller "
+                "--doc_stride avoids it."
+            )
+        return settled
+
+    def settled(self, max_seq_length: int) -> QuestionAnswering:
+        """The same task with its windows' sizes settled for rows of this length; a stride that a row cannot hold is
+        replaced by one that suits it."""
+        stride = self.doc_stride if (self.doc_stride or 0) <= most_room(max_seq_length) else None
+        stride, longest = window_sizes(max_seq_length, stride, self.max_query_length)
+        return dataclasses.replace(self, doc_stride=stride, max_query_length=longest)
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
@@ -198,15 +228,15 @@ class QuestionAnswering(Task):
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedQuestions:
-        table = examples.table
+        table, sizes = examples.table, self.settled(max_seq_length)
         windows = make_windows(
             tokenizer,
             table.questions,
             table.contexts,
             table.context_of,
             max_seq_length=max_seq_length,
-            doc_stride=self.doc_stride,
-            max_query_length=self.max_query_length,
+            doc_stride=sizes.doc_stride,
+            max_query_length=sizes.max_query_length,
         )
         count = len(windows.example)
         labels = np.zeros([count, 2], np.int32) if training is None else window_labels(windows, examples.labels)
@@ -313,7 +343,7 @@ class QuestionAnswering(Task):
             wrongness=np.where(missing > 0, missing + _TIE * answers.probability, 0.0),
             measure="missing F1",
             shown=shown,
-            facts={"groups": _as_groups(groups)},
+            facts={"groups": as_groups(groups)},
         )
 
     def changes(self, predictions: Candidates, others: Candidates) -> dict[str, int]:
@@ -351,33 +381,6 @@ class QuestionAnswering(Task):
 
 def _golds(table: QuestionTable) -> list[list[str]]:
     return [[text for text, _ in answers] for answers in table.answers]
-
-
-def _as_groups(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The results of `breakdown` as tables for a report: title -> rows of a name and scores."""
-    titles = {
-        "context_words": "By words of the context",
-        "question_words": "By words of the question",
-        "answer_words": "By words of the shortest right answer",
-    }
-    groups = {
-        title: [_row(_range(row["least"], row["most"]), row) for row in found[name]]
-        for name, title in titles.items()
-        if found[name]
-    }
-    answerable = found["answerable"]
-    if len(answerable) > 1:
-        names = {"yes": "has an answer", "no": "has none"}
-        groups["With and without an answer"] = [_row(names[name], row) for name, row in answerable.items()]
-    return groups
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least} to {most}" if least < most else str(least)
-
-
-def _row(name: str, scores: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "exact_match": scores["exact"], "f1": scores["f1"], "questions": scores["questions"]}
 
 
 def _marked(context: str, right: tuple[int, int], given: tuple[int, int]) -> list[dict[str, str]]:

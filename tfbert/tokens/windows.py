@@ -1,9 +1,9 @@
 """Windows for question answering: rows `[CLS] question [SEP] part of the context [SEP]`.
 
-A context that is too long for a row is read through several windows, each `doc_stride` tokens after the previous one:
-`doc_stride` is a step, as in google-research/bert's `run_squad.py` (Devlin et al. 2018). In Hugging Face's `run_qa.py`,
-`doc_stride` is the number of tokens that two windows share. That overlap is the window's room for context, which
-depends on the question's length, minus our step.
+A context that is too long for a row is read through several windows, each `doc_stride` tokens after the previous one,
+or where that one ends, if its question leaves it less: `doc_stride` is a step, as in google-research/bert's
+`run_squad.py` (Devlin et al. 2018). In Hugging Face's `run_qa.py`, `doc_stride` is the number of tokens that two
+windows share. That overlap is the window's room for context, which depends on the question's length, minus our step.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def make_windows(
         contexts: The contexts, each once.
         context_of: int [n]: the context of each question.
         max_seq_length: Longest row, special tokens counted.
-        doc_stride: Tokens from the start of a window to the start of the next one.
+        doc_stride: Most tokens from the start of a window to the start of the next one.
         max_query_length: Most tokens of a question; the rest is left out.
 
     Returns:
         The windows.
 
     Raises:
-        UsageError: if a question leaves no room for its context, or `doc_stride` never moves or skips tokens.
+        UsageError: if a question leaves no room for its context, or `doc_stride` never moves.
     """
     for name, value in (("doc_stride", doc_stride), ("max_query_length", max_query_length)):
         if value < 1:
@@ -83,11 +83,13 @@ def make_windows(
     query = np.minimum(np.diff(asked.row_splits), max_query_length)[question_of]
     total = np.diff(read.row_splits)[context_of]
     room = max_seq_length - 3 - query
-    _check_room(questions, query, room, total, max_seq_length=max_seq_length, doc_stride=doc_stride)
-    count = 1 + np.maximum(-(-(total - room) // doc_stride), 0)
+    for i in np.flatnonzero(room < 1)[:1]:
+        raise no_room_error(max_seq_length, query[i], reprlib.repr(questions[i]))
+    step = np.minimum(doc_stride, room)
+    count = 1 + np.maximum(-(-(total - room) // step), 0)
 
     example = np.repeat(np.arange(len(questions)), count)
-    first_token = doc_stride * ranges(np.zeros(len(count), np.int64), count)
+    first_token = step[example] * ranges(np.zeros(len(count), np.int64), count)
     query, total = query[example], total[example]
     length = np.minimum(room[example], total - first_token)
     row_splits = splits_of(query + length + 3)
@@ -155,28 +157,13 @@ def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
     return labels
 
 
-def _check_room(
-    questions: Sequence[str],
-    query: np.ndarray,
-    room: np.ndarray,
-    total: np.ndarray,
-    *,
-    max_seq_length: int,
-    doc_stride: int,
-) -> None:
-    """Raises UsageError for the first question whose windows have no context, or skip some tokens of it."""
-    for i in np.flatnonzero(room < 1)[:1]:
-        raise UsageError(
-            "A row must hold a question, 3 special tokens and some of the context. "
-            f"Received: max_seq_length={max_seq_length} for a question of {query[i]} tokens, "
-            f"{reprlib.repr(questions[i])}. Pass a larger max_seq_length or a smaller max_query_length."
-        )
-    for i in np.flatnonzero((doc_stride > room) & (total > room))[:1]:
-        raise UsageError(
-            "doc_stride must be at most the tokens of context in a window, or windows skip some. "
-            f"Received: doc_stride={doc_stride} where a question of {query[i]} tokens leaves {room[i]}, "
-            f"{reprlib.repr(questions[i])}. Pass a smaller doc_stride or a larger max_seq_length."
-        )
+def no_room_error(max_seq_length: int, tokens: int, where: str) -> UsageError:
+    """The error for a question of so many tokens that a row of that length has none left for its context."""
+    return UsageError(
+        "A row must hold a question, 3 special tokens and some of the context. "
+        f"Received: max_seq_length={max_seq_length} for a question of {tokens} tokens, {where}. "
+        "Pass a larger max_seq_length or a smaller max_query_length."
+    )
 
 
 def _has_most_context(example: np.ndarray, first_token: np.ndarray, length: np.ndarray) -> np.ndarray:

@@ -15,8 +15,14 @@ _ROWS_AT_ONCE = 32
 """Rows that the model computes at a time where one text may become many: memory does not grow with its length."""
 
 
+NOT_FINITE = f"Predictions must be finite. {SAVED_MODEL_WAY_OUT}."
+
+
 class ServedModel(tf.Module):
     """A model that takes raw text.
+
+    A batch may hold the rows of several clients, so a row that cannot be answered changes no other: `error`, string
+    `[n]`, says why, and is empty for all others. Only inputs that do not fit each other, or no row, end in an error.
 
     Args:
         model: Text is cut or split, and given special tokens, as in this model's training.
@@ -57,7 +63,8 @@ class ServedModel(tf.Module):
         Returns:
             `serving_default`, also called `text`: takes the texts, string `[n]` each. `token_ids`: takes `input_ids`,
             `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the model's positions.
-            No rows give no rows. Inputs that do not fit end in an InvalidArgumentError that says the rule.
+            No rows give no rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says the rule; a
+            row of ids that do not exist has an `error`, and its logits are NaN.
         """
         text = {name: tf.TensorSpec([None], tf.string, name=name) for name in self.text_inputs}
         ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
@@ -79,17 +86,32 @@ class ServedModel(tf.Module):
         fits = [_assert_all_equal([tf.shape(value) for value in inputs.values()], rule)]
         rule = f"Rows must have 1 to {positions} columns, as many as the model has positions. Received: "
         fits += [tf.debugging.Assert((count == 0) | ((width > 0) & (width <= positions)), [rule, shape])]
-        for name, size in (("input_ids", config.vocab_size), ("token_type_ids", config.type_vocab_size)):
-            # For an id outside the table a GPU gives zeros, without an error.
-            rule = f"{name} must be from 0 to {size - 1}. Received: "
-            inside = tf.reduce_all((inputs[name] >= 0) & (inputs[name] < size))
-            fits += [tf.debugging.Assert(inside, [rule, inputs[name]])]
         with tf.control_dependencies(fits):
+            error = tf.fill([count], "")
+            for name, size in (("token_type_ids", config.type_vocab_size), ("input_ids", config.vocab_size)):
+                # For an id outside the table a GPU gives zeros, without an error.
+                outside = (inputs[name] < 0) | (inputs[name] >= size)
+                rule = f"{name} must be from 0 to {size - 1}."
+                error = tf.where(tf.reduce_any(outside, axis=1), rule, error)
+                inputs[name] = tf.where(outside, 0, inputs[name])
             # BERT cannot compute a batch without rows: one row stands in, and is taken out again. A batch without rows
             # may have any number of columns, also none.
             stand_in = [[0, tf.maximum(1 - count, 0)], [0, tf.maximum(1 - width, 0)]]
             inputs = {name: tf.pad(value, stand_in)[:, :positions] for name, value in inputs.items()}
-        return self.answer_ids(self._model.logits(inputs)[:count])
+        return self.answer_rows(self._model.logits(inputs)[:count], error)
+
+    def answer_rows(self, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The answers to rows, by name, and `error`; the logits of a row with an error are NaN.
+
+        Args:
+            logits: float32 `[n, ...]`.
+            error: string `[n]`, empty but for rows that could not be computed.
+        """
+        of_row = list(range(1, logits.shape.rank))
+        is_finite = tf.reduce_all(tf.math.is_finite(logits), axis=of_row)
+        error = tf.where((error == "") & ~is_finite, NOT_FINITE, error)
+        is_sound = tf.reshape(error == "", [-1, *[1] * len(of_row)])
+        return self.answer_ids(tf.where(is_sound, logits, float("nan"))) | {"error": error}
 
     def token_logits(self, tokens: TokenTensors) -> tf.Tensor:
         """The logits of all tokens of some rows, as a `Predictor` gives them.
@@ -98,8 +120,7 @@ class ServedModel(tf.Module):
             tokens: The rows, any number.
 
         Returns:
-            float32 `[tokens, labels]`, in the order of `tokens.flat`. Logits that are not finite end in an
-            InvalidArgumentError.
+            float32 `[tokens, labels]`, in the order of `tokens.flat`.
         """
         count, labels = tf.size(tokens.lengths), len(self._model.task.head().labels)
 
@@ -117,7 +138,28 @@ class ServedModel(tf.Module):
             (0, none),
             parallel_iterations=1,  # Else several are in memory at a time.
         )
-        return tf.debugging.check_numerics(found.concat(), f"Predictions must be finite. {SAVED_MODEL_WAY_OUT}.")
+        return found.concat()
+
+
+def without_endless(
+    error: tf.Tensor, logits: tf.Tensor, tokens: TokenTensors, text_of: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Finds the texts with logits that are not finite, which would spoil sums over all texts.
+
+    Args:
+        error: string `[n]`, as in `ServedModel`.
+        logits: float32 `[tokens, labels]`.
+        tokens: The rows.
+        text_of: int64 `[rows]`, the text that each row is of.
+
+    Returns:
+        `error` with those texts, and the logits with 0 for them.
+    """
+    text_of = tf.repeat(text_of, tokens.lengths)
+    is_endless = tf.reduce_any(~tf.math.is_finite(logits), axis=1)
+    is_endless = tf.math.unsorted_segment_max(tf.cast(is_endless, tf.int32), text_of, tf.size(error)) > 0
+    logits = tf.where(tf.gather(is_endless, text_of)[:, tf.newaxis], 0.0, logits)
+    return tf.where((error == "") & is_endless, NOT_FINITE, error), logits
 
 
 def substrings(text: tf.Tensor, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfbert.errors import UsageError
 from tfbert.modes.serving.entities_in_graph import find_entities_in_graph
-from tfbert.modes.serving.served_model import ServedModel, substrings
+from tfbert.modes.serving.served_model import ServedModel, substrings, without_endless
 from tfbert.modes.serving.words_in_graph import word_rows_in_graph
 from tfbert.modes.trained_model import TrainedModel
 from tfbert.tasks.base import Task
@@ -22,9 +22,9 @@ class Tagger(ServedModel):
     in; `entity_type` and `entity_text`, string `[m]`; `entity_start` and `entity_end`, int32 `[m]`, its first character
     and the one after its last, as Python counts characters; `entity_score`, float32 `[m]`, its words' mean probability.
     Where tags are no entities, the same for words: `word_row`, `word_tag`, `word_text`, `word_start`, `word_end` and
-    `word_score`.
+    `word_score`. And `error`, string `[n]`, see `ServedModel`: nothing is said about a text with an error.
 
-    For rows of token ids, returns `logits`, float32 `[n, length, num_labels]`.
+    For rows of token ids, returns `logits`, float32 `[n, length, num_labels]`, and `error`.
 
     Raises:
         UsageError: if `max_seq_length` has no room for a word.
@@ -52,10 +52,11 @@ class Tagger(ServedModel):
             rows = word_rows_in_graph(tokenizer, pieces, self._model.max_seq_length)
         logits = self.token_logits(rows.tokens)
         with tf.device("CPU:0"):
-            return self._found(text, pieces, tf.gather(logits, rows.first_piece))
+            error, logits = without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.text)
+            return self._found(text, pieces, tf.gather(logits, rows.first_piece), error) | {"error": error}
 
-    def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The answer for words with these logits, float32 `[words, num_labels]`."""
+    def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The answer for words with these logits, float32 `[words, num_labels]`, in texts without an error."""
         task, texts = self._model.task, pieces.word_starts.value_rowids()
         tags = tf.argmax(logits, axis=1)
         first = last = tf.range(tf.size(tags))
@@ -70,7 +71,7 @@ class Tagger(ServedModel):
             what, kind, names = "entity", "type", tf.gather(tf.constant(task.meanings.type_names), found.type)
         rows = tf.gather(texts, first)
         start, end = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, last)
-        return {
+        found = {
             f"{what}_row": tf.cast(rows, tf.int32),
             f"{what}_{kind}": names,
             f"{what}_text": substrings(text, rows, start, end),
@@ -78,3 +79,5 @@ class Tagger(ServedModel):
             f"{what}_end": end,
             f"{what}_score": tf.cast(score, tf.float32),
         }
+        is_sound = tf.gather(error == "", rows)
+        return {name: tf.boolean_mask(values, is_sound) for name, values in found.items()}

@@ -12,7 +12,8 @@ class TextClassifier(ServedModel):
     """Takes `text` and, for pairs, `text_pair`.
 
     Returns `logits`, float32 `[n, num_labels]`; for classification also `probabilities` of the same shape and `label`,
-    string `[n]`; for regression `score`, float32 `[n]`. Rows of token ids get the same.
+    string `[n]`; for regression `score`, float32 `[n]`; and `error`, see `ServedModel`. Rows of token ids get the same.
+    A row with an error has NaN for each number, and an empty label.
     """
 
     @property
@@ -27,7 +28,13 @@ class TextClassifier(ServedModel):
         ids, second_start = tokenizer(*columns, max_seq_length=self._model.max_seq_length)
         tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id)
         rows = padded_inputs_in_graph(tokens, tf.range(ids.nrows()), tf.reduce_max(tokens.lengths))
-        return self.answer_ids(self._model.logits(rows.inputs)[:count])
+        return self.answer_rows(self._model.logits(rows.inputs)[:count], tf.fill([count], ""))
+
+    def answer_rows(self, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
+        found = super().answer_rows(logits, error)
+        if "label" in found:
+            found["label"] = tf.where(found["error"] == "", found["label"], "")
+        return found
 
     def answer_ids(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._model.task.answers(logits)

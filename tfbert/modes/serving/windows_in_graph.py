@@ -50,16 +50,18 @@ def windows_in_graph(
         questions: int32 `[n, None]`, the token ids of the questions.
         contexts: n contexts, as the tokenizer splits them.
         max_seq_length: Longest row, special tokens counted.
-        doc_stride: Tokens from the start of a window to the start of the next one, at least 1.
+        doc_stride: Most tokens from the start of a window to the start of the next one, at least 1.
         max_query_length: Most tokens of a question, at least 1.
     """
     query = tf.minimum(questions.row_lengths(), max_query_length)
     total = contexts.ids.row_lengths()
     room = max_seq_length - 3 - query
-    with tf.control_dependencies(_check_room(query, room, total, max_seq_length, doc_stride)):
+    with tf.control_dependencies([_check_room(query, room, max_seq_length)]):
         room = tf.identity(room)
-    numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // doc_stride), 0))  # The windows of each question.
-    example, first_token = numbers.value_rowids(), doc_stride * numbers.values
+    step = tf.minimum(tf.cast(doc_stride, tf.int64), room)
+    numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // step), 0))  # The windows of each question.
+    example = numbers.value_rowids()
+    first_token = tf.gather(step, example) * numbers.values
     length = tf.minimum(tf.gather(room, example), tf.gather(total, example) - first_token)
     first = tf.gather(contexts.ids.row_starts(), example) + first_token  # Among the tokens of all contexts.
 
@@ -81,22 +83,13 @@ def windows_in_graph(
     return Windows(tokens, ids.row_splits, example, in_context, in_context & most, char_start, char_end)
 
 
-def _check_room(
-    query: tf.Tensor, room: tf.Tensor, total: tf.Tensor, max_seq_length: int, doc_stride: int
-) -> list[tf.Operation]:
-    """Refuses windows without context, or that skip some of it."""
+def _check_room(query: tf.Tensor, room: tf.Tensor, max_seq_length: int) -> tf.Operation:
+    """Refuses windows without context."""
     rule = (
         "A row must hold a question, 3 special tokens and some of the context. Received: "
         f"max_seq_length={max_seq_length} for a question with this many tokens: "
     )
-    is_full = room < 1
-    checks = [tf.debugging.Assert(~tf.reduce_any(is_full), [rule, tf.boolean_mask(query, is_full)])]
-    rule = (
-        "doc_stride must be at most the tokens of context in a window, or windows skip some. Received: "
-        f"doc_stride={doc_stride} where max_seq_length={max_seq_length} and a question leave this many: "
-    )
-    skips = (doc_stride > room) & (total > room)
-    return [*checks, tf.debugging.Assert(~tf.reduce_any(skips), [rule, tf.boolean_mask(room, skips)])]
+    return tf.debugging.Assert(tf.reduce_all(room >= 1), [rule, tf.boolean_mask(query, room < 1)])
 
 
 def _has_most_context(left: tf.Tensor, length: tf.Tensor, source: tf.Tensor, num_sources: tf.Tensor) -> tf.Tensor:

@@ -17,10 +17,12 @@ class WordRows(NamedTuple):
     Attributes:
         tokens: The rows.
         first_piece: int64 `[words]`, where in `tokens.flat` each word's first piece is.
+        text: int64 `[rows]`, the text that each row holds, or holds a part of.
     """
 
     tokens: TokenTensors
     first_piece: tf.Tensor
+    text: tf.Tensor
 
 
 def word_rows_in_graph(tokenizer: BertTokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
@@ -43,7 +45,8 @@ def word_rows_in_graph(tokenizer: BertTokenizer, pieces: Pieces, max_seq_length:
     ids = tf.RaggedTensor.from_row_lengths(kept, tf.math.segment_sum(sizes, row), validate=False)
     cls, sep = (tf.fill([ids.nrows(), 1], id) for id in (tokenizer.cls_id, tokenizer.sep_id))
     tokens = TokenTensors.of_rows(tf.concat([cls, ids, sep], axis=1), None, tokenizer.pad_id)
-    return WordRows(tokens, tf.cumsum(sizes, exclusive=True) + 2 * row + 1)
+    first_piece = tf.cumsum(sizes, exclusive=True) + 2 * row + 1
+    return WordRows(tokens, first_piece, tf.math.segment_max(text, row))
 
 
 def _rows_of_words(sizes: tf.Tensor, text: tf.Tensor, word_splits: tf.Tensor, room: int) -> tf.Tensor:
