@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,8 @@ import tf_keras as keras
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config as framework_config
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
 from tf_keras.src.backend import RandomGenerator
 
 __all__ = ["RandomGenerator"]
@@ -48,6 +51,58 @@ def configure_coordination(**options: Any) -> None:
     context.context().configure_coordination_service(**options)
     # Without the barrier the first worker returns from registration at once, and then waits for the others for ever.
     context.context().coordination_service.cluster_register_with_barrier = True
+
+
+def let_go_of_traced_gradients() -> None:
+    """Lets what `tf.custom_gradient` has registered so far live as long as the graphs it was traced in.
+
+    TensorFlow registers a function for each such operation it traces and never forgets one. The functions hold their
+    graphs, which hold the variables of the model: without this, no model that was ever called in a `tf.function` is
+    freed. Call it where a graph with such operations is traced, or after it was.
+    """
+    registered = ops.gradient_registry._registry
+    for name, entry in list(registered.items()):
+        gradient = entry["type"]
+        # Those of a SavedModel that was loaded have another function, which holds no graph of its own.
+        if getattr(gradient, "__qualname__", "") != "_graph_mode_decorator.<locals>.internal_grad_fn":
+            continue
+        graphs = {graph for tensor in _tensors_of(gradient) for graph in _with_outer(tensor.graph)}
+        for graph in graphs:
+            graph._traced_gradients = [*getattr(graph, "_traced_gradients", ()), gradient]
+        if graphs:
+            entry["type"] = _held_weakly(gradient)
+            weakref.finalize(gradient, registered.pop, name, None).atexit = False
+
+
+def _held_weakly(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    held = weakref.ref(gradient)
+
+    @tf.autograph.experimental.do_not_convert  # As TensorFlow's own function, which a SavedModel traces.
+    def call(op: tf.Operation, *upstream: tf.Tensor) -> Any:
+        return held()(op, *upstream)
+
+    return call
+
+
+def _closed_over(function: FunctionType) -> dict[str, Any]:
+    return {
+        name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True)
+    }
+
+
+def _tensors_of(gradient: FunctionType) -> Iterator[tf.Tensor]:
+    """The tensors that a registered gradient was traced with: those of the operation's results."""
+    inner = _closed_over(gradient)["tape_grad_fn"]
+    for value in tf.nest.flatten(_closed_over(inner)["result"], expand_composites=True):
+        if isinstance(getattr(value, "graph", None), FuncGraph):
+            yield value
+
+
+def _with_outer(graph: tf.Graph) -> Iterator[FuncGraph]:
+    """A graph and those it was traced in: any of them may outlive the others, and be differentiated then."""
+    while isinstance(graph, FuncGraph):
+        yield graph
+        graph = graph.outer_graph
 
 
 def change_device_datasets(change: Callable[[tf.data.Dataset], tf.data.Dataset]) -> None:

@@ -25,6 +25,7 @@ from tfbert.corpus.record_parse import Parsed, parse
 from tfbert.corpus.record_scan import HEAD_BYTES
 from tfbert.corpus.schema import Schema, restore
 from tfbert.errors import RunError, UsageError
+from tfbert.measure.tracing import counted_alone
 from tfbert.tokens.normalizer import effective_casing
 
 _MOST_OPEN = 512
@@ -189,7 +190,7 @@ class Records:
             small = (part if part is None or part.dtype == tf.float32 else tf.cast(part, tf.int32) for part in found)
             return Parsed(*small)
 
-        return tf.function(
+        return counted_alone(
             parsed,
             input_signature=[tf.TensorSpec([None], tf.string)],
             autograph=False,

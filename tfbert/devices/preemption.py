@@ -14,6 +14,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfbert.measure.tracing import counted_alone
+from tfbert.private import let_go_of_traced_gradients
+
 log = logging.getLogger("tfbert")
 
 
@@ -62,13 +65,15 @@ class Consensus:
         self.has_peers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         self._replicas = strategy.num_replicas_in_sync
 
-        @tf.function
+        @counted_alone
         def total(value):
             def add(value):
                 value = tf.identity(value)  # A function's argument is on no device, which the reduction needs.
                 return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
 
-            return strategy.experimental_local_results(strategy.run(add, args=(value,)))[0]
+            total = strategy.experimental_local_results(strategy.run(add, args=(value,)))[0]
+            let_go_of_traced_gradients()
+            return total
 
         self._total = total
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.measure.host_clock import read_clock
+from tfbert.measure.tracing import counted_alone
 
 ASKED, ARRIVED = "data_asked", "data_arrived"
 """Names of the two operations that read the time; a profile finds them by these."""
@@ -38,7 +39,7 @@ class DataClock:
             model: Compiled with one step per execution, and not to run eagerly.
         """
         step = model.make_train_function().python_function
-        model.train_function = tf.function(
+        model.train_function = counted_alone(
             lambda batches: step(_Timed(batches, self._seconds)), reduce_retracing=True, autograph=False
         )
 

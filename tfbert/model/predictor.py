@@ -18,6 +18,8 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
 from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
 from tfbert.measure.data_clock import timed_next
+from tfbert.measure.tracing import counted_alone
+from tfbert.private import let_go_of_traced_gradients
 from tfbert.tokens.tokenizer import TokenIds
 
 _BATCHES_TIMED = 10_000
@@ -79,10 +81,11 @@ class Predictor:
         self._rows = rows_per_replica * strategy.num_replicas_in_sync
 
         # Takes the iterator, whose shapes are unknown, and not a batch: else each width would be traced anew.
-        @tf.function
+        @counted_alone
         def predict(batches):
             inputs, waited = timed_next(batches)
             outputs = strategy.run(lambda inputs: model(inputs, training=False), args=(inputs,))
+            let_go_of_traced_gradients()
             return tf.nest.map_structure(lambda output: strategy.gather(output, axis=0), outputs), waited
 
         self._predict = predict
@@ -188,9 +191,14 @@ class DirectPredictor:
         self, model: keras.Model, *, of_tokens: Collection[str] | bool = False, input_names: Collection[str] = INPUTS
     ):
         self._of_tokens = of_tokens
-        self._predict = tf.function(
-            lambda inputs: model(inputs, training=False), input_signature=[_signature(input_names)], autograph=False
-        )
+
+        @counted_alone(input_signature=[_signature(input_names)], autograph=False)
+        def predict(inputs):
+            outputs = model(inputs, training=False)
+            let_go_of_traced_gradients()
+            return outputs
+
+        self._predict = predict
 
     def outputs(self, examples: EncodedExamples | Chunk, *, rows: int = 32) -> np.ndarray | dict[str, np.ndarray]:
         """The same as `Predictor.outputs`.

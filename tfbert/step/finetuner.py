@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
-from tfbert.private import build_metrics, mask_of, with_mask
+from tfbert.private import build_metrics, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import gradients, refusals
 from tfbert.step.dropout import KeyedDropout, Rows, noise_key
 from tfbert.step.optimizer import apply_if_finite, scaled, unscaled
@@ -176,6 +176,7 @@ class FineTuner(keras.Model):
         def as_float32(output: tf.Tensor) -> tf.Tensor:
             return with_mask(tf.cast(output, tf.float32), mask_of(output)) if output.dtype.is_floating else output
 
+        let_go_of_traced_gradients()
         return tf.nest.map_structure(as_float32, outputs)
 
     def make_train_function(self, force: bool = False):
@@ -254,6 +255,7 @@ class FineTuner(keras.Model):
             with_mask(tf.nest.flatten(predictions)[index], mask)
         if self._has_metrics:
             self._update_metrics(labels, predictions, sample_weight)
+        let_go_of_traced_gradients()
         return {metric.name: metric.result() for metric in self.metrics}
 
     def try_step(self, data: Any) -> tf.Tensor:

@@ -21,6 +21,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from tfbert.errors import UsageError
+from tfbert.measure.tracing import counted_alone
 from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.offsets import FlatPieces, Pieces, find_pieces
 from tfbert.tokens.parallel import map_texts
@@ -328,7 +329,7 @@ def _chunk_encoder(
     """`__call__` for flat arrays, for one kind of row."""
     signature = [tf.TensorSpec([None], tf.string)] * num_columns
 
-    @tf.function(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
+    @counted_alone(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
     def encode_chunk(*texts):
         ids, second_start = tokenizer(*texts, max_seq_length=max_seq_length)
         return ids.values, ids.row_lengths(), second_start
@@ -340,7 +341,7 @@ def _chunk_encoder(
 def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicFunction:
     """`tokenize_with_offsets` as flat arrays."""
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+    @counted_alone(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
     def flat_pieces(text):
         pieces = tokenizer.tokenize_with_offsets(text)
         lengths = pieces.ids.row_lengths(), pieces.word_starts.row_lengths()

@@ -16,6 +16,7 @@ from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import is_out_of_memory
 from tfbert.devices.waiting import said_if_slow
 from tfbert.errors import RunError
+from tfbert.measure.tracing import counted_alone
 from tfbert.step.finetuner import FineTuner
 
 log = logging.getLogger("tfbert")
@@ -91,7 +92,7 @@ def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: 
     data = strategy.experimental_distribute_values_from_function(
         lambda context: shares[context.replica_id_in_sync_group]
     )
-    attempt = tf.function(lambda data: strategy.run(model.try_step, args=(data,)))
+    attempt = counted_alone(lambda data: strategy.run(model.try_step, args=(data,)))
     try:
         for norm in strategy.experimental_local_results(attempt(data)):
             norm.numpy()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfbert import private
 from tfbert.config.run import Config
 from tfbert.data.certain_task import settle_task
 from tfbert.devices import runtime
@@ -56,8 +57,11 @@ def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]
         raise UsageError(
             f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it for each, or use the command."
         )
-    with runtime.settings_kept():
-        return _finetune(settle_task(config).resolved(), at_end)
+    try:
+        with runtime.settings_kept():
+            return _finetune(settle_task(config).resolved(), at_end)
+    finally:
+        private.let_go_of_traced_gradients()
 
 
 def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
