@@ -1,6 +1,7 @@
 """Small data of tagged words and of questions, what trains on it, and the command in this process."""
 
 import contextlib
+import dataclasses
 import importlib
 import json
 
@@ -8,9 +9,12 @@ import numpy as np
 
 import flags
 from tests.flag_values import defined
-from tests.runs import WORDS, undrawn
+from tests.records import VOCAB_SIZE, some_records, write_records
+from tests.runs import WORDS, make_config, undrawn
 from tests.saved_models import kept_models
 from tfbert.commandline.verbs import VERBS
+from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
+from tfbert.config.run import DataConfig, ModelConfig
 
 SENTENCES, QUESTIONS = "token_classification", "question_answering"
 
@@ -82,3 +86,18 @@ def command(*arguments):
     module, verb = VERBS["finetune"][config.mode]
     with undrawn(), kept_models() if config.mode in ("evaluate", "predict") else contextlib.nullcontext():
         return getattr(importlib.import_module(module), verb)(config)
+
+
+def pretraining(corpus, name, **runtime):
+    """As many updates of an epoch as `make_config`: 44 records in batches of 8."""
+    config = make_config(corpus, name, **runtime)
+    write_records(corpus / "records.tfrecord", some_records(44))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCAB_SIZE - 5))]
+    (corpus / "words.txt").write_text("\n".join(words) + "\n")
+    records = (str(corpus / "records.tfrecord"),)
+    return dataclasses.replace(
+        config,
+        model=ModelConfig(model_name_or_path="scratch/L-2_H-128", vocab_file=str(corpus / "words.txt")),
+        data=DataConfig(task=PRETRAINING, max_seq_length=16),
+        pretraining=PretrainingConfig(train_records=records, validation_records=records),
+    )

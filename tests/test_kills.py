@@ -20,11 +20,8 @@ import time
 import numpy as np
 import pytest
 
-from tests.records import VOCAB_SIZE, some_records, write_records
 from tests.runs import assert_same_bits, changed, make_config, steps_logged, weights
-from tests.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, write_tasks
-from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
-from tfbert.config.run import DataConfig, ModelConfig
+from tests.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
 
 ROOT = pathlib.Path(__file__).parent.parent
 STEPS = 120
@@ -61,21 +58,6 @@ PRECISIONS = {"float32": {}, "float16": {"mixed_precision": True, "mixed_precisi
 def workers_of(launcher):
     """Process ids of the launcher's children."""
     return [int(pid) for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
-
-
-def pretraining(corpus, name, **runtime):
-    """As many updates of an epoch as `make_config`: 44 records in batches of 8."""
-    config = make_config(corpus, name, **runtime)
-    write_records(corpus / "records.tfrecord", some_records(44))
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCAB_SIZE - 5))]
-    (corpus / "words.txt").write_text("\n".join(words) + "\n")
-    records = (str(corpus / "records.tfrecord"),)
-    return dataclasses.replace(
-        config,
-        model=ModelConfig(model_name_or_path="scratch/L-2_H-128", vocab_file=str(corpus / "words.txt")),
-        data=DataConfig(task=PRETRAINING, max_seq_length=16),
-        pretraining=PretrainingConfig(train_records=records, validation_records=records),
-    )
 
 
 def of_task(task, corpus, name, **runtime):

@@ -13,8 +13,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 import tfbert
 from tests.models import random_batch, strategy_of, tiny_bert
 from tests.runs import changed, make_config, run_to
-from tests.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, write_tasks
-from tests.test_kills import pretraining
+from tests.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig
 from tfbert.errors import RunError
