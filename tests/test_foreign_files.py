@@ -329,8 +329,6 @@ def test_where_a_pipe_cannot_be_read(tmp_path):
         predicting(pipe)
     assert predicting(pipe, input_format="tsv").predict.input_file == str(pipe)
     for option in ("train_file", "validation_file", "test_file"):
-        with pytest.raises(
-            UsageError, match=f"{option} must be a file.*63, a pipe, which can be read only once.*Write it"
-        ):
-            DataConfig(**{option: str(pipe)}).problems() and Config(data=DataConfig(**{option: str(pipe)}))
+        (problem,) = DataConfig(**{option: str(pipe)}).problems()
+        assert "63', which can be read only once. Write it to a file first" in problem
     assert input_source(str(tmp_path)) == pathlib.Path(tmp_path)

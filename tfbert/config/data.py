@@ -120,11 +120,11 @@ class DataConfig:
         files += [("validation_file", path) for path in self.validation_files]
         for name, value in files:
             if value and (name, value) != ("test_file", STANDARD_STREAM) and not pathlib.Path(value).is_file():
-                todo = "Check the path"
+                todo = ". Check the path"
                 if is_pipe(value):
                     stream = ", or pass it as --test_file=- in mode=evaluate" * (name == "test_file")
-                    value, todo = f"{value}, a pipe, which can be read only once", f"Write it to a file first{stream}"
-                out.append(f"{name} must be a file. Received: {name}={value!r}. {todo}.")
+                    todo = f", which can be read only once. Write it to a file first{stream}"
+                out.append(f"{name} must be a file. Received: {name}={value!r}{todo}.")
         if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
             out.append(f"data_dir must be a directory. Received: data_dir={self.data_dir!r}. Check the path.")
         if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):
