@@ -604,6 +604,7 @@ def test_tokenizer_of_the_model_and_of_a_file(tmp_path, logged):
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     config = ModelConfig(model_name_or_path=str(tmp_path))
     assert load_tokenizer(config, tmp_path, training_texts=[]).vocab_size == 8
+    assert logged() == ["Text is lower-cased, as the vocabulary suggests."]
 
     cased = tmp_path / "cased.txt"
     cased.write_text("\n".join([*vocabulary, "Hello"]) + "\n")
@@ -612,7 +613,11 @@ def test_tokenizer_of_the_model_and_of_a_file(tmp_path, logged):
     assert logged() == [f"Text is not lower-cased for the vocabulary {cased}."]
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     load_tokenizer(config, tmp_path, training_texts=[])
-    assert logged() == [f"Text is lower-cased for the vocabulary {cased}."]
+    assert logged() == [
+        f"Text is lower-cased, as {tmp_path}/tokenizer_config.json says, but 25% of the vocabulary's words have "
+        "capitals and are never found then.",
+        f"Text is lower-cased for the vocabulary {cased}.",
+    ]
 
 
 def test_tokenizer_is_learned_for_scratch(logged):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pathlib
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ SCRATCH_LAYOUTS = {
 """Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
 Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
 
-_TOKENIZER_FILES = ("vocab.txt", "tokenizer*.json", "special_tokens_map.json")
+_TOKENIZER_FILES = ("vocab.txt", "tokenizer*.json", "special_tokens_map.json", "added_tokens.json")
 _HUB_WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("tf_model.h5",),
@@ -91,24 +90,16 @@ def load_tokenizer(
     Raises:
         UsageError: for an unusable vocabulary.
     """
+    from tfbert.tokens.pretrained import read_casing
     from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
+    from tfbert.tokens.vocabulary import read_vocab_file
 
     if config.vocab_file:
-        casing = _casing(directory, pathlib.Path(config.vocab_file))
+        path = pathlib.Path(config.vocab_file)
+        casing = read_casing(directory or path.parent, read_vocab_file(path))
         lower = "lower-cased" if casing["do_lower_case"] else "not lower-cased"
         log.info("Text is %s for the vocabulary %s.", lower, config.vocab_file)
-        return BertTokenizer.from_vocab_file(config.vocab_file, **casing)
-    if directory is not None and _config_file(directory).name == tf1_checkpoint.CONFIG:
-        # Google's directories do not say whether text is lower-cased; their vocabularies show it.
-        vocab_file = directory / "vocab.txt"
-        if not vocab_file.is_file():
-            raise UsageError(
-                f"A BERT model directory must hold its vocabulary. Received: {directory} without vocab.txt. "
-                "Add it, or pass --vocab_file."
-            )
-        casing = _casing(directory, vocab_file)
-        log.info("Text is %slower-cased, as the vocabulary suggests.", "" if casing["do_lower_case"] else "not ")
-        return BertTokenizer.from_vocab_file(vocab_file, **casing)
+        return BertTokenizer.from_vocab_file(path, **casing)
     if directory is not None:
         return BertTokenizer.from_pretrained(directory)
     *_, vocab_size = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
@@ -161,16 +152,3 @@ def _download(name: str) -> pathlib.Path:
 
 def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
     return UsageError(f"{rule}. Received: model_name_or_path={name!r}{what}. {todo}.")
-
-
-def _casing(directory: pathlib.Path | None, vocab_file: pathlib.Path) -> dict[str, bool]:
-    """What the model's tokenizer says, or without a model, the one beside the vocabulary; else lower case if at most 1%
-    of the vocabulary has a capital letter.
-
-    In bert-base-cased's vocabulary 28% have one; in SciBERT's uncased vocabulary, which holds some by mistake, 0.1%.
-    """
-    from tfbert.tokens.vocabulary import read_casing, read_vocab_file
-
-    tokens = read_vocab_file(vocab_file)
-    capitals = sum(bool(re.search("[A-Z]", token)) for token in tokens if not token.startswith("["))
-    return {"do_lower_case": capitals <= 0.01 * len(tokens)} | read_casing(directory or vocab_file.parent)

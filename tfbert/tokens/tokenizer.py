@@ -25,11 +25,11 @@ from tfbert.measure.tracing import counted_alone
 from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.offsets import FlatPieces, Pieces, find_pieces
 from tfbert.tokens.parallel import map_texts
+from tfbert.tokens.pretrained import read_pretrained
 from tfbert.tokens.vocabulary import (
     MAX_WORD_CHARS,
     SPECIAL_TOKENS,
     learn_vocabulary,
-    read_pretrained,
     read_vocab_file,
 )
 
@@ -180,10 +180,12 @@ class BertTokenizer:
     def from_pretrained(cls, directory: str | pathlib.Path) -> BertTokenizer:
         """Reads a model directory: `vocab.txt`, or else the vocabulary in `tokenizer.json`.
 
-        The casing is what `tokenizer_config.json` says, else what `tokenizer.json` says, else lower case.
+        The casing is what `tokenizer_config.json` says, as for transformers. Where that does not say whether text is
+        lower-cased, the vocabulary shows it, and a line is logged.
 
         Raises:
-            UsageError: if neither file exists, or they describe a tokenizer that would give other ids than this one.
+            UsageError: if neither file exists, they contradict each other, or they describe a tokenizer that would give
+                other ids than this one.
         """
         vocab, casing = read_pretrained(pathlib.Path(directory))
         try:
