@@ -124,12 +124,17 @@ def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped
     assert progress.logged == {"loss_sum": 46.0, "finite_steps": 8, "skipped_steps": 0}
 
 
+def metrics_of(score, prefix, metric):
+    """The metrics of an evaluation: of the metric that decides, or of several by name."""
+    return {f"{prefix}{name}": value for name, value in (score if isinstance(score, dict) else {metric: score}).items()}
+
+
 def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validation", **options):
     """An Evaluate whose evaluations give these scores, and what it did."""
     log, model, saved = Log(), a_model(), []
     scores = iter(scores)
     scored = types.SimpleNamespace(
-        metrics=lambda *arrays, prefix, way_out: {f"{prefix}_{metric}": next(scores)},
+        metrics=lambda *arrays, prefix, way_out: metrics_of(next(scores), f"{prefix}_", metric),
         predict=lambda predictor, encoded: predictor.outputs(encoded),
     )
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
@@ -154,8 +159,8 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
 
 
 def test_the_best_weights_are_kept_and_written_once_each(monkeypatch):
-    part, log, saved = evaluation(monkeypatch, [0.5, 0.8, 0.8, 0.7, 0.9, 0.1])
-    assert saved == [(4, 1), (8, 2), (20, 3)], "an equal score is no better one"
+    part, log, saved = evaluation(monkeypatch, [0.5, 0.8, 0.7, 0.6, 0.9, 0.1])
+    assert saved == [(4, 1), (8, 2), (20, 3)]
     assert (part.best_step, part.best, part.best_weights["w"][0]) == (20, {"eval_accuracy": 0.9}, 3)
     assert [step for step, _, _ in log.records] == [4, 8, 12, 16, 20, 24]
 
@@ -172,6 +177,71 @@ def test_patience_counts_evaluations_without_a_better_score(monkeypatch, logged)
         "evaluation at step 20  eval_accuracy 0.5000",
         "stopped early: eval_accuracy has not improved on 0.6000 (step 12) in 2 evaluations",
     ]
+
+
+def scored(metric, *pairs, loss="loss"):
+    """Evaluations with a metric and a loss."""
+    return [{metric: score, loss: value} for score, value in pairs]
+
+
+SATURATED = scored("accuracy", (0.9, 0.1), (1.0, 0.28), (1.0, 0.3), (1.0, 0.02), (1.0, 0.02), (0.9, 0.001))
+ALL_ZERO = scored("f1", (0.0, 0.9), (0.0, 0.8), (0.0, 0.85), (0.0, 0.9), (0.0, 0.7), (0.0, 0.75))
+ERRORS = scored("mse", (0.5, 0.5), (0.5, 0.5), (0.4, 0.4), (0.4, 0.4), (0.4, 0.4), (0.6, 0.6))
+ANSWERS = scored("f1", (0, 0), (0, 0), (70, 60), (70, 61), (70, 61), (70, 59), loss="exact_match")
+OF_PAIRS = scored("masked_accuracy", (0.1, 3), (0.2, 2), (0.2, 1.5), (0.2, 1.6), (0.2, 1.7), (0.1, 1))
+
+
+@pytest.mark.parametrize(
+    "metric, scores, at, without",
+    [
+        ("accuracy", SATURATED, 16, 2),
+        ("f1", ALL_ZERO, 20, 1),
+        ("mse", ERRORS, 12, 3),
+        ("loss", scored("accuracy", (0.5, 0.4), (0.9, 0.4), (0.9, 0.5), (1, 0.6), (1, 0.6), (1, 0.6)), 4, 5),
+        ("masked_accuracy", OF_PAIRS, 12, 3),
+        ("f1", ANSWERS, 20, 2),  # No loss: the exact match decides, then the longer training.
+    ],
+)
+def test_a_tie_falls_to_the_lower_loss(monkeypatch, logged, metric, scores, at, without):
+    part, _, saved = evaluation(monkeypatch, scores, metric=metric)
+    assert (part.best_step, part.without_better) == (at, without)
+    assert part.best == metrics_of(scores[at // 4 - 1], "eval_", metric)
+    assert saved[-1][0] == at
+    assert sum("(best" in line for line in logged()) == len(saved)
+
+
+def test_a_tie_with_a_lower_loss_is_named_and_counts_for_patience(monkeypatch, logged):
+    falling = scored("accuracy", (0.9, 0.5), (0.9, 0.4), (0.9, 0.3), (0.9, 0.31), (0.9, 0.32), (1.0, 0.1))
+    part, log, _ = evaluation(monkeypatch, falling, patience=2)
+    assert (part.best_step, [step for step, _, _ in log.records]) == (12, [4, 8, 12, 16, 20])
+    lines = logged()
+    assert lines[0].endswith("eval_loss 0.5000  (best)")
+    assert lines[1].endswith("eval_loss 0.4000  (best: eval_loss decides among equals)")
+    assert lines[-1].startswith("stopped early: eval_accuracy has not improved on 0.9000 (step 12) in 2")
+
+
+def test_equal_answers_end_a_run_that_is_patient(monkeypatch):
+    """Training longer without any difference keeps the later weights, and is no improvement."""
+    part, log, _ = evaluation(monkeypatch, ANSWERS[:1] * 6, metric="f1", patience=3)
+    assert [step for step, _, _ in log.records] == [4, 8, 12, 16] and part.best_step == 16
+
+
+def test_a_tie_across_a_resumed_run_falls_to_the_lower_loss(monkeypatch):
+    """A checkpoint holds all metrics of the best evaluation, its loss too."""
+    part, _, _ = evaluation(monkeypatch, scored("accuracy", *[(0.1, 1.0)] * 6))
+    part._checkpoints.read_best = lambda step: {"w": np.zeros(1)}
+    for loss, best_step in ((0.1, 40), (0.3, 32)):
+        best = {"eval_accuracy": 1.0, "eval_loss": 0.2}
+        part.restore(RunState(step=36, best=best, best_step=32, without_better=1, identity={}))
+        part._task.metrics = lambda *arrays, prefix, way_out, loss=loss: {"eval_accuracy": 1.0, "eval_loss": loss}
+        part._evaluate(40)
+        assert (part.best_step, part.without_better) == (best_step, 0 if best_step == 40 else 2)
+
+
+def test_the_first_set_of_two_decides_a_tie(monkeypatch):
+    scores = [{"accuracy": 0.5, "loss": loss} for loss in (0.3, 0.2, 0.4)]
+    part, _, _ = evaluation(monkeypatch, scores, eval_steps=10, name="validation_matched")
+    assert (part.decisive, part.best_step) == ("eval_matched_accuracy", 20)
 
 
 def test_the_last_update_is_always_evaluated(monkeypatch):

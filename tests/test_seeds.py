@@ -26,7 +26,7 @@ from tfbert.report import seed_files
 from tfbert.report.compare import compare, tables
 from tfbert.report.run_files import read_run
 from tfbert.report.seed_files import plain_table
-from tfbert.report.seeds import over_seeds
+from tfbert.report.seeds import over_seeds, seed_rows
 from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune
 
@@ -134,6 +134,33 @@ def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
     less = read_run(made_run(tmp_path / "three", 3))
     del less.results["test_f1"]
     assert set(over_seeds([one, less]).mean) == {"eval_accuracy", "eval_loss"}, "of metrics that all runs have"
+
+
+@pytest.mark.parametrize(
+    "scores, losses, words, best",
+    [
+        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "best by eval_f1: none, all runs are equal", None),
+        ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "best by eval_loss (several are equal in eval_f1): seed 2", 1),
+        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "best by eval_loss (several are equal in eval_f1): seed 1", 0),
+        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.2), "best by eval_f1: none, seed 1 and seed 3 are equal", None),
+        ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "best by eval_f1: seed 3", 2),
+        ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "best by eval_loss (several are equal in eval_f1): seed 3", 2),
+    ],
+)
+def test_equally_good_seeds_are_told_apart_by_their_loss_or_not_at_all(tmp_path, scores, losses, words, best):
+    runs = [read_run(made_run(tmp_path / f"seed-{seed}", seed, "eval_f1")) for seed in (1, 2, 3)]
+    for run, score, loss in zip(runs, scores, losses, strict=True):
+        run.results.update(eval_f1=score, eval_loss=loss)
+    found = seed_files.write_seeds(runs, {}, tmp_path)
+    assert found.best == best
+    written = json.loads((tmp_path / "seeds.json").read_text())
+    assert written["best"] == (None if best is None else {"seed": best + 1, "directory": runs[best].name})
+    assert written["equal"] == [found.seeds[index] for index in found.equal] and bool(written["equal"]) == (
+        best is None
+    )
+    row = seed_rows(found, [f"seed {seed}" for seed in found.seeds])[1][-1]
+    assert row[0] == words and (best is None) == (set(row[1:]) == {"–"})
+    assert seed_files.closing_lines(found, runs, {})[-1].startswith(words[:15].capitalize())
 
 
 def test_the_table_on_the_screen_is_narrow():

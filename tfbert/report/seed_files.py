@@ -28,7 +28,7 @@ def write_seeds(runs: list[RunFiles], failed: Mapping[int, str], directory: path
     """
     found = over_seeds(runs)
     values = dataclasses.asdict(found) | {"directories": [run.name for run in runs]}
-    values["best"] = None
+    values["best"], values["equal"] = None, [found.seeds[index] for index in found.equal]
     if found.best is not None:
         values["best"] = {"seed": found.seeds[found.best], "directory": runs[found.best].name}
     write_json(directory / JSON, values | {"failed": {str(seed): reason for seed, reason in failed.items()}})
@@ -48,8 +48,8 @@ def labels(found: OverSeeds) -> list[str]:
 def closing_lines(found: OverSeeds, runs: list[RunFiles], failed: Mapping[int, str]) -> list[str]:
     """What stands below the table: seeds without a run, and where the best is."""
     out = [f"Seed {seed} is missing: {reason}." for seed, reason in failed.items()]
-    if found.best is not None:
-        out.append(f"Best by {found.decisive}: {runs[found.best].name}")
+    if words := found.best_in_words([run.name for run in runs]):
+        out.append(words[0].upper() + words[1:])
     return out
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 
 from tfbert.report.run_files import RunFiles
 from tfbert.report.settings import differing
-from tfbert.tasks.metrics import lower_is_better
+from tfbert.tasks.metrics import decided_by
 
 _SEED = "seed"
 
@@ -24,7 +25,9 @@ class OverSeeds:
         mean: Over the runs, of each metric that all runs have.
         standard_deviation: Likewise, the sample's (n - 1); empty for a single run.
         decisive: The metric that decides which run is the best, as `eval_accuracy`; empty where nothing was evaluated.
-        best: The index of the best run; None likewise.
+        decided_by: Another metric, which decided among runs that are equal in that one; else `decisive`.
+        best: The index of the best run; None where nothing was evaluated, and where several are equally good.
+        equal: The indices of these; empty where one is the best.
     """
 
     seeds: list[int]
@@ -32,14 +35,30 @@ class OverSeeds:
     mean: dict[str, float]
     standard_deviation: dict[str, float]
     decisive: str
+    decided_by: str
     best: int | None
+    equal: list[int]
+
+    def best_in_words(self, labels: list[str]) -> str:
+        """Which run is the best and by what, as `best by eval_f1: seed 1`; empty where nothing was evaluated.
+
+        Args:
+            labels: What to call each of the runs.
+        """
+        if self.equal:
+            which = "all runs" if len(self.equal) == len(self.seeds) else " and ".join(labels[i] for i in self.equal)
+            return f"best by {self.decisive}: none, {which} are equal"
+        if self.best is None:
+            return ""
+        tie = f" (several are equal in {self.decisive})" * (self.decided_by != self.decisive)
+        return f"best by {self.decided_by}{tie}: {labels[self.best]}"
 
 
 def over_seeds(runs: list[RunFiles]) -> OverSeeds:
     """Summarises runs.
 
     Args:
-        runs: One or more; of equally good ones, the first is the best.
+        runs: One or more. A tie in the metric that decides falls to the lower loss, as within a run.
     """
     values = [
         {name: float(value) for name, value in run.results.items() if name.startswith(("eval_", "test_"))}
@@ -49,18 +68,33 @@ def over_seeds(runs: list[RunFiles]) -> OverSeeds:
     table = np.array([[found[name] for name in names] for found in values], np.float64).reshape(len(runs), len(names))
     spread = table.std(axis=0, ddof=1) if len(runs) > 1 else ()
     decisive = runs[0].facts.get("decisive_metric") or (f"eval_{runs[0].score[0]}" if runs[0].score else "")
-    best = None
-    if decisive in names:
-        column = table[:, names.index(decisive)] * (-1 if lower_is_better(decisive) else 1)
-        best = None if np.isnan(column).all() else int(np.nanargmax(column))
+    best, by, equal = _best(decisive, values) if decisive in names else (None, "", [])
     return OverSeeds(
         seeds=[run.option("runtime", _SEED) for run in runs],
         values=values,
         mean=dict(zip(names, table.mean(axis=0).tolist(), strict=True)),
         standard_deviation=dict(zip(names, np.asarray(spread).tolist(), strict=False)),
         decisive=decisive if decisive in names else "",
+        decided_by=by,
         best=best,
+        equal=equal,
     )
+
+
+def _best(decisive: str, values: list[dict[str, float]]) -> tuple[int | None, str, list[int]]:
+    """The index of the best run, the metric by which it is, and the indices of several that are best together."""
+    best, by, equal = None, decisive, []
+    for index, found in enumerate(values):
+        if math.isnan(found[decisive]):
+            continue
+        order, name = decided_by(decisive, found, {} if best is None else values[best])
+        if order > 0:
+            best, by, equal = index, name, [index]
+        elif order == 0:
+            equal.append(index)
+        elif name != decisive and by == decisive:
+            by = name
+    return (best, by, []) if len(equal) == 1 else (None, decisive, equal)
 
 
 def differ_in_seed_alone(runs: list[RunFiles]) -> bool:
@@ -82,9 +116,9 @@ def seed_rows(found: OverSeeds, labels: list[str]) -> tuple[list[str], list[list
     ]
     rows.append(["mean", *(_text(found.mean[name]) for name in names)])
     rows.append(["standard deviation", *(_text(found.standard_deviation.get(name)) for name in names)])
-    if found.best is not None:
-        best = found.values[found.best]
-        rows.append([f"best by {found.decisive}: {labels[found.best]}", *(_text(best[name]) for name in names)])
+    if words := found.best_in_words(labels):
+        best = {} if found.best is None else found.values[found.best]
+        rows.append([words, *(_text(best.get(name)) for name in names)])
     return ["run", *names], rows
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tfbert.config import training
+
 _LOWER_IS_BETTER = ("loss", "mse", "perplexity")
+_NAMES = {
+    *training.CLASSIFICATION_METRICS,
+    *training.REGRESSION_METRICS,
+    *training.TAGGING_METRICS,
+    *training.ANSWERING_METRICS,
+    *training.PRETRAINING_METRICS,
+}
+_TIES = ("loss", "f1", "exact_match", "exact")
+"""What decides, in this order, where the metric that should is equal. Answers have no loss."""
 
 
 def is_better(name: str, new: float, best: float | None) -> bool:
@@ -19,6 +30,29 @@ def is_better(name: str, new: float, best: float | None) -> bool:
     if best is None or math.isnan(best):
         return True
     return new < best if lower_is_better(name) else new > best
+
+
+def decided_by(decisive: str, new: Mapping[str, float], best: Mapping[str, float]) -> tuple[int, str]:
+    """Compares two evaluations. Where the metric that decides is equal, its set's loss does, then F1 or exact match.
+
+    Args:
+        decisive: The metric that decides, with the prefix of its set, such as `eval_matched_accuracy`.
+        new: All metrics of an evaluation.
+        best: Of another one; empty if there is none.
+
+    Returns:
+        1 if the new one is better, -1 if it is not, and the metric in which they differ; 0 and an empty name if they
+        are equal in all of these. A NaN is never better.
+    """
+    metric = max((name for name in _NAMES if decisive.endswith(f"_{name}")), key=len, default="")
+    stem = decisive.removesuffix(metric)
+    for name in dict.fromkeys((decisive, *(f"{stem}{tie}" for tie in _TIES))):
+        before = best.get(name)
+        if name not in new or (name != decisive and before is None):
+            continue
+        if before is None or not (new[name] == before or math.isnan(new[name]) and math.isnan(before)):
+            return (1 if is_better(name, new[name], before) else -1), name
+    return 0, ""
 
 
 def lower_is_better(name: str) -> bool:

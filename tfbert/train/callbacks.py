@@ -30,7 +30,7 @@ from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT, eval_prefix
-from tfbert.tasks.metrics import is_better
+from tfbert.tasks.metrics import decided_by
 from tfbert.train.checkpoint import RunState
 from tfbert.train.resume import how_to_resume
 
@@ -160,7 +160,8 @@ class Evaluate(StepCallback):
     """Evaluates, keeps the best weights, stops early; every worker makes the same decisions.
 
     Args:
-        run: Its metric on its first validation set decides which weights are best; its checkpoints keep them.
+        run: Its metric on its first validation set decides which weights are best, and where that is equal, the loss;
+            its checkpoints keep them.
         run_log: Where the metrics go.
         progress: Told how long evaluation took, so that it does not count as training.
         predictor: Runs the model.
@@ -175,7 +176,7 @@ class Evaluate(StepCallback):
     def __init__(self, run: Run, run_log: RunLog, progress: Progress, predictor: Predictor):
         super().__init__(run.schedule)
         self._run_log, self._progress, self._predictor = run_log, progress, predictor
-        self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
+        self._task, self._checkpoints = run.data.task, run.checkpoints
         self._patience = run.config.training.early_stopping_patience
         self._examples = run.data.validation
         self._sets = {name: run.encode(part) for name, part in self._examples.items()}
@@ -223,18 +224,21 @@ class Evaluate(StepCallback):
             prefix = eval_prefix(name)
             found |= self._task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
         speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
-        improved = is_better(self._metric, found[self.decisive], self.best.get(self.decisive))
+        order, by = decided_by(self.decisive, found, self.best)
+        # Without a loss nothing tells equal evaluations apart: the weights that were trained longer are kept then, but
+        # nothing has improved.
+        is_kept = order > 0 or (order == 0 and not any(name.endswith("_loss") for name in found))
         numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
-        log.info("evaluation at step %d  %s%s", step, shown, "  (best)" * improved)
-        if improved:
-            self.best, self.best_step, self.without_better = found, step, 0
+        why = "" if by == self.decisive else f": {by or 'nothing'} decides among equals"
+        log.info("evaluation at step %d  %s%s", step, shown, f"  (best{why})" * is_kept)
+        self.without_better = 0 if order > 0 else self.without_better + 1
+        if is_kept:
+            self.best, self.best_step = found, step
             self.best_weights = get_weights_dict(self.model.model)
             self._best_predictions = next(iter(predictions.values()))
             self._checkpoints.save_best(self.best_weights, step)
-            return
-        self.without_better += 1
         if self._patience and self.without_better >= self._patience:
             log.info(
                 "stopped early: %s has not improved on %.4f (step %d) in %d evaluations",

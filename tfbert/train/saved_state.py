@@ -32,7 +32,7 @@ class RunState:
         step: Updates made.
         best: Metrics of the best evaluation; empty before the first.
         best_step: The step of that evaluation.
-        without_better: Evaluations since then.
+        without_better: Evaluations since the last one that was better than all before it.
         identity: The run's identity, see `resume.identify`.
         logged: What the counters of the model were when the loss was last logged; empty if that is not known.
     """
