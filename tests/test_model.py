@@ -183,6 +183,51 @@ def test_pytorch_bin(tmp_path):
     assert_same_weights(build(tmp_path), tensors)
 
 
+WRAPPED = {
+    "module.": "names that begin with 'module.bert.' (37) in place of 'bert.'",
+    "_orig_mod.module.": "names that begin with '_orig_mod.module.bert.' (37) in place of 'bert.'",
+    "model.": "names that begin with 'model.bert.' (37) in place of 'bert.'",
+    "bert.": "names that begin with 'bert.bert.' (37) in place of 'bert.'",
+}
+
+
+@pytest.mark.parametrize("prefix", WRAPPED)
+def test_weights_under_other_names_say_what_was_found(tmp_path, prefix):
+    """Of PyTorch's DataParallel, of torch.compile, and of modules that hold a BERT."""
+    directory = write(tmp_path, {f"{prefix}{name}": array for name, array in pytorch_tensors().items()})
+    with pytest.raises(UsageError) as error:
+        build(directory)
+    message = str(error.value)
+    assert WRAPPED[prefix] in message and "no bert.embeddings.word_embeddings.weight, " in message
+    assert "\n" not in message and message.endswith("Save them under the names of transformers' BERT.")
+
+
+def test_an_encoder_in_a_module_two_encoders_and_no_encoder(tmp_path):
+    encoder = pytorch_tensors(num_labels=0, prefix="")
+    for tensors, found in (
+        ({f"encoder_q.{name}": array for name, array in encoder.items()}, "with 'encoder_q.' (37) in place"),
+        (
+            {f"{who}.{name}": array for who in ("query", "passage") for name, array in encoder.items()},
+            "begin with 'query.' (37) or 'passage.' (37) in place of 'bert.'",
+        ),
+        (
+            {"transformer.h.0.attn.weight": np.ones(2), "wte.weight": np.ones(2)},
+            "the names transformer.h.0.attn.weight",
+        ),
+    ):
+        with pytest.raises(UsageError) as error:
+            build(write(tmp_path, {name: np.asarray(array, np.float32) for name, array in tensors.items()}))
+        assert found in str(error.value).replace("passage.' (37) or 'query", "query.' (37) or 'passage")
+
+
+def test_a_pytorch_file_that_holds_more_than_weights(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {name: torch.from_numpy(array) for name, array in pytorch_tensors().items()}
+    torch.save({"epoch": 3, "state_dict": state}, write(tmp_path) / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="it holds 'epoch', 'state_dict' in place of weights by their names"):
+        build(tmp_path)
+
+
 def test_pytorch_bin_without_torch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     (write(tmp_path) / "pytorch_model.bin").write_bytes(b"")

@@ -136,6 +136,46 @@ def test_the_vocabulary_shows_whether_text_is_lower_cased(tmp_path, cased):
     assert isinstance(tokenizer, BertTokenizer) and tokenizer.do_lower_case != cased
 
 
+def weights_of(step):
+    return google_weights(tiny_bert(num_labels=3)) | {"output_bias": np.full(3, step, np.float32)}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "model.ckpt-{}",
+        "./model.ckpt-{}",
+        "/home/someone/else/output/model.ckpt-{}",
+        "gs://bucket/output/model.ckpt-{}",
+        "C:\\\\runs\\\\model.ckpt-{}",
+    ],
+)
+def test_the_checkpoint_that_is_named_the_newest_is_taken(tmp_path, path, logged):
+    for step in (1000, 343, 2000):
+        write(tmp_path, weights_of(step), f"model.ckpt-{step}")
+    for step in (343, 2000, 1000):  # Neither the first nor the last by name or by time.
+        lines = [f'model_checkpoint_path: "{path.format(step)}"', f'all_model_checkpoint_paths: "{path.format(343)}"']
+        (tmp_path / "checkpoint").write_text("\n".join(lines) + "\n")
+        logged()
+        np.testing.assert_array_equal(load(tmp_path).classifier.bias, [step] * 3)
+        said = f"Of 3 checkpoints, the weights are those of model.ckpt-{step}, which {tmp_path}/checkpoint names."
+        assert logged().count(said) == 1
+
+
+def test_a_published_checkpoint_beside_others(tmp_path, logged):
+    write(tmp_path, weights_of(1))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/train/model.ckpt-9"')  # Renamed when published.
+    np.testing.assert_array_equal(load(tmp_path).classifier.bias, [1] * 3)
+    said = f"The weights are those of {tmp_path}/bert_model.ckpt; the file checkpoint names model.ckpt-9, which is not"
+    assert any(line.startswith(said) for line in logged())
+    (tmp_path / "checkpoint").unlink()
+    write(tmp_path, weights_of(5), "model.ckpt-5")
+    np.testing.assert_array_equal(load(tmp_path).classifier.bias, [1] * 3)
+    assert f"The weights are those of {tmp_path}/bert_model.ckpt, of several." in logged()
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-5"')
+    np.testing.assert_array_equal(load(tmp_path).classifier.bias, [5] * 3)
+
+
 def test_names():
     assert tensor_name("bert/encoder/layer_11/output/dense/kernel") == (
         "bert.encoder.layer.11.output.dense.weight",
@@ -159,7 +199,12 @@ def test_what_is_missing_is_named(tmp_path):
         load(directory)
     directory = write(tmp_path / "two", weights, "model.ckpt-1")
     write(tmp_path / "two", weights, "model.ckpt-2")
-    with pytest.raises(UsageError, match="must hold one checkpoint.*model.ckpt-1.index, model.ckpt-2.index"):
+    for state in ("", "nonsense", 'all_model_checkpoint_paths: "model.ckpt-1"', "\0"):
+        with pytest.raises(UsageError, match=r"must hold one checkpoint.*model.ckpt-1.index, model.ckpt-2.index\. "):
+            load(directory)
+        (directory / "checkpoint").write_text(state)
+    (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
+    with pytest.raises(UsageError, match=r"checkpoint names model\.ckpt-3, which is not there"):
         load(directory)
     directory = write(tmp_path / "wordless", weights)
     (directory / "vocab.txt").unlink()

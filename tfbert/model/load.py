@@ -227,9 +227,11 @@ def _check_shapes(
     misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
     if missing or misshapen:
         what = weights.describe_mismatch(missing, misshapen, stored, shapes)
+        instead = weights.found_instead(missing, stored)
+        todo = "Save them under the names of transformers' BERT" if instead else "Check that both are of the same model"
         raise UsageError(
             "The weights must be those that config.json describes. "
-            f"Received: {weights.find_weight_file(directory)} with {what}. Check that both files are of the same model."
+            f"Received: {weights.find_weight_file(directory)} with {what}{instead and f', but with {instead}'}. {todo}."
         )
 
 

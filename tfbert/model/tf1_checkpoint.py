@@ -1,7 +1,8 @@
 """Google's original TensorFlow 1 checkpoints -> tensors under PyTorch's naming.
 
 A directory holds `bert_config.json`, `vocab.txt` and `bert_model.ckpt.index` with its data files, as BERT, its
-miniatures and SciBERT were published, or the `model.ckpt-STEP.*` that Google's `run_classifier.py` left.
+miniatures and SciBERT were published, or the `model.ckpt-STEP.*` that Google's `run_classifier.py` left; of several,
+the one that the file `checkpoint` names as the newest.
 
 | variable | tensor | |
 | --- | --- | --- |
@@ -16,6 +17,7 @@ miniatures and SciBERT were published, or the `model.ckpt-STEP.*` that Google's 
 from __future__ import annotations
 
 import functools
+import logging
 import pathlib
 import re
 from collections.abc import Callable, Sequence
@@ -24,8 +26,10 @@ import numpy as np
 
 from tfbert.errors import UsageError
 
+log = logging.getLogger("tfbert")
+
 CONFIG = "bert_config.json"
-_PUBLISHED = "bert_model.ckpt.index"
+_PUBLISHED, _STATE = "bert_model.ckpt.index", "checkpoint"
 # The optimizer's state, which Google's training stored among the weights.
 _NOT_WEIGHTS = re.compile(r"(^|/)(adam_m|adam_v|AdamWeightDecayOptimizer(_1)?|global_step)$")
 
@@ -34,17 +38,47 @@ def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
     """The index file of the directory's checkpoint; None without one.
 
     Raises:
-        UsageError: for several checkpoints, none of them with the usual name.
+        UsageError: for several checkpoints, none of them with the usual name or named by the file `checkpoint`.
     """
-    if (directory / _PUBLISHED).is_file():
-        return directory / _PUBLISHED
-    found = sorted(directory.glob("*.ckpt*.index"))
-    if len(found) > 1:
+    return _choose(directory)[0]
+
+
+def _choose(directory: pathlib.Path) -> tuple[pathlib.Path | None, str]:
+    """The index file, and a line about the choice; empty where there was none."""
+    found, newest = sorted(directory.glob("*.ckpt*.index")), _named_newest(directory)
+    named = directory / f"{newest}.index"
+    if newest and named.is_file():
+        others = len(set(found) - {named})
+        line = f"Of {others + 1} checkpoints, the weights are those of {newest}, which {directory / _STATE} names."
+        return named, line if others else ""
+    missing = f"the file {_STATE} names {newest}, which is not there" if newest else ""
+    usual = directory / _PUBLISHED
+    if len(found) > 1 and (missing or usual not in found):
         raise UsageError(
-            "A directory must hold one checkpoint. "
-            f"Received: {directory} with {', '.join(path.name for path in found[:3])}. Keep only the one to use."
+            "A directory must hold one checkpoint, or name the newest in its file checkpoint. "
+            f"Received: {directory} with {', '.join(path.name for path in found[:3])}{missing and f'; {missing}'}. "
+            "Keep only the one to use."
         )
-    return found[0] if found else None
+    index = usual if usual in found else found[0] if found else None
+    if index is None or not (missing or len(found) > 1):
+        return index, ""
+    return index, f"The weights are those of {index.with_suffix('')}{f'; {missing}' if missing else ', of several'}."
+
+
+def _named_newest(directory: pathlib.Path) -> str:
+    """The name of the checkpoint that the directory's file `checkpoint` calls the newest; empty without one.
+
+    The file may give a path, of the machine that it was written on: the checkpoint has moved with it.
+    """
+    if not (directory / _STATE).is_file():
+        return ""
+    import tensorflow as tf
+
+    try:
+        state = tf.train.get_checkpoint_state(str(directory))
+    except ValueError:  # It names none, or is not UTF-8.
+        state = None
+    return re.split(r"[/\\]", state.model_checkpoint_path)[-1] if state else ""
 
 
 def open_checkpoint(index: pathlib.Path) -> dict[str, tuple[Sequence[int], bool, Callable[[], np.ndarray]]]:
@@ -62,6 +96,8 @@ def open_checkpoint(index: pathlib.Path) -> dict[str, tuple[Sequence[int], bool,
     """
     import tensorflow as tf
 
+    if line := _choose(index.parent)[1]:
+        log.info("%s", line)
     try:
         reader = tf.train.load_checkpoint(str(index.with_suffix("")))
         shapes = reader.get_variable_to_shape_map()

@@ -14,6 +14,7 @@ The naming is that of PyTorch's `BertForSequenceClassification` and the like, wi
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -225,6 +226,31 @@ def describe_mismatch(
     return "; ".join(parts)
 
 
+def found_instead(missing: Iterable[str], names: Iterable[str]) -> str:
+    """One phrase: under which longer names a file holds weights that are missing, such as those of PyTorch's
+    `DataParallel`; else its first names if it holds none of BERT's. Empty where neither is so.
+
+    Args:
+        missing: Names that were looked for.
+        names: All names in the file.
+    """
+    names, counts = list(names), collections.Counter()
+    by_end: dict[str, list[str]] = {}
+    for name in names:
+        by_end.setdefault(".".join(name.split(".")[-2:]), []).append(name)
+    for wanted in missing:
+        inner = wanted.removeprefix("bert.")
+        for name in by_end.get(".".join(wanted.split(".")[-2:]), ()):
+            if name.endswith(f".{inner}"):
+                counts[name.removesuffix(inner)] += 1
+    if counts:
+        shown = " or ".join(f"{prefix!r} ({count:,})" for prefix, count in counts.most_common(3))
+        return f"names that begin with {shown} in place of 'bert.'"
+    if names and not any(name.startswith("bert.") for name in names):
+        return f"the names {list_names(names)}"
+    return ""
+
+
 def list_names(names: Iterable[str], limit: int = 3) -> str:
     """The first names, and if there are more, how many in all."""
     names = list(names)
@@ -334,6 +360,8 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
     except pickle.UnpicklingError as error:
         unsafe = "Weights only load failed" in str(error)
         raise ValueError("it holds more than tensors, or is damaged" if unsafe else str(error)) from None
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise ValueError(f"it holds {list_names(map(repr, tensors))} in place of weights by their names")
     found = {}
     for name, tensor in tensors.items():
         found |= _stored(path, name, tensor.shape, functools.partial(get, tensor))
