@@ -85,7 +85,7 @@ def test_a_bad_sentence_is_an_error_in_its_place(content, message, write):
 
 
 def test_a_file_without_blank_lines_does_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(conll, "_MOST_WORDS", 3)
+    monkeypatch.setattr(conll, "MOST_WORDS", 3)
     endless = itertools.chain([b"a O\n"] * 10, [b"\n"], itertools.cycle([b"b O\n", b"\n"]))
 
     class Endless(io.BytesIO):

@@ -212,7 +212,7 @@ BAD_DATA = {
     "an empty word": ("a.conll", "a\tO\n\tO\n\n", {}, r"A word must not be blank\. Received: '' in column 0"),
     "no sentence": ("a.conll", "\n\n", {}, r"at least one sentence\. Received: .* with none"),
     "one tag": ("a.conll", "a\tO\n\nb\tO\n", {}, r"needs two tags or more\. Received: \['O'\]"),
-    "a delimiter": ("a.conll", "a\tO\n\n", {"delimiter": ";"}, r"have no header.*=True, delimiter=';'"),
+    "a delimiter": ("a.conll", "a\tO\n\n", {"delimiter": ";"}, r"one word per row have a delimiter.*delimiter=';'"),
 }
 
 
@@ -269,7 +269,7 @@ OPTIONS = {
     "doc_stride": (["--doc_stride=4"], r"doc_stride is for question_answering, and this is token classification.*=4"),
     "metric": (["--metric_for_best_model=exact_match"], r"must be a metric of token classification.*f1, precision"),
     "class_weights": (["--class_weights=1,2"], r"one weight for each of the 4 classes\. Received: 2"),
-    "squad": (["--input_format=squad", f"--task={SENTENCES}"], r"are read from conll, jsonl, parquet\. .*'squad'"),
+    "squad": (["--input_format=squad", f"--task={SENTENCES}"], r"are read from conll, csv, jsonl, parquet\. .*'squad'"),
     "a table": (
         ["--input_format=conll", "--task=classification"],
         r"read from tsv, csv, .*input_format='con",

@@ -42,7 +42,7 @@ def _holds_questions(path: pathlib.Path, data: DataConfig) -> bool:
 
 def _holds_tags(path: pathlib.Path, data: DataConfig) -> bool:
     columns = {"text_column": data.text_column, "label_column": data.label_column}
-    return looks_tagged(path, format=data.input_format, **columns)
+    return looks_tagged(path, format=data.input_format, delimiter=data.separator, **columns)
 
 
 HOLDS = {"question_answering": _holds_questions, "token_classification": _holds_tags}

@@ -1,35 +1,31 @@
 """CoNLL files, read one sentence at a time in constant memory: one word per line, its tag in a column beside it.
 
-Tabs or runs of spaces separate the columns; blank lines and `-DOCSTART-` lines separate sentences. Nothing else is
-special: a line that starts with `#` is the word `#`. In place of a sentence that cannot be read, a `UsageError` is
-yielded: the caller decides whether to stop.
+Tabs or runs of spaces separate the columns; blank lines and `-DOCSTART-` lines separate sentences. `conll_layout` finds
+the columns, and the lines that hold no word. In place of a sentence that cannot be read, a `UsageError` is yielded: the
+caller decides whether to stop.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-from tfbert.data.rows import lines_of, not_utf8, not_utf8_error, without_end
+from tfbert.data.conll_layout import DOCSTART, Layout, Tags, find_layout, is_blank, separates, split
+from tfbert.data.lines import lines_of, not_utf8, not_utf8_error, source_name, without_end
+from tfbert.data.tag_forms import read_forms
 from tfbert.errors import UsageError
 
-CONLL_SUFFIXES = (".conll", ".iob", ".bio")
+CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 """Endings that only CoNLL files have. Files that end in .txt or .tsv may be CoNLL too. All may also end in .gz."""
-DOCSTART = "-DOCSTART-"
-"""The first column of the line that starts a document in CoNLL-2003; it is not a word."""
 
-Tags = Literal["required", "optional", "none"]
-"""Whether a file must have tags, may lack them (where it has one column), or has its tags ignored."""
-
-_HEAD_LINES = 1000  # They decide what separates the columns, and whether a file is CoNLL at all.
-_MOST_WORDS = 100_000  # In a sentence. A file with more probably has no blank lines, and would fill the memory.
-_HEADER_WORDS = {"token", "tokens", "word", "words"}
-_HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags"}
-_TAG_PREFIXES = ("B-", "I-", "E-", "S-", "L-", "U-", "M-")
+_HEAD_LINES = 1000  # They decide what the columns are, and whether a file is CoNLL at all.
+MOST_WORDS = 100_000  # In a sentence. A file with more probably has no blank lines, and would fill the memory.
+_CERTAIN = 0.98  # Of the lines, if a file without a telling name is CoNLL: one that is bad is named when it is read.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,12 +37,14 @@ class Sentence:
         words: At least one.
         tags: One per word, ids as text; None where no tags were read.
         others: The values of further columns that the caller wants.
+        places: The line of each word, where each has its own; else empty.
     """
 
     line: int
     words: list[str]
     tags: list[str] | None
     others: Sequence = ()
+    places: Sequence[int] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,9 @@ class ConllSentence(Sentence):
 
     Attributes:
         written: Each word's line, without its end.
-        before: The blank and `-DOCSTART-` lines between the previous sentence and this one, without their ends.
+        before: The lines between the last word of the previous sentence and the first of this one, without their ends.
+        between: The comments and other lines without a word inside the sentence and right after it, each with the
+            number of words before it.
         after: The same for the lines that follow the last sentence of a file; empty for other sentences.
         separator: What separates the file's columns: a tab, or a space for runs of spaces.
         line_end: The line end of the file's first line with words.
@@ -63,6 +63,7 @@ class ConllSentence(Sentence):
 
     written: list[str]
     before: Sequence[str] = ()
+    between: Sequence[tuple[int, str]] = ()
     after: Sequence[str] = ()
     separator: str
     line_end: str
@@ -77,13 +78,59 @@ class ConllSentence(Sentence):
             values: One per word.
             outside: The value for a `-DOCSTART-` line: conlleval demands the same number of columns in all lines.
         """
-        lines = [*map(self._blank_or_start, self.before, itertools.repeat(outside))]
-        lines += [f"{line}{self.separator}{value}" for line, value in zip(self.written, values, strict=True)]
-        lines += map(self._blank_or_start, self.after, itertools.repeat(outside))
+        lines = [self._without_word(line, outside) for line in self.before]
+        between = collections.deque(self.between)
+        for place, (line, value) in enumerate(zip(self.written, values, strict=True), start=1):
+            lines.append(f"{line}{self.separator}{value}")
+            while between and between[0][0] == place:
+                lines.append(self._without_word(between.popleft()[1], outside))
+        lines += [self._without_word(line, outside) for line in self.after]
         return "".join(line + self.line_end for line in lines)
 
-    def _blank_or_start(self, line: str, outside: str) -> str:
-        return line if _is_blank(line) else f"{line}{' ' if ' ' in line else self.separator}{outside}"
+    def _without_word(self, line: str, outside: str) -> str:
+        """A blank line and a comment stay as they are."""
+        if is_blank(line) or line.lstrip(" ").startswith("#"):
+            return line
+        if line.startswith(DOCSTART):
+            return f"{line}{' ' if ' ' in line else self.separator}{outside}"
+        return f"{line}{self.separator}_"
+
+
+class LinesWithoutWords:
+    """Counts the comments and the like of a file.
+
+    Args:
+        name: What messages call the file.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._firsts: dict[str, str] = {}
+
+    def add(self, kind: str, number: int, line: str) -> None:
+        """Counts a line.
+
+        Args:
+            kind: As `Layout.holds_no_word` says, or `doubt` for a word that could be a comment.
+            number: The line's number.
+            line: Without its end.
+        """
+        self._counts[kind] += 1
+        self._firsts.setdefault(kind, f"line {number}: {line!r:.60}")
+
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the lines so far."""
+        what = {
+            "comment": "comments left out: lines that start with #",
+            "node": "multiword ranges and empty nodes left out: they are no words",
+            "doubt": "lines that start with # and have a tag that no other word has are read as words; delete comments",
+        }
+        return tuple(
+            f"{'warning: ' * (kind == 'doubt')}{self._name}: {self._counts[kind]:,} {text}; the first is {first}"
+            for kind, text in what.items()
+            if (first := self._firsts.get(kind))
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,12 +142,14 @@ class ConllFile:
         num_columns: Columns per line.
         has_tags: Whether its sentences have tags.
         sentences: Each sentence, or the error that says why it cannot be read.
+        notes: What the user should know of the lines read so far, one line each.
     """
 
     name: str
     num_columns: int
     has_tags: bool
     sentences: Iterator[ConllSentence | UsageError]
+    notes: Callable[[], tuple[str, ...]]
 
 
 def open_conll(
@@ -108,59 +157,45 @@ def open_conll(
 ) -> ConllFile:
     """Opens a CoNLL file and finds its columns.
 
-    In a file with a tab in its first lines, only tabs separate the columns, so that a word may hold a space.
+    Where most of the first lines have a tab, only tabs separate the columns, so that a word may hold a space.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream such as standard input.
-        text_column: The index of the words' column, from 0. Empty: the first.
-        label_column: The index of the tags' column. Empty: the last.
+        text_column: The index of the words' column, from 0. Empty: as `find_layout` finds it, mostly the first.
+        label_column: The index of the tags' column. Empty: as `find_layout` finds it, mostly the last.
         tags: Whether tags are needed.
 
     Raises:
         UsageError: for a file that cannot be read or has no sentences, or a column that is not there.
     """
-    name = str(source) if isinstance(source, pathlib.Path) else "standard input"
+    name = source_name(source)
     lines = lines_of(source, name)
     head = list(itertools.islice(lines, _HEAD_LINES))
-    lines = itertools.chain(head, lines)
-    before = []  # Blank and -DOCSTART- lines at the start; there may be more than _HEAD_LINES of them.
-    first = next(lines, None)
-    while first and _separates(without_end(first[1])):
-        before.append(first)
-        first = next(lines, None)
-    if first is None:
-        raise UsageError(f"A data file needs at least one sentence. Received: {name!r} with none. Check the path.")
-    head = [without_end(line) for _, line in (*head, first)]
-    separator = "\t" if any("\t" in line for line in head if not _separates(line)) else " "
-    columns = _split(without_end(first[1]), separator)
-    text = _index("text_column", ",".join(text_column) or "0", columns, name)
-    label = None
-    if tags != "none" and (label_column or len(columns) > 1):
-        label = _index("label_column", label_column or str(len(columns) - 1), columns, name)
-    elif tags == "required":
+
+    def layout_of(head: list[tuple[int, str]]) -> Layout | None:
+        plain = [(number, without_end(line)) for number, line in head]
+        return find_layout(plain, name, text_column=text_column, label_column=label_column, tags=tags)
+
+    layout, size = layout_of(head), len(head)
+    while layout is None and (more := list(itertools.islice(lines, _HEAD_LINES))):  # More comments than that.
+        head += more
+        if (layout := layout_of(more)) is not None:
+            head += itertools.islice(lines, _HEAD_LINES)
+            layout = layout_of(head[size:])
+    if layout is None:
+        comments = " but comments" * any(line.startswith("#") for _, line in head)
         raise UsageError(
-            "A CoNLL file needs a column of words and one of tags. "
-            f"Received: {name} with one column, {columns[0]!r:.60} in line {first[0]}. "
-            "Separate columns by tabs or spaces, or pass --mode=predict for words without tags."
+            f"A data file needs at least one sentence. Received: {name!r} with none{comments}. Check the path."
         )
-    if label == text:
-        raise UsageError(
-            "Words and tags must be different columns. "
-            f"Received: column {text} of {len(columns)} for both in {name}. "
-            "Pass another --text_column or --label_column."
-        )
-    if label is not None and columns[text].lower() in _HEADER_WORDS and columns[label].lower() in _HEADER_TAGS:
-        raise UsageError(
-            "CoNLL files have no header. "
-            f"Received: {columns[text]!r} with the tag {columns[label]!r} in {name}, line {first[0]}. Delete the line."
-        )
-    line_end = "\r\n" if first[1].endswith("\r\n") else "\n"
-    parse = _parser(name, separator, line_end, len(columns), text, label)
+    line_end = "\r\n" if head[0][1].endswith("\r\n") else "\n"
+    without_words = LinesWithoutWords(name)
+    parse = _parser(name, layout, line_end)
     return ConllFile(
         name=name,
-        num_columns=len(columns),
-        has_tags=label is not None,
-        sentences=_sentences(itertools.chain(before, [first], lines), parse),
+        num_columns=layout.num_columns,
+        has_tags=layout.label is not None,
+        sentences=_sentences(_blocks(itertools.chain(head, lines), layout, without_words), parse),
+        notes=lambda: (*layout.notes, *without_words.notes()),
     )
 
 
@@ -168,8 +203,8 @@ def looks_like_conll(path: pathlib.Path) -> bool:
     """Whether a file certainly holds words with entity tags.
 
     A file with one of the endings `CONLL_SUFFIXES` does. A .tsv or .txt file does if its first lines are blocks with
-    blank lines between them, all lines have the same number of columns, at least 2, and the last column holds only
-    `O` and tags such as `B-PER`; so it has no header. All may also end in .gz.
+    blank lines between them, they have the same number of columns, at least 2, and the column of tags holds only `O`
+    and tags such as `B-PER`; so it has no header. All may also end in .gz.
 
     Raises:
         UsageError: for a file that cannot be read.
@@ -178,17 +213,22 @@ def looks_like_conll(path: pathlib.Path) -> bool:
         return True
     if _suffix(path) not in (".tsv", ".txt"):
         return False
-    head = [without_end(line) for _, line in itertools.islice(lines_of(path, str(path)), _HEAD_LINES)]
-    words = [line for line in head if not _separates(line)]
-    separator = "\t" if any("\t" in line for line in words) else " "
-    rows = [_split(line, separator) for line in words]
-    found = {row[-1] for row in rows}
-    return (
-        any(_is_blank(a) and not _separates(b) for a, b in itertools.pairwise(itertools.dropwhile(_separates, head)))
-        and {len(row) for row in rows} == {max(2, len(rows[0]))}
-        and all(tag == "O" or (tag.startswith(_TAG_PREFIXES) and len(tag) > 2) for tag in found)
-        and found != {"O"}
-    )
+    head = [(number, without_end(line)) for number, line in itertools.islice(lines_of(path, str(path)), _HEAD_LINES)]
+    try:
+        layout = find_layout(head, str(path), tags="optional")
+    except UsageError:
+        return False
+    if layout is None or layout.label is None:
+        return False
+    lines = [line for _, line in head if separates(line) or not layout.holds_no_word(line)]
+    rows = [split(line, layout.separator) for line in lines if not separates(line)]
+    good = [row for row in rows if len(row) == layout.num_columns]
+    reading = read_forms(collections.Counter(row[layout.label].strip(" ") for row in good))
+    pairs = itertools.pairwise(itertools.dropwhile(separates, lines))
+    if reading is None or not any(is_blank(a) and not separates(b) for a, b in pairs):
+        return False
+    fits = reading.num_words + reading.num_outside
+    return reading.is_plausible and fits >= _CERTAIN * len(rows)
 
 
 def has_conll_suffix(path: pathlib.Path) -> bool:
@@ -201,77 +241,69 @@ def _suffix(path: pathlib.Path) -> str:
     return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
-def _is_blank(line: str) -> bool:
-    return not line.strip(" \t")
-
-
-def _separates(line: str) -> bool:
-    """Whether a line stands between sentences."""
-    return _is_blank(line) or (line.startswith(DOCSTART) and line[len(DOCSTART) :][:1] in ("", " ", "\t"))
-
-
-def _split(line: str, separator: str) -> list[str]:
-    """A line's columns. Only tabs and spaces separate them: a word may be any other of Unicode's blanks."""
-    return line.split("\t") if separator == "\t" else [column for column in line.split(" ") if column]
-
-
-def _index(flag: str, value: str, columns: list[str], name: str) -> int:
-    if not (value.isascii() and value.isdigit()) or int(value) >= len(columns):
-        raise UsageError(
-            f"{flag} of a CoNLL file must be a column's index, from 0. "
-            f"Received: {flag}={value!r} for {name} with columns 0 to {len(columns) - 1}. Pass one of them."
-        )
-    return int(value)
-
-
 Block = list[tuple[int, str]]
 """Consecutive lines with words: each line's number, and the line with its end."""
 
 
-def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[list[str], Block]]:
-    """For each sentence, the lines before it, without their ends, and its own lines. The last item holds the lines at
-    the end of the file and whatever sentence follows them, which may be empty."""
-    before: list[str] = []
-    block: Block = []
+@dataclasses.dataclass(kw_only=True)
+class _Found:
+    """A sentence's lines, and the lines around its words, see `ConllSentence`."""
+
+    before: list[str] = dataclasses.field(default_factory=list)
+    block: Block = dataclasses.field(default_factory=list)
+    between: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+
+
+def _blocks(lines: Iterator[tuple[int, str]], layout: Layout, without_words: LinesWithoutWords) -> Iterator[_Found]:
+    """The lines of each sentence. The last item holds the lines at the end of the file and whatever sentence follows
+    them, which may be empty."""
+    found = _Found()
     for number, line in lines:
         text = without_end(line)
-        if not _separates(text):
-            if len(block) <= _MOST_WORDS:
-                block.append((number, line))
-            continue
-        if block:
-            yield before, block
-            before, block = [], []
-        before.append(text)
-    yield before, block
+        if separates(text):
+            if found.block:
+                yield found
+                found = _Found()
+            found.before.append(text)
+        elif kind := layout.holds_no_word(text):
+            without_words.add(kind, number, text)
+            if found.block:
+                found.between.append((len(found.block), text))
+            else:
+                found.before.append(text)
+        elif len(found.block) <= MOST_WORDS:
+            if text.startswith("#") and layout.is_doubtful(text):
+                without_words.add("doubt", number, text)
+            found.block.append((number, line))
+    yield found
 
 
 def _sentences(
-    lines: Iterator[tuple[int, str]], parse: Callable[[list[str], Block], ConllSentence | UsageError]
+    blocks: Iterator[_Found], parse: Callable[[_Found], ConllSentence | UsageError]
 ) -> Iterator[ConllSentence | UsageError]:
     held = None  # The previous sentence, until it is known whether it is the last.
-    for before, block in _blocks(lines):
-        if not block:
+    for found in blocks:
+        if not found.block:
             if isinstance(held, ConllSentence):
-                held = dataclasses.replace(held, after=before)
+                held = dataclasses.replace(held, after=found.before)
             break
         if held is not None:
             yield held
-        held = parse(before, block)
+        held = parse(found)
     if held is not None:
         yield held
 
 
-def _parser(
-    name: str, separator: str, line_end: str, num_columns: int, text: int, label: int | None
-) -> Callable[[list[str], Block], ConllSentence | UsageError]:
+def _parser(name: str, layout: Layout, line_end: str) -> Callable[[_Found], ConllSentence | UsageError]:
     """A function that turns the lines of a sentence into a sentence."""
+    separator, text, label = layout.separator, layout.text, layout.label
     separated = "tabs" if separator == "\t" else "spaces"
 
-    def parse(before: list[str], block: Block) -> ConllSentence | UsageError:
-        if len(block) > _MOST_WORDS:
+    def parse(found: _Found) -> ConllSentence | UsageError:
+        block = found.block
+        if len(block) > MOST_WORDS:
             return UsageError(
-                f"A sentence has at most {_MOST_WORDS:,} words, and a blank line ends it. "
+                f"A sentence has at most {MOST_WORDS:,} words, and a blank line ends it. "
                 f"Received: more words in {name}, from line {block[0][0]}. Add blank lines."
             )
         words, tags, written = [], [], []
@@ -280,11 +312,11 @@ def _parser(
             line = without_end(line)
             if not line.isascii() and (byte := not_utf8(line)):
                 return not_utf8_error(byte, where)
-            columns = _split(line, separator)
-            if len(columns) != num_columns:
+            columns = split(line, separator)
+            if len(columns) != layout.num_columns:
                 return UsageError(
-                    f"Every line with a word must have {num_columns} columns separated by {separated}, like the first. "
-                    f"Received: {len(columns)} in {where}. Repair it or drop the sentence."
+                    f"Every line with a word must have {layout.num_columns} columns separated by {separated}, like the "
+                    f"others. Received: {len(columns)} in {where}. Repair it or drop the sentence."
                 )
             word = columns[text]
             if not word.strip(" "):
@@ -306,10 +338,18 @@ def _parser(
             line=block[0][0],
             words=words,
             tags=tags if label is not None else None,
+            places=_places([number for number, _ in block]),
             written=written,
-            before=before,
+            before=found.before,
+            between=found.between,
             separator=separator,
             line_end=line_end,
         )
 
     return parse
+
+
+def _places(numbers: list[int]) -> Sequence[int]:
+    """The same numbers, as a range where they follow one another: it takes no memory."""
+    whole = range(numbers[0], numbers[-1] + 1)
+    return whole if len(whole) == len(numbers) else numbers

@@ -1,24 +1,27 @@
-"""Sentences as lists of words, each with its tag: CoNLL, and JSON lines or Parquet whose rows hold lists of words.
+"""Sentences as lists of words, each with its tag: CoNLL; JSON lines or Parquet whose rows hold lists of words; and
+tables with one word per row, in CSV too.
 
-`conll` and `rows` parse the files. The task decides what the tags mean.
+`conll`, `rows` and `word_rows` parse the files. The task decides what the tags mean.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.columns import find_tag_columns
-from tfbert.data.conll import CONLL_SUFFIXES, Sentence, Tags, has_conll_suffix, looks_like_conll, open_conll
-from tfbert.data.files import check_text
-from tfbert.data.rows import OpenFile, file_format, open_rows
+from tfbert.data.conll import CONLL_SUFFIXES, Sentence, has_conll_suffix, looks_like_conll, open_conll
+from tfbert.data.conll_layout import Tags
+from tfbert.data.list_rows import class_names, sentences_of_rows
+from tfbert.data.open_file import OpenFile
+from tfbert.data.rows import file_format, open_rows
+from tfbert.data.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
 from tfbert.errors import UsageError
 
-_FORMATS = ("conll", "jsonl", "parquet")
+_FORMATS = ("conll", "csv", "jsonl", "parquet")
 _CONLL_SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv")
 
 
@@ -33,6 +36,7 @@ class TaggedTable:
         lines: Each sentence's position from 1: the line it starts on, or its row's number.
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
+        places: The line, or row, of each word of each sentence; None where a sentence has only one.
     """
 
     name: str
@@ -41,6 +45,7 @@ class TaggedTable:
     lines: Sequence[int]
     unit: str = "line"
     notes: tuple[str, ...] = ()
+    places: list[Sequence[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.words)
@@ -49,6 +54,12 @@ class TaggedTable:
         """What messages call sentence `row`, counted from 0."""
         return f"{self.name}, {self.unit} {self.lines[row]}"
 
+    def where_word(self, row: int, word: int) -> str:
+        """What messages call a word of sentence `row`, both counted from 0."""
+        if self.places is None:
+            return f"word {word + 1} of {self.where(row)}"
+        return f"{self.name}, {self.unit} {self.places[row][word]}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceFile:
@@ -56,12 +67,14 @@ class SentenceFile:
 
     Attributes:
         name: What messages call it.
-        format: `conll`, `jsonl` or `parquet`.
+        format: `conll`, `jsonl`, `parquet`, or `csv` for all tables with one word per row.
         columns: The columns' names; in CoNLL, indexes from 0.
         has_tags: Whether its sentences have tags.
         unit: What the sentences' positions count: `line` or `row`.
         read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences
             (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
+        id_column: The column that names the sentences, where each word has a row; else empty.
+        notes: What the user should know of what was read so far, one line each.
     """
 
     name: str
@@ -70,10 +83,12 @@ class SentenceFile:
     has_tags: bool
     unit: str
     read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
+    id_column: str = ""
+    notes: Callable[[], tuple[str, ...]] = tuple
 
 
 def sentence_format(path: pathlib.Path) -> str:
-    """`conll`, `jsonl` or `parquet`, by a file's ending; all but .parquet may also end in .gz.
+    """`conll`, `csv`, `jsonl` or `parquet`, by a file's ending; all but .parquet may also end in .gz.
 
     Raises:
         UsageError: for another ending.
@@ -83,11 +98,11 @@ def sentence_format(path: pathlib.Path) -> str:
     suffix = "".join(suffixes[-2:-1] if is_gzip else suffixes[-1:])
     if suffix in _CONLL_SUFFIXES:
         return "conll"
-    if suffix in (".jsonl", ".json") or (suffix == ".parquet" and not is_gzip):
+    if suffix in (".csv", ".jsonl", ".json") or (suffix == ".parquet" and not is_gzip):
         return file_format(path)
     raise UsageError(
-        f"A file of tagged words ends in {', '.join(_CONLL_SUFFIXES)}, .jsonl, .json or .parquet, all but the last "
-        f"also with .gz. Received: {str(path)!r}. Convert or rename it."
+        f"A file of tagged words ends in {', '.join(_CONLL_SUFFIXES)}, .csv, .jsonl, .json or .parquet, all but the "
+        f"last also with .gz. Received: {str(path)!r}. Convert or rename it."
     )
 
 
@@ -97,24 +112,37 @@ def open_sentences(
     format: str = "auto",
     text_column: Sequence[str] = (),
     label_column: str = "",
+    delimiter: str = "",
     tags: Tags = "none",
 ) -> SentenceFile:
     """Opens a file of sentences, to be read one by one in constant memory.
 
+    A table with one word per row is found by its columns' names and its first rows.
+
     Args:
         source: A path, or an open binary stream such as standard input.
-        format: As `sentence_format` names it; `tsv` and `text` are CoNLL as well. `auto`: by the ending.
+        format: As `sentence_format` names it; `tsv` and `text` are CoNLL as well, but where a table has one word per
+            row. `auto`: by the ending.
         text_column: The column of the words: a name, or an index from 0 in CoNLL. Empty: found by name; in CoNLL, the
             first.
         label_column: The column of the tags, in the same form. Empty: found by name; in CoNLL, the last.
+        delimiter: What separates the columns of a table in CSV or TSV; empty: a comma or a tab.
         tags: Whether tags are required, may be absent, or are ignored.
 
     Raises:
         UsageError: for a file that cannot be read, or a column that does not exist or cannot be found.
     """
     source = pathlib.Path(source) if isinstance(source, str) else source
+    options = {"text_column": text_column, "label_column": label_column if tags != "none" else ""}
     if format == "auto":
         format = sentence_format(source) if isinstance(source, pathlib.Path) else ""
+    if table := _word_rows(source, format, delimiter, **options):
+        return _of_word_rows(*table, tags)
+    if delimiter:
+        raise UsageError(
+            "Only tables with one word per row have a delimiter; CoNLL has tabs or spaces between its columns. "
+            f"Received: delimiter={delimiter!r}. Drop --delimiter."
+        )
     format = {"tsv": "conll", "text": "conll"}.get(format, format)
     if format not in _FORMATS:
         what = f"input_format={format!r}" if format else "standard input without input_format"
@@ -130,7 +158,10 @@ def open_sentences(
             has_tags=file.has_tags,
             unit="line",
             read=lambda others: file.sentences,
+            notes=file.notes,
         )
+    if format == "csv":
+        return _of_word_rows(*_named_word_rows(source, **options), tags)
     rows = open_rows(source, format)
     words, label = find_tag_columns(
         rows.name,
@@ -140,7 +171,7 @@ def open_sentences(
         require_label=tags == "required",
     )
     label = label if tags != "none" else ""
-    names = _class_names(source, label) if format == "parquet" and label else None
+    names = class_names(source, label) if format == "parquet" and label else None
     return SentenceFile(
         name=rows.name,
         format=format,
@@ -157,6 +188,7 @@ def read_sentences(
     format: str = "auto",
     text_column: Sequence[str] = (),
     label_column: str = "",
+    delimiter: str = "",
     require_label: bool = True,
     skip_bad_rows: bool = False,
 ) -> TaggedTable:
@@ -167,6 +199,7 @@ def read_sentences(
         format: As for `open_sentences`.
         text_column: As for `open_sentences`.
         label_column: As for `open_sentences`.
+        delimiter: As for `open_sentences`.
         require_label: Whether a file without tags is an error.
         skip_bad_rows: Leave out sentences that cannot be used, rather than stop at the first; a note counts them.
 
@@ -178,9 +211,10 @@ def read_sentences(
         format=format,
         text_column=text_column,
         label_column=label_column,
+        delimiter=delimiter,
         tags="required" if require_label else "optional",
     )
-    words, tags, lines = [], [], []
+    words, tags, lines, places = [], [], [], []
     num_bad, first_bad = 0, ""
     for sentence in file.read(()):
         if isinstance(sentence, UsageError):
@@ -192,6 +226,7 @@ def read_sentences(
         words.append([sys.intern(word) for word in sentence.words])  # A file has few distinct words.
         tags.append(sentence.tags)
         lines.append(sentence.line)
+        places.append(sentence.places)
     if not lines:
         received = f"none that can be used; the first: {first_bad}" if num_bad else "none. Check the path."
         raise UsageError(f"A data file needs at least one sentence. Received: {file.name!r} with {received}")
@@ -202,21 +237,29 @@ def read_sentences(
         tags=tags if file.has_tags else None,
         lines=lines,
         unit=file.unit,
-        notes=(skipped,) if num_bad else (),
+        notes=(*file.notes(), *([skipped] if num_bad else [])),
+        places=places if all(places) else None,
     )
 
 
 def looks_tagged(
-    path: pathlib.Path, *, format: str = "auto", text_column: Sequence[str] = (), label_column: str = ""
+    path: pathlib.Path,
+    *,
+    format: str = "auto",
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    delimiter: str = "",
 ) -> bool:
-    """Whether a file certainly holds words with tags: `looks_like_conll` says so, or the first row of JSON lines or
-    Parquet has a list of strings in the column of words and another list in the column of tags.
+    """Whether a file certainly holds words with tags: `looks_like_conll` says so; it is a table with one word per row;
+    or the first row of JSON lines or Parquet has a list of strings in the column of words and another list in the
+    column of tags.
 
     Args:
         path: The file.
         format: As the user named it; `auto`: by the ending.
         text_column: As for `open_sentences`.
         label_column: As for `open_sentences`.
+        delimiter: As for `open_sentences`.
 
     Returns:
         False also for a file that cannot be read: reading it later says why.
@@ -225,6 +268,9 @@ def looks_tagged(
         return True
     try:
         format = sentence_format(path) if format == "auto" else format
+        table = _word_rows(path, format, delimiter, text_column=text_column, label_column=label_column)
+        if table is not None or format == "csv":
+            return table is not None and bool(table[1].tag)
         if format in ("conll", "tsv", "text"):
             is_by_name = not all(column.isdigit() for column in (*text_column, label_column) if column)
             return looks_like_conll(path) and not (is_by_name and not has_conll_suffix(path))
@@ -239,92 +285,68 @@ def looks_tagged(
         return False
 
 
-def sentences_of_rows(
-    rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
-) -> Iterator[Sentence | UsageError]:
-    """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
+def holds_word_rows(path: pathlib.Path, *, format: str, text_column: Sequence[str] = (), delimiter: str = "") -> bool:
+    """Whether a file certainly is a table with one word per row, with or without tags.
 
     Args:
-        rows: Just opened.
-        words: The column of the words.
-        label: The column of the tags, names or ids; empty: tags are not read.
-        names: The names of the ids; None: ids become text as they are.
-        others: Further columns, whose values become `others`.
+        path: The file.
+        format: As for `open_sentences`.
+        text_column: As for `open_sentences`.
+        delimiter: As for `open_sentences`.
+
+    Raises:
+        UsageError: for a file that cannot be read.
     """
-    for line, row in rows.read([words, *([label] if label else []), *others]):
-        where = f"{rows.name}, {rows.unit} {line}"
-        try:
-            if isinstance(row, UsageError):
-                raise row
-            found = _check_words(row[0], words, where)
-            tags = _check_tags(row[1], label, names, where) if label else None
-            if tags is not None and len(tags) != len(found):
-                raise UsageError(
-                    f"Every word needs one tag. Received: {len(found)} words and {len(tags)} tags in {where}. "
-                    "Repair or drop the row."
-                )
-            yield Sentence(line=line, words=found, tags=tags, others=row[1 + bool(label) :])
-        except UsageError as error:
-            yield error
+    format = sentence_format(path) if format == "auto" else format
+    return _word_rows(path, format, delimiter, text_column=text_column) is not None
 
 
-def _check_words(value: Any, column: str, where: str) -> list[str]:
-    """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise UsageError(
-            "Words must be a list of strings in each row. "
-            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --text_column."
-        )
-    if not value:
-        raise UsageError(f"A sentence needs at least one word. Received: {column}=[] in {where}. Drop the row.")
-    if "" in value:
-        raise UsageError(
-            "A word must not be empty. "
-            f"Received: '' as word {value.index('') + 1} of {column!r} in {where}. Repair or drop the row."
-        )
-    check_text(" ".join(value), column, where)
-    return value
-
-
-def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str) -> list[str]:
-    if not isinstance(value, list):
-        raise UsageError(
-            "Tags must be a list of names or ids in each row. "
-            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --label_column."
-        )
-    tags = []
-    for tag in value:
-        if type(tag) is int and tag >= 0:
-            if names is not None and tag >= len(names):
-                raise UsageError(
-                    f"A tag's id must be one of the {len(names)} that the file names. "
-                    f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
-                )
-            tags.append(names[tag] if names is not None else sys.intern(str(tag)))
-        elif isinstance(tag, str) and tag.strip():
-            tags.append(sys.intern(tag.strip()))
-        else:
-            raise UsageError(
-                "Every word needs a tag: a name, or an id from 0. "
-                f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
-            )
-    check_text(" ".join(tags), column, where)
-    return tags
-
-
-def _class_names(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
-    """The names of a column's ids, where Hugging Face's `datasets` wrote them into the file's schema.
-
-    It writes the type of a list of classes as `{"feature": {"names": [...]}}`; before 2022, `[{"names": [...]}]`.
-    """
-    from pyarrow import parquet
-
-    try:
-        value = json.loads((parquet.read_schema(path).metadata or {}).get(b"huggingface", b"null"))
-        feature = value["info"]["features"][column]
-        feature = feature[0] if isinstance(feature, list) else feature["feature"]
-        names = feature["names"]
-    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+def _word_rows(
+    source: pathlib.Path | BinaryIO, format: str, delimiter: str, **columns: Any
+) -> tuple[OpenFile, WordColumns] | None:
+    """A table with one word per row, just opened; None for another file. A pipe can be read only once: it is none."""
+    if not isinstance(source, pathlib.Path) or not source.is_file():
         return None
-    is_names = isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names)
-    return tuple(sys.intern(name.strip()) for name in names) if is_names else None
+    if format == "conll" and not has_conll_suffix(source):  # A .tsv may be either.
+        format = "tsv"
+    if format not in ("csv", "tsv", "jsonl", "parquet"):
+        return None
+    try:
+        return open_word_rows(source, format, delimiter=delimiter, **columns)
+    except UsageError:
+        return None  # Reading it in another form says what is wrong.
+
+
+def _named_word_rows(source: pathlib.Path | BinaryIO, **columns: Any) -> tuple[OpenFile, WordColumns]:
+    """A CSV file that holds one word per row, by its columns' names alone."""
+    file = open_rows(source, "csv")
+    found = find_word_columns(file.columns, **columns)
+    if found is None:
+        raise UsageError(
+            "A CSV file of tagged words has one word per row: a column that names the sentence, such as sentence_id, "
+            f"one of words and one of tags. Received: {file.name} with {', '.join(map(repr, file.columns[:20]))}. "
+            "Rename them, or pass --text_column and --label_column for words and tags."
+        )
+    return file, found
+
+
+def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceFile:
+    if tags == "none":
+        columns = dataclasses.replace(columns, tag="")
+    if tags == "required" and not columns.tag:
+        raise UsageError(
+            "No column looks like the tags, or several do. "
+            f"Received: {file.name} with columns {', '.join(map(repr, file.columns[:20]))}. Pass --label_column."
+        )
+    tagged = f" and its tag in {columns.tag!r}" * bool(columns.tag)
+    note = f"{file.name}: each row holds a word, in {columns.word!r}{tagged}, of the sentence in {columns.sentence!r}"
+    return SentenceFile(
+        name=file.name,
+        format="csv",
+        columns=file.columns,
+        has_tags=bool(columns.tag),
+        unit=file.unit,
+        read=lambda others: sentences_of_words(file, columns, others),
+        id_column=columns.sentence,
+        notes=lambda: (note,),
+    )

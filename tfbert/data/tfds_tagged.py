@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from tfbert.data.columns import find_tag_columns
-from tfbert.data.rows import OpenFile, Row
-from tfbert.data.tagged import TaggedTable, sentences_of_rows
+from tfbert.data.list_rows import sentences_of_rows
+from tfbert.data.open_file import OpenFile, Row
+from tfbert.data.tagged import TaggedTable
 from tfbert.data.tfds_builder import decoded, open_builder, rows_of, tables_of
 from tfbert.errors import UsageError
 

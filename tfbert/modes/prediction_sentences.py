@@ -13,7 +13,7 @@ from tfbert.config.run import Config
 from tfbert.data.conll import ConllSentence, has_conll_suffix, looks_like_conll
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source
-from tfbert.data.tagged import SentenceFile, open_sentences, sentence_format
+from tfbert.data.tagged import SentenceFile, holds_word_rows, open_sentences, sentence_format
 from tfbert.errors import UsageError
 from tfbert.modes.bad_rows import BadRows, row_id
 from tfbert.modes.prediction_texts import (
@@ -88,6 +88,8 @@ class SentenceJob:
                 items, size = [], 0
         if items:
             yield Items(items)
+        for note in self.file.notes():
+            log.info("%s", note)
 
     def encoder(self, model: TrainedModel) -> Callable[[Items], EncodedSentences]:
         def encode(chunk: Items) -> EncodedSentences:
@@ -158,10 +160,12 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
     format = data.input_format
     if format == "auto" and is_pipe(asked.input_file):
         format = sentence_format(pathlib.Path(asked.input_file))
-    file = open_sentences(input_source(asked.input_file), format=format, text_column=data.text_column, tags="none")
+    options = {"text_column": data.text_column, "delimiter": data.separator}
+    file = open_sentences(input_source(asked.input_file), format=format, tags="none", **options)
     format = chosen_format(asked, _FORMATS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
-        raise _no_conll(asked, f"{file.name}, which is {file.format}", "--output_format=jsonl or tsv")
+        form = "a table with one word per row" if file.id_column else file.format
+        raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl or tsv")
     id_column = asked.id_column
     if file.format == "conll" and id_column:
         raise UsageError(
@@ -169,7 +173,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
             f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
         )
     check_id_column(id_column, file.name, file.columns)
-    id_column = id_column or usual_id_column(file.columns if file.format != "conll" else ())
+    id_column = id_column or file.id_column or usual_id_column(file.columns if file.format != "conll" else ())
     return [SentenceJob(file=file, id_column=id_column, path=output_path(asked), format=format)]
 
 
@@ -198,12 +202,16 @@ def _look_like_words(texts: Sequence[str]) -> bool:
 def _holds_words(config: Config) -> bool:
     """Whether the input's texts are already split into words: CoNLL, or a list of words in each row."""
     data, name = config.data, config.predict.input_file
-    if data.input_format in ("conll", "text", "csv") or is_pipe(name):
+    if data.input_format in ("conll", "text") or is_pipe(name):
         # A pipe can be read only once: there is no look into it.
         return data.input_format == "conll" or (data.input_format == "auto" and has_conll_suffix(pathlib.Path(name)))
     path = pathlib.Path(name)
     try:
         format = sentence_format(path) if data.input_format == "auto" else data.input_format
+        if data.header and holds_word_rows(path, format=format, text_column=data.text_column, delimiter=data.separator):
+            return True
+        if format == "csv":
+            return False
         if format in ("conll", "tsv", "text"):
             return looks_like_conll(path)
         first = next(open_sentences(path, format=format, text_column=data.text_column).read(()), None)

@@ -28,7 +28,7 @@ from tfbert.tasks.choose import choose_task, class_words
 from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.question_answering import QuestionAnswering, QuestionExamples
 from tfbert.tasks.questions import question_source
-from tfbert.tasks.sentences import in_scheme, sentence_source
+from tfbert.tasks.sentences import in_scheme, in_usual_form, sentence_source
 from tfbert.tasks.tables import read_training_tables
 from tfbert.tasks.tags import class_names
 from tfbert.tasks.token_classification import TokenClassification
@@ -95,7 +95,7 @@ def _sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     for table in tables.values():
         notes += table.notes
     task = TokenClassification(
-        _tags_in_order(in_scheme("IOB2", tables["train"], []), given_names(config)),
+        _tags_in_order(in_scheme("IOB2", in_usual_form(tables["train"], []), []), given_names(config)),
         label_all_tokens=options.tagging.label_all_tokens,
         strict_entities=options.tagging.strict_entities,
     )

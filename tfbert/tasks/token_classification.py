@@ -28,7 +28,7 @@ from tfbert.tasks.entities import (
 )
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import cross_entropy
-from tfbert.tasks.sentences import in_scheme, sentence_source
+from tfbert.tasks.sentences import in_scheme, in_usual_form, sentence_source
 from tfbert.tasks.tables import read_labelled_tables
 from tfbert.tasks.tags import PLAIN, TagMeanings, scheme_of_model, starts_of
 from tfbert.tokens.words import encode_text_words, encode_words
@@ -224,9 +224,10 @@ class TokenClassification(Task):
             return SentenceExamples(name=table.name, words=table.words, labels=None)
         ids = {name: index for index, name in enumerate(self.label_names)}
         labels = np.zeros(sum(map(len, table.words)), np.int32)
-        at = 0
+        written_tags, at = table.tags, 0
+        table = in_usual_form(table, notes, model_has_entities=self.has_entities, known=ids)
         for row, tags in enumerate(in_scheme(self.scheme, table, notes, strict=self.strict_entities)):
-            for tag, written in zip(tags, table.tags[row], strict=True):
+            for tag, written in zip(tags, written_tags[row], strict=True):
                 index = ids.get(tag)
                 if index is None:
                     as_written = f", written {quoted(written)}," * (tag != written)
