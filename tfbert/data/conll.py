@@ -338,7 +338,7 @@ def _parser(name: str, layout: Layout, line_end: str) -> Callable[[_Found], Conl
             line=block[0][0],
             words=words,
             tags=tags if label is not None else None,
-            places=_places([number for number, _ in block]),
+            places=places_of([number for number, _ in block]),
             written=written,
             before=found.before,
             between=found.between,
@@ -349,7 +349,11 @@ def _parser(name: str, layout: Layout, line_end: str) -> Callable[[_Found], Conl
     return parse
 
 
-def _places(numbers: list[int]) -> Sequence[int]:
-    """The same numbers, as a range where they follow one another: it takes no memory."""
+def places_of(numbers: list[int]) -> Sequence[int]:
+    """The same numbers, as a range where they follow one another: it takes no memory.
+
+    Args:
+        numbers: At least one, each above the one before.
+    """
     whole = range(numbers[0], numbers[-1] + 1)
     return whole if len(whole) == len(numbers) else numbers

@@ -79,7 +79,10 @@ class Layout:
     def is_doubtful(self, line: str) -> bool:
         """Whether a line that starts with `#` and is taken for a word has a tag that only such lines have."""
         columns = split(line, self.separator)
-        return self._has_tags(columns) and self.form is None and self._tag(columns) not in (self.tags | {"#"})
+        if self.form is not None or not self._has_tags(columns):
+            return False
+        tag = self._tag(columns)
+        return tag not in (self.tags | {"#"}) and not _is_entity(tag)
 
     def _is_comment(self, line: str) -> bool:
         columns = split(line, self.separator)
@@ -99,6 +102,8 @@ class Layout:
             return False
         if self.form is not None:
             return not self.form.fits(tag) and tag not in _OTHER_TAGS
+        if _is_entity(tag):  # So far, no other word may be in an entity.
+            return False
         return (columns[0] == "#" and tag in ("newdoc", "newpar")) or _shape(tag) not in set(map(_shape, self.tags))
 
     def _has_tags(self, columns: list[str]) -> bool:
@@ -191,8 +196,12 @@ def separates(line: str) -> bool:
 def _is_word_alone(line: str) -> bool:
     """Whether a line that starts with `#`, in a file of such lines, holds a word: alone, or with an entity tag."""
     fields = line.split()
-    reading = read_forms({fields[-1]: 1}) if len(fields) > 1 else None
-    return len(fields) == 1 or (len(fields) > 1 and (fields[-1] == "O" or (reading is not None and reading.is_certain)))
+    return len(fields) == 1 or (len(fields) > 1 and (fields[-1] == "O" or _is_entity(fields[-1])))
+
+
+def _is_entity(tag: str) -> bool:
+    reading = read_forms({tag: 1})
+    return reading is not None and reading.is_certain
 
 
 def _blocks(lines: Sequence[Line], numbers: set[int], separator: str, size: int) -> list[list[list[str]]]:

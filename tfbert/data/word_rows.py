@@ -3,6 +3,7 @@ of its rows only; others hold the word and its tag."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -12,10 +13,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tfbert.data.conll import MOST_WORDS, Sentence
+from tfbert.data.conll import MOST_WORDS, Sentence, places_of
 from tfbert.data.files import check_text
 from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import open_rows
+from tfbert.data.tag_forms import read_forms
 from tfbert.errors import UsageError
 
 _SENTENCES = (
@@ -30,6 +32,9 @@ _TAGS = (
 )
 _SAMPLE = 300  # Rows that decide whether cells are single words, of sentences of several rows.
 _SINGLE = 0.9  # The least share of cells without a blank in them.
+_FEWEST = 30  # With fewer texts, only their labels or their column's name can say that they are words.
+_NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]{2}")
+"""Two letters of a script whose sentences may have no blanks: Thai, Lao, Burmese, Khmer, Chinese, Japanese, Korean."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,6 +172,22 @@ class _Names:
         return is_new
 
 
+def look_like_words(column: str, texts: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether texts with a label each look like the words of sentences, each with its tag: nearly all are one word.
+
+    Args:
+        column: The texts' column.
+        texts: The texts.
+        labels: The label of each.
+    """
+    if len(texts) < _FEWEST and not _named([column], _WORDS[:1]):
+        reading = read_forms(collections.Counter(labels))
+        if reading is None or not reading.is_certain:
+            return False
+    words = sum(len(text.split()) == 1 and not _NO_SPACES.search(text) for text in texts)
+    return words >= _SINGLE * len(texts)
+
+
 def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]]) -> Sentence | UsageError:
     if len(rows) > MOST_WORDS:
         return UsageError(
@@ -195,7 +216,7 @@ def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]])
         words=words,
         tags=tags if columns.tag else None,
         others=rows[0][1][2 + bool(columns.tag) :],
-        places=[line for line, _ in rows],
+        places=places_of([line for line, _ in rows]),
     )
 
 

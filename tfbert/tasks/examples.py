@@ -21,6 +21,7 @@ from tfbert.data.files import RawTable
 from tfbert.data.label_names import given_names
 from tfbert.data.questions import note_misaligned, training_questions
 from tfbert.data.sources import read_all
+from tfbert.data.word_rows import look_like_words
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import FACTS
 from tfbert.tasks.base import Examples, Task, TaskData
@@ -73,6 +74,13 @@ def _texts(config: DataConfig, options: TaskOptions) -> TaskData:
     tables = [raw.train, *raw.validation.values(), *([raw.test] if raw.test else [])]
     _check_same_columns(tables)
     notes = list(raw.notes)
+    train = raw.train
+    labels = train.labels
+    if train.text_pair is None and labels is not None and look_like_words(train.text_columns[0], train.text, labels):
+        notes.append(
+            f"warning: {train.name}: nearly all texts are single words, and each gets a class alone; to tag the words "
+            "of sentences, name each word's sentence in a column sentence_id"
+        )
     task = choose_task(raw, config.task, notes)
     for table in tables:
         notes += table.notes
