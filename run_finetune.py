@@ -4,21 +4,23 @@
     python run_finetune.py --strategy=mirrored --mixed_precision
     python run_finetune.py --model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2
 
-Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 the run failed; 75 stopped by SIGTERM or
-SIGINT, with a line that says how to resume; 130 Ctrl-C at another time; 141 the reader of the predictions, such as
-`head`, closed the pipe.
+Exit status: 0 done; 2 a flag, configuration or data that cannot be used; 1 the run failed; 75 stopped by SIGTERM, or in
+training by SIGINT: the same command starts again, or resumes; 130 Ctrl-C at another time; 141 the reader of the
+predictions, such as `head`, closed the pipe.
 """
 
 import sys
 
-from tfbert.commandline.command import run_command
-from tfbert.config.commands import FINETUNE
+from tfbert.devices.termination import run_program
 
 
 def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
+    from tfbert.commandline.command import run_command
+    from tfbert.config.commands import FINETUNE
+
     return run_command(FINETUNE, sys.argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program("run_finetune.py", main))

@@ -10,14 +10,16 @@ run_finetune.py starts from the trained model: --model=runs/bert. Exit status: a
 
 import sys
 
-from tfbert.commandline.command import run_command
-from tfbert.config.commands import PRETRAIN
+from tfbert.devices.termination import run_program
 
 
 def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
+    from tfbert.commandline.command import run_command
+    from tfbert.config.commands import PRETRAIN
+
     return run_command(PRETRAIN, sys.argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program("run_pretraining.py", main))

@@ -274,7 +274,7 @@ def test_a_signal_ends_the_delay(start):
     while b"start again" not in process.stderr.readline():
         pass
     process.send_signal(signal.SIGTERM)
-    assert finish(process)[0] == 143
+    assert finish(process)[0] == 75
 
 
 def test_no_process_is_left(start):

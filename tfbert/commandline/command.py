@@ -16,6 +16,7 @@ from tfbert.commandline.presets import expand_flagfiles
 from tfbert.commandline.verbs import VERBS
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 from tfbert.config.run import Config
+from tfbert.devices import termination
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
@@ -49,10 +50,13 @@ def run_command(command: Command, argv: list[str]) -> int:
             tf.config.list_physical_devices("GPU")
             from tfbert.devices.runtime import out_of_memory_as_run_error
 
+        termination.check()
         with out_of_memory_as_run_error(config):
             run(config)
     except EXPECTED as error:
         return _fail(command, error, error.status, kind="" if isinstance(error, Preempted) else "error: ")
+    except termination.Terminated as stop:
+        return _fail(command, stop, stop.status, kind="")
     except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to resume from.
         return _fail(command, RuntimeError("stopped by Ctrl-C"), status=130, kind="")
     return 0
@@ -95,7 +99,7 @@ def _nearest(command: Command, name: str) -> str:
     return f"Did you mean {' or '.join(f'--{option}' for option in near[:3])}?" if near else ""
 
 
-def _fail(command: Command, error: Exception, status: int, kind: str) -> int:
+def _fail(command: Command, error: BaseException, status: int, kind: str) -> int:
     """One line for each thing that is wrong."""
     for line in str(error).splitlines():
         print(f"{command.typed}: {kind}{line}", file=sys.stderr)

@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 from tfbert.config.commands import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS
+from tfbert.devices.termination import run_program
 
 _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in TensorFlow.
 
@@ -28,13 +29,15 @@ def main(argv: list[str] | None = None) -> int:
     """Does what a word asks for.
 
     Args:
-        argv: The command line, the program's path first; None: that of this process.
+        argv: The command line, the program's path first; None: that of this process, which SIGTERM ends with status
+            75.
 
     Returns:
         The exit status: 2 for an unknown word, else that of the word.
     """
-    argv = sys.argv if argv is None else argv
-    program = PROGRAMS[pathlib.Path(argv[0]).stem != "tfbert"]
+    if argv is None:
+        return run_program(_program(sys.argv), lambda: main(sys.argv))
+    program = _program(argv)
     word, rest = argv[1] if len(argv) > 1 else "--help", argv[2:]
     if word in ("--help", "-h", "-help", "help"):
         print(_USAGE.format(program=program), end="")
@@ -65,3 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     from tfbert.commandline.command import run_command
 
     return run_command(FINETUNE if word == FINETUNE.word else PRETRAIN, sys.argv)
+
+
+def _program(argv: list[str]) -> str:
+    return PROGRAMS[pathlib.Path(argv[0]).stem != "tfbert"]

@@ -30,8 +30,8 @@ def silence_libraries() -> None:
 
 @contextlib.contextmanager
 def stderr_held_back(what: str = "") -> Iterator[None]:
-    """Shows what the block writes to stderr only if it ends with an exception: TensorFlow's C++ code logs before it
-    can be told not to.
+    """Shows what the block writes to stderr only if it ends with an error: TensorFlow's C++ code logs before it can be
+    told not to.
 
     Args:
         what: What the block does, shown nevertheless if it takes long; empty for nothing.
@@ -46,7 +46,7 @@ def stderr_held_back(what: str = "") -> Iterator[None]:
         with shown:
             os.dup2(held.fileno(), 2)
             yield
-    except BaseException:
+    except Exception:  # A signal is no error.
         held.seek(0)
         os.write(kept, held.read())
         raise

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfbert.config.run import RuntimeConfig
 from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
 from tfbert.devices.quiet import stderr_held_back
+from tfbert.devices.termination import deaf
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.private import configure_coordination, devices_are_settled, number_collectives_apart
 
@@ -207,7 +208,8 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
     wait_for_peers(cluster, timeout_seconds)
     fail_fast(cluster, timeout_seconds)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        with deaf():
+            return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     except tf.errors.OpError as error:
         raise RunError(
             f"All {cluster.size} workers must join the cluster within cluster_timeout_seconds={timeout_seconds:g}. "

@@ -2,7 +2,15 @@
 
 import sys
 
-from tfbert.launch.launcher import main
+from tfbert.devices.termination import run_program
+
+
+def main() -> int:
+    """The launcher, with this process's command line."""
+    from tfbert.launch import launcher
+
+    return launcher.main(sys.argv[1:])
+
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_program("tfbert.launch", main))

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from absl import flags
 
 from tfbert.config.commands import FINETUNE, STARTED_AS, typed
 from tfbert.config.rules import at_least
-from tfbert.devices.cluster import USAGE_STATUS, divide_gpus, visible_gpus
+from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
 from tfbert.devices.help_text import ASKS_FOR_HELP, flag_text, show, wrapped
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Output, Signals, WorkerGroup
@@ -111,7 +112,7 @@ def launch(config: LaunchConfig) -> int:
 
     Returns:
         0 if every worker ended well, else the exit status of the one that failed first (128 + the signal's number for
-        one that was killed).
+        one that was killed); 75, or 130 after Ctrl-C, if told to stop between two starts.
 
     Raises:
         UsageError: for a command that cannot be started, or fewer GPUs than workers.
@@ -136,7 +137,7 @@ def launch(config: LaunchConfig) -> int:
             delay = min(config.restart_delay_seconds * 2**restarts, _MAX_RESTART_DELAY_SECONDS)
             output.say(f"all workers start again in {delay:g} s (restart {restarts + 1} of {config.max_restarts})")
             if signals.wait(delay):
-                return 128 + signals.received[0]
+                return 128 + signal.SIGINT if signals.received[0] == signal.SIGINT else PREEMPTED_STATUS
     raise AssertionError("unreachable")
 
 

@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from tfbert.config.commands import typed
+from tfbert.devices.termination import run_program
 from tfbert.errors import RunError, UsageError
 from tfbert.output.output_dir import check_writable, make
 from tfbert.report.compare import comparison_markdown, write_comparison
@@ -65,4 +66,4 @@ def _fail(lines: list[str], status: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program("tfbert.report", main))
