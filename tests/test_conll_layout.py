@@ -197,6 +197,7 @@ LIKE = {
     "underscores": ("a.txt", "Ann B_PER\nleft O\n\nOslo B_LOC\n", True),
     "ranges": ("a.conllu", "x", True),
     "UNER": ("a.iob2.gz", "x", True),
+    "a last column without entities": ("a.tsv", GERMEVAL.replace("B-PER\n", "O\n"), True),
     "comments of a table": ("a.tsv", "# text\tlabel\nAnn\t1\n\nleft\t2\n", False),
 }
 
@@ -205,3 +206,7 @@ LIKE = {
 def test_what_looks_like_conll(name, content, expected, write):
     path = pathlib.Path(write(name, content))
     assert looks_like_conll(path) is expected and looks_tagged(path) is expected
+    if name == "a.tsv" and content.startswith("#\t"):
+        assert looks_tagged(path, text_column=["1"], label_column="2")
+        assert not looks_tagged(path, text_column=["1"], label_column="ner")
+        assert not looks_tagged(pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n"))), label_column="3")

@@ -199,12 +199,17 @@ def open_conll(
     )
 
 
-def looks_like_conll(path: pathlib.Path) -> bool:
+def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), label_column: str = "") -> bool:
     """Whether a file certainly holds words with entity tags.
 
     A file with one of the endings `CONLL_SUFFIXES` does. A .tsv or .txt file does if its first lines are blocks with
-    blank lines between them, they have the same number of columns, at least 2, and the column of tags holds only `O`
-    and tags such as `B-PER`; so it has no header. All may also end in .gz.
+    blank lines between them, they have the same number of columns, at least 2, and one of them, or the one that
+    is named, holds only `O` and tags such as `B-PER`; so it has no header. All may also end in .gz.
+
+    Args:
+        path: The file.
+        text_column: As for `open_conll`.
+        label_column: As for `open_conll`.
 
     Raises:
         UsageError: for a file that cannot be read.
@@ -215,7 +220,7 @@ def looks_like_conll(path: pathlib.Path) -> bool:
         return False
     head = [(number, without_end(line)) for number, line in itertools.islice(lines_of(path, str(path)), _HEAD_LINES)]
     try:
-        layout = find_layout(head, str(path), tags="optional")
+        layout = find_layout(head, str(path), text_column=text_column, label_column=label_column, tags="optional")
     except UsageError:
         return False
     if layout is None or layout.label is None:
@@ -223,12 +228,17 @@ def looks_like_conll(path: pathlib.Path) -> bool:
     lines = [line for _, line in head if separates(line) or not layout.holds_no_word(line)]
     rows = [split(line, layout.separator) for line in lines if not separates(line)]
     good = [row for row in rows if len(row) == layout.num_columns]
-    reading = read_forms(collections.Counter(row[layout.label].strip(" ") for row in good))
     pairs = itertools.pairwise(itertools.dropwhile(separates, lines))
-    if reading is None or not any(is_blank(a) and not separates(b) for a, b in pairs):
+    if not any(is_blank(a) and not separates(b) for a, b in pairs):
         return False
-    fits = reading.num_words + reading.num_outside
-    return reading.is_plausible and fits >= _CERTAIN * len(rows)
+
+    def holds_entities(column: int) -> bool:
+        reading = read_forms(collections.Counter(row[column].strip(" ") for row in good))
+        fits = reading.num_words + reading.num_outside if reading and reading.is_plausible else 0
+        return fits >= _CERTAIN * len(rows)
+
+    others = (column for column in range(layout.num_columns) if column != layout.text)
+    return any(map(holds_entities, [layout.label] if label_column else others))
 
 
 def has_conll_suffix(path: pathlib.Path) -> bool:

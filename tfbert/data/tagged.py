@@ -272,8 +272,7 @@ def looks_tagged(
         if table is not None or format == "csv":
             return table is not None and bool(table[1].tag)
         if format in ("conll", "tsv", "text"):
-            is_by_name = not all(column.isdigit() for column in (*text_column, label_column) if column)
-            return looks_like_conll(path) and not (is_by_name and not has_conll_suffix(path))
+            return looks_like_conll(path, text_column=text_column, label_column=label_column)
         rows = open_rows(path, format)
         columns = find_tag_columns(rows.name, rows.columns, text_column=text_column, label_column=label_column)
         _, first = next(rows.read(columns), (0, None))

@@ -213,7 +213,7 @@ def _holds_words(config: Config) -> bool:
         if format == "csv":
             return False
         if format in ("conll", "tsv", "text"):
-            return looks_like_conll(path)
+            return looks_like_conll(path, text_column=data.text_column)
         first = next(open_sentences(path, format=format, text_column=data.text_column).read(()), None)
     except UsageError:
         return False
