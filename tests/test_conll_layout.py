@@ -57,6 +57,13 @@ RELATIVES = {
     "numbers of the file": ("7 Ann B-PER\n8 left O\n\n9 Oslo B-LOC\n", {}, TWO),
     "numbers of sentences": ("1 Ann B-PER\n1 left O\n\n2 Oslo B-LOC\n", {}, TWO),
     "numbers of sentences and words": ("1 1 Ann B-PER\n1 2 left O\n\n2 1 Oslo B-LOC\n", {}, TWO),
+    "numbers with a stop": ("1. Ann B-PER\n2. left O\n\n1. Oslo B-LOC\n", {}, TWO),
+    "names of words": ("s1_1 Ann B-PER\ns1_2 left O\n\ns2_1 Oslo B-LOC\n", {}, TWO),
+    "WebAnno": (
+        "#Text=x\n1-1\t0-3\tAnn\tB-PER\n1-2\t4-8\tleft\tO\n\n2-1\t9-13\tOslo\tB-LOC\n",
+        {},
+        TWO,
+    ),
     "numbers behind": ("Ann 1 B-PER\nleft 2 O\n\nOslo 1 B-LOC\n", {}, TWO),
     "WebAnno's head": ("#FORMAT=x\n\n\n#Text=Ann left\nAnn\tB-PER\nleft\tO\n\n#Text=Oslo\nOslo\tB-LOC\n", {}, TWO),
     "another program's": (

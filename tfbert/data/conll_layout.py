@@ -31,6 +31,7 @@ _HEADER_WORDS = {"token", "tokens", "word", "words"}
 _HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags"}
 _CONLLU_COLUMNS, _UPOS = 10, 3
 _COUNTED = 0.8  # Of the lines, if a column counts: a few foreign lines do not matter.
+_NUMBER = re.compile(r"(?:[A-Za-z]*\d*[-_:])?[A-Za-z]?(\d+)[.)]?", re.ASCII)  # 2, t2, 2., and 2 in 1-2 and s1_2.
 _NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+", re.ASCII)
 _OTHER_TAGS = {"X", "_", "-", "PAD", "[PAD]"}  # What pieces of words may have beside entity tags.
 
@@ -48,6 +49,7 @@ class Layout:
         text: The column of the words.
         label: The column of the tags; None where they are not read.
         counters: The columns that count words or sentences.
+        has_nodes: Whether they hold plain numbers, so that `1-2` and `8.1` are no words.
         form: The form of the entity tags in the last column, or that of the tags; None for other tags.
         tags: The tags of words that do not start with `#`; empty in files of one column.
         has_hashes: Whether words start with `#`.
@@ -59,6 +61,7 @@ class Layout:
     text: int
     label: int | None
     counters: tuple[int, ...]
+    has_nodes: bool
     form: TagForm | None
     tags: frozenset[str]
     has_hashes: bool
@@ -72,7 +75,9 @@ class Layout:
         """
         if line.lstrip(" ").startswith("#"):
             return "comment" * self._is_comment(line)
-        columns = split(line, self.separator) if self.counters else ()
+        if not self.has_nodes:
+            return ""
+        columns = split(line, self.separator)
         is_node = any(_NO_WORD.fullmatch(columns[column]) for column in self.counters if column < len(columns))
         return "node" * is_node
 
@@ -169,6 +174,7 @@ def find_layout(
         text=text,
         label=label,
         counters=tuple(counters),
+        has_nodes=any(sum(row[c].isdigit() for row in rows) >= _COUNTED * len(rows) for c in counters),
         form=reading.form if is_entities else None,
         tags=frozenset(counts) if size > 1 else frozenset(),
         has_hashes=size == 1,
@@ -227,7 +233,8 @@ def _counts(blocks: list[list[list[str]]], column: int) -> bool:
     before = None
     of_blocks = []
     for block in blocks:
-        values = [int(row[column]) if row[column].isascii() and row[column].isdigit() else None for row in block]
+        found = [_NUMBER.fullmatch(row[column]) for row in block]
+        values = [int(number[1]) if number else None for number in found]
         of_blocks.append(values[0] if len(set(values)) == 1 else None)
         for place, value in enumerate(values):
             if value is not None:
@@ -266,7 +273,9 @@ def _text_column(
         before = range(counters[0])
         if all(len({row[column] for row in block}) == 1 for block in blocks for column in before):
             text = counters[0] + 1
-    while text in counters:
+    rows = [row for block in blocks for row in block]
+    # After a number there may be the place in the text, such as 0-3.
+    while text in counters or (0 < text < size and all(_NO_WORD.fullmatch(row[text]) for row in rows)):
         text += 1
     if text >= size:
         raise UsageError(
