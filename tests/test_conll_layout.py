@@ -109,6 +109,7 @@ WORDS = {
     "symbols": ("# SYM\n10 NUM\n\nAnn PROPN\n", ["#/SYM 10/NUM", "Ann/PROPN"]),
     "no entity so far": ("# O\nleft O\n", ["#/O left/O"]),
     "scores": ("2-1 O\nAnn B-PER\n", ["2-1/O Ann/B-PER"]),
+    "words with numbers": ("w1 O\nw2 B-x\n\nw1 O\n", ["w1/O w2/B-x", "w1/O"]),
     "a number alone": ("1 O\n\n7 O\nleft O\n", ["1/O", "7/O left/O"]),
 }
 

@@ -31,7 +31,7 @@ _HEADER_WORDS = {"token", "tokens", "word", "words"}
 _HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags"}
 _CONLLU_COLUMNS, _UPOS = 10, 3
 _COUNTED = 0.8  # Of the lines, if a column counts: a few foreign lines do not matter.
-_NUMBER = re.compile(r"(?:[A-Za-z]*\d*[-_:])?[A-Za-z]?(\d+)[.)]?", re.ASCII)  # 2, t2, 2., and 2 in 1-2 and s1_2.
+_NUMBER = re.compile(r"(?:[A-Za-z]*\d+[-_:])?(\d+)[.)]?", re.ASCII)  # 2, 2., and 2 in 1-2 and s1_2; w2 may be a word.
 _NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+", re.ASCII)
 _OTHER_TAGS = {"X", "_", "-", "PAD", "[PAD]"}  # What pieces of words may have beside entity tags.
 
