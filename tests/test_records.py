@@ -76,6 +76,11 @@ def test_a_part_of_records_keeps_their_numbers(tmp_path):
     part = records.take([15, 2, 8]).take([2, 0])
     assert len(part) == 2 and part.numbers(np.array([0, 1])).tolist() == [8, 15]
     check_read(part, [written[8], written[15]], [1, 0])
+    sizes = np.cumsum([len(file) for file in records.files])
+    for row, number in enumerate((8, 15)):
+        file = int(np.searchsorted(sizes, number, side="right"))
+        name = records.files[file].name.rpartition("/")[2]
+        assert part.where(row) == f"{name}, record {1 + number - [0, *sizes][file]}"
     assert part.lengths.counts.sum() == 2
     np.testing.assert_array_equal(np.asarray(part.lengths), [len(written[8].ids), len(written[15].ids)])
     assert len({records.crc32, part.crc32, records.take([8, 14]).crc32}) == 3

@@ -137,7 +137,7 @@ def test_a_page_of_answers_marks_the_right_and_the_given_one(tmp_path):
     marks = [attrs["class"] for tag, attrs in page.tags if tag == "span" and "class" in attrs]
     assert sorted(marks) == ["answer", "wrong"]
     (worst,) = [row for row in page.rows if row[-1].strip() == context]
-    assert worst[:5] == ["0", "1", NASTY, NASTY, "so"]
+    assert worst[:5] == ["line 1", "1", NASTY, NASTY, "so"]
     assert "50.00" in [cell for row in page.rows for cell in row]
 
 
@@ -199,6 +199,7 @@ def test_facts_of_a_classifier_are_scikit_learns():
     losses = [metrics.log_loss([labels[i]], [probabilities[i]], labels=range(4)) for i in range(200)]
     wrong = [i for i in np.argsort(losses)[::-1] if predicted[i] != labels[i]][:MAX_WORST]
     assert [example["row"] for example in facts["worst"]] == wrong
+    assert [example["where"] for example in facts["worst"]] == [f"row {i + 1}" for i in wrong]
     np.testing.assert_allclose([e["wrongness"] for e in facts["worst"]], [losses[i] for i in wrong], atol=1e-4)
     first = facts["worst"][0]
     assert (first["label"], first["prediction"]) == ("abcd"[labels[wrong[0]]], "abcd"[predicted[wrong[0]]])
@@ -386,6 +387,35 @@ def test_the_command_compares(tmp_path, capsys):
     assert main([str(tmp_path / "one")]) == 0
     assert (tmp_path / "one" / "report.html").exists()
     assert not (tmp_path / "two" / "report.html").exists()
+
+
+def test_a_terminal_sees_no_markdown(tmp_path, capsys, monkeypatch):
+    runs = [str(make_run(tmp_path / name, speed=speed)) for name, speed in (("a_*b*_[1]", 100.0), ("two", 150.0))]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main([*runs, f"--output_dir={tmp_path}"]) == 0
+    out = capsys.readouterr().out
+    assert "1: a_*b*_[1]" in out and "train_loss" not in out
+    assert not re.search(r"\\|\| |&amp;|<wbr>|:---", out)
+    assert "Speed-up: examples/s over those of run 1." in out
+    assert "\\_" in (tmp_path / "comparison.md").read_text()
+
+
+@pytest.mark.parametrize("y", [0.8125, 0.0, 2.3, -0.4])
+@pytest.mark.parametrize("from_zero", [False, True])
+def test_a_plot_of_one_point_has_axes_that_begin_at_zero(y, from_zero):
+    line = plots.Series(label="", x=[8], y=[y], is_marked=True)
+    svg = plots.lines([line], x_label="step", y_label="accuracy", from_zero=from_zero)
+    numbers = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert {"0", "8"} <= set(numbers), "steps from 0, whole ones"
+    assert not any(re.fullmatch(r"7\.\d+|8\.[1-9]", number) for number in numbers)
+    assert any(float(number.replace("\N{MINUS SIGN}", "-")) == 0 for number in numbers if number[-1].isdigit())
+
+
+def test_a_flat_line_and_a_few_steps_have_whole_steps_and_no_axis_of_a_few_percent():
+    line = plots.Series(label="", x=[1, 2, 3], y=[1.0, 1.0, 1.0], is_marked=True)
+    numbers = re.findall(r"<text[^>]*>([^<]*)</text>", plots.lines([line], x_label="step", y_label="accuracy"))
+    assert {"1", "2", "3"} <= set(numbers) and "1.5" not in numbers[:4]
+    assert {"0.0", "1.0"} <= set(numbers)
 
 
 def test_bad_directories_are_one_line_each(tmp_path):

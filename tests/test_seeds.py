@@ -23,9 +23,8 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import seeds as seeds_module
 from tfbert.modes.seeds import train_seeds
 from tfbert.report import seed_files
-from tfbert.report.compare import compare, tables
+from tfbert.report.compare import compare, plain_table, tables
 from tfbert.report.run_files import read_run
-from tfbert.report.seed_files import plain_table
 from tfbert.report.seeds import over_seeds, seed_rows
 from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune

@@ -466,6 +466,33 @@ def test_take():
     assert TextExamples(name="x", text=["a"], text_pair=None, labels=None).take([0]).labels is None
 
 
+def test_examples_of_a_subset_know_their_places(write):
+    def places(path, count, task="auto"):
+        config = DataConfig(task=task, train_file=path, validation_file=path, max_eval_examples=count)
+        examples = load_data(config).validation["validation"]
+        assert len(examples) == count
+        return examples, [examples.where(row) for row in range(count)]
+
+    path = write("a.tsv", "text\tlabel\n\n" + "".join(f"t{i}\t{i % 2}\n" for i in range(40)))  # Line 2 is blank.
+    examples, found = places(path, 7)
+    assert found == [f"line {3 + int(text[1:])}" for text in examples.text] != [f"line {3 + i}" for i in range(7)]
+    path = write("a.jsonl", "".join(json.dumps({"text": f"t{i}", "label": i % 2}) + "\n" for i in range(9)))
+    examples, found = places(path, 3)
+    assert found == [f"line {1 + int(text[1:])}" for text in examples.text]
+
+    path = write("a.conll", "".join(f"w{i}\tO\nx\tB-A\n\n" for i in range(9)))
+    examples, found = places(path, 3, "token_classification")
+    assert found == [f"line {1 + 3 * int(words[0][1:])}" for words in examples.words]
+
+    answers = [{"text": "a", "answer_start": 0}]
+    questions = [{"id": f"q{i}", "question": f"who {i}?", "answers": answers} for i in range(6)]
+    paragraphs = [{"context": "a b", "qas": questions[:2]}, {"context": "a c", "qas": questions[2:]}]
+    path = write("a.json", json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    examples, found = places(path, 3, "question_answering")
+    numbers = [int(question_id[1:]) for question_id in examples.table.ids]
+    assert found == [f"article 1, paragraph {1 + (i >= 2)}, question {i - 1 if i >= 2 else i + 1}" for i in numbers]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

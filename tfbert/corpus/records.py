@@ -146,6 +146,11 @@ class Records:
         """int64: the numbers of records among those of all files; masks depend on them."""
         return np.asarray(indices, np.int64) if self.chosen is None else self.chosen[indices]
 
+    def where(self, row: int) -> str:
+        """The file and the number of a record there, counted from 1."""
+        ((_, index, number),) = by_file(self._ends, self.numbers(np.array([row])))
+        return f"{pathlib.Path(self.files[index].name).name}, record {number[0] + 1}"
+
     def texts(self) -> list[str]:
         """Empty: records have tokens, no texts."""
         return []

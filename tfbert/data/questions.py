@@ -63,6 +63,10 @@ class QuestionTable:
         """What messages call question `row`, counted from 0."""
         return where(self.name, self.place_names, self.places[row])
 
+    def place(self, row: int) -> str:
+        """The same without the file's name."""
+        return ", ".join(_known(self.place_names, self.places[row]))
+
     def take(self, indices: Sequence[int] | np.ndarray) -> QuestionTable:
         """A table of these questions in this order, with only their contexts."""
         indices = np.asarray(indices, np.int64)
@@ -81,8 +85,11 @@ class QuestionTable:
 
 def where(name: str, place_names: Sequence[str], place: Sequence[int]) -> str:
     """What messages call a place in a file, such as `dev.json, article 3, paragraph 1, question 7`."""
-    known = [f"{what} {number}" for what, number in zip(place_names, place, strict=True) if number]
-    return ", ".join([name, *known])
+    return ", ".join([name, *_known(place_names, place)])
+
+
+def _known(place_names: Sequence[str], place: Sequence[int]) -> list[str]:
+    return [f"{what} {number}" for what, number in zip(place_names, place, strict=True) if number]
 
 
 def misaligned_answers(table: QuestionTable) -> list[tuple[int, int]]:

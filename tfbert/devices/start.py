@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfbert.config.run import RuntimeConfig
 from tfbert.devices import runtime
+from tfbert.devices.cluster import current_cluster
 from tfbert.devices.strategy import build_strategy, describe, is_chief
 
 log = logging.getLogger("tfbert")
@@ -42,8 +43,20 @@ def start_devices(config: RuntimeConfig) -> Devices:
     policy = runtime.set_up(config)
     strategy = build_strategy(config, cluster_timeout_seconds=config.cluster_timeout_seconds)
     chief = is_chief(strategy)
+    if not chief:
+        log.info("%s", _other_worker())
     inform_on_chief_alone(chief)
     return Devices(strategy=strategy, policy=policy, chief=chief)
+
+
+def _other_worker() -> str:
+    """Why this worker says no more."""
+    cluster = current_cluster()
+    me, chief = f"{cluster.job} {cluster.index}", "the chief" if "chief" in cluster.jobs else "worker 0"
+    return (
+        f"this is {me} of {cluster.size}: it computes with the others, but {chief} alone shows progress and writes "
+        "files, such as log.jsonl in the output directory; warnings and errors are shown here too"
+    )
 
 
 def inform_on_chief_alone(chief: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,16 @@ SECONDS_IN_A_FILE = 10.0
 def is_terminal() -> bool:
     """Whether somebody watches stderr; not if it is closed."""
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+def terminal_width() -> int:
+    """Characters in a line of the terminal that shows stderr; 0 if nobody watches it, or it does not say."""
+    if not is_terminal():
+        return 0
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 @contextlib.contextmanager

@@ -23,8 +23,9 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.launch.worker_group import Signals
 from tfbert.modes.child import run_to_its_end, signals_collected
 from tfbert.output import output_dir
+from tfbert.report.compare import plain_table
 from tfbert.report.run_files import RunFiles, read_run
-from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, plain_table, write_seeds
+from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, write_seeds
 from tfbert.report.seeds import OverSeeds, seed_rows
 from tfbert.train import launch_mark
 from tfbert.train.identity import different_in

@@ -174,6 +174,14 @@ def comparison_markdown(runs: list[RunFiles]) -> str:
     return "\n".join([*lines, *(f"- {markdown_text(note)}" for note in notes(runs))]) + "\n"
 
 
+def comparison_text(runs: list[RunFiles]) -> str:
+    """The comparison for a screen."""
+    lines = []
+    for table in tables(compare(runs)):
+        lines += [f"{table.title}:", "", *plain_table(table.names, table.body), ""]
+    return "\n".join([*lines, *notes(runs)]) + "\n"
+
+
 def _by_run(title: str, labels: list[str], columns: list[tuple[str, list[str | None]]]) -> Table:
     """A table with a row for each run; columns without a value for any run are left out."""
     columns = [("run", labels), *((name, cells) for name, cells in columns if any(cell is not None for cell in cells))]
@@ -209,6 +217,19 @@ def markdown_table(names: list[str], body: list[list[str]], numeric: Collection[
     lines = [names, ["---:" if name in numeric else "---" for name in names]]
     lines += [[markdown_text(cell) for cell in row] for row in body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def plain_table(names: list[str], rows: list[list[str]]) -> list[str]:
+    """A table for the screen, a line each: its first column on the left, numbers on the right; runs are
+    columns where there are more metrics than runs."""
+    lines = [names, *rows]
+    if len(names) > len(lines):
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    ]
 
 
 def markdown_text(text: str) -> str:

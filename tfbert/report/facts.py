@@ -50,15 +50,22 @@ def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any
         predictions: For all of them, as the task makes them.
 
     Returns:
-        What JSON can hold. `worst` has at most `MAX_WORST` examples, the worst first.
+        What JSON can hold. `worst` has at most `MAX_WORST` examples, the worst first, each with its `row` among those
+        that were evaluated, from 0, and `where` it is in its file.
     """
     judged = task.judged(predictions, examples)
     num_wrong = int((judged.wrongness > 0).sum())
-    facts = {"set": name, "task": task.name, "num_examples": len(examples), "label_names": list(task.label_names)}
+    facts = {
+        "set": name,
+        "source": examples.name,
+        "task": task.name,
+        "num_examples": len(examples),
+        "label_names": list(task.label_names),
+    }
     facts |= judged.facts | {"num_wrong": num_wrong, "measure": judged.measure}
     facts["worst"] = [
         {name: _cut(value) if isinstance(value, str) else value for name, value in judged.shown(i).items()}
-        | {"row": i, "wrongness": round(float(judged.wrongness[i]), 4)}
+        | {"row": i, "where": examples.where(i), "wrongness": round(float(judged.wrongness[i]), 4)}
         for i in np.argsort(-judged.wrongness, kind="stable")[: min(MAX_WORST, num_wrong)].tolist()
     ]
     return facts

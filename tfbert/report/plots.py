@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -60,6 +61,8 @@ def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bo
         from_zero: Start the vertical axis at 0.
     """
 
+    from matplotlib.ticker import MaxNLocator
+
     def draw(axes):
         for index, line in enumerate(series):
             marker = "o" if line.is_marked or len(line.x) == 1 else ""
@@ -67,6 +70,12 @@ def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bo
             axes.plot(line.x, line.y, color=color, linestyle=style, marker=marker, markersize=3.5)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # There is no half a step.
+        # Around a single value, matplotlib would draw an axis of a few percent, such as 7.6 to 8.4.
+        for values, set_limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
+            found = {value for line in series for value in getattr(line, values) if math.isfinite(value)}
+            if len(found) == 1:
+                set_limits(*_around(found.pop()))
         if from_zero:
             axes.set_ylim(bottom=0)
         labels = [shortened(line.label) for line in series]
@@ -77,6 +86,11 @@ def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bo
             )
 
     return _svg(draw, _HEIGHT)
+
+
+def _around(value: float) -> tuple[float, float]:
+    """The ends of an axis for a single value: from 0 to a little beyond it."""
+    return (min(0, 1.1 * value), max(0, 1.1 * value)) if value else (-1, 1)
 
 
 def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str, digits: int = 3) -> str:

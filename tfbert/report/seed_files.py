@@ -51,16 +51,3 @@ def closing_lines(found: OverSeeds, runs: list[RunFiles], failed: Mapping[int, s
     if words := found.best_in_words([run.name for run in runs]):
         out.append(words[0].upper() + words[1:])
     return out
-
-
-def plain_table(names: list[str], rows: list[list[str]]) -> list[str]:
-    """A table for the screen, a line each: its first column on the left, numbers on the right; runs are
-    columns where there are more metrics than runs."""
-    lines = [names, *rows]
-    if len(names) > len(lines):
-        lines = [list(line) for line in zip(*lines, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    ]

@@ -56,6 +56,9 @@ class Examples(Protocol):
     def take(self, indices: Iterable[int]) -> Examples:
         """The examples at `indices`, in that order."""
 
+    def where(self, row: int) -> str:
+        """The place of an example in the file or data set that it comes from, such as `line 17`."""
+
     def texts(self) -> list[str]:
         """All their texts, without labels, for learning a vocabulary."""
 
@@ -351,6 +354,11 @@ def eval_prefix(name: str) -> str:
     For a data set without a validation split, `test` takes its place.
     """
     return "eval" + ("" if name == "test" else name.removeprefix("validation"))
+
+
+def place_of(row: int, lines: np.ndarray | None, unit: str) -> str:
+    """`Examples.where`, from all examples' int64 `[n]` lines, or whatever the unit counts; None: they have none."""
+    return f"{unit} {lines[row]}" if lines is not None else f"row {row + 1}"
 
 
 def rounded(value: float) -> float:

@@ -80,6 +80,9 @@ class QuestionExamples:
     def take(self, indices: Iterable[int]) -> QuestionExamples:
         return QuestionExamples(table=self.table.take(np.asarray(list(indices), np.int64)))
 
+    def where(self, row: int) -> str:
+        return self.table.place(row)
+
     def texts(self) -> list[str]:
         return self.table.questions + self.table.contexts
 

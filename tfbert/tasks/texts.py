@@ -12,7 +12,7 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.data.files import RawTable
 from tfbert.data.sources import read_labelled
-from tfbert.tasks.base import Judged, Task, eval_prefix
+from tfbert.tasks.base import Judged, Task, eval_prefix, place_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,12 +30,16 @@ class TextExamples:
         text: The texts, or the first of each pair.
         text_pair: The second of each pair; None for single texts.
         labels: `[n]`, as the task makes them; None when unlabelled.
+        lines: int64 `[n]`: where each is, counted from 1 in `unit`; None for texts of no file.
+        unit: What `lines` counts: `line` or `row`.
     """
 
     name: str
     text: list[str]
     text_pair: list[str] | None
     labels: np.ndarray | None
+    lines: np.ndarray | None = None
+    unit: str = "line"
 
     @property
     def num_texts(self) -> int:
@@ -51,7 +55,11 @@ class TextExamples:
             text=[self.text[i] for i in indices],
             text_pair=None if self.text_pair is None else [self.text_pair[i] for i in indices],
             labels=None if self.labels is None else self.labels[indices],
+            lines=None if self.lines is None else self.lines[indices],
         )
+
+    def where(self, row: int) -> str:
+        return place_of(row, self.lines, self.unit)
 
     def texts(self) -> list[str]:
         return self.text + (self.text_pair or [])
@@ -97,7 +105,14 @@ class TextTask(Task):
             UsageError: for a label that is not one of the task's.
         """
         labels = None if table.labels is None else self.labels(table)
-        return TextExamples(name=table.name, text=table.text, text_pair=table.text_pair, labels=labels)
+        return TextExamples(
+            name=table.name,
+            text=table.text,
+            text_pair=table.text_pair,
+            labels=labels,
+            lines=np.asarray(table.lines, np.int64),
+            unit=table.unit,
+        )
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]

@@ -14,7 +14,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.data.tagged import TaggedTable
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
-from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.base import Judged, Task, place_of
 from tfbert.tasks.classes import quoted, shortened
 from tfbert.tasks.entities import (
     Entities,
@@ -50,12 +50,16 @@ class SentenceExamples:
         words: The words of each sentence, at least one.
         labels: int32 `[words]`, the class of each word of all sentences in order; None when unlabelled.
         starts: bool `[words]`, which words start an entity, where the classes do not say it; None: as they say.
+        lines: int64 `[n]`: where each sentence is, counted from 1 in `unit`; None for sentences of no file.
+        unit: What `lines` counts: `line` or `row`.
     """
 
     name: str
     words: list[list[str]]
     labels: np.ndarray | None
     starts: np.ndarray | None = None
+    lines: np.ndarray | None = None
+    unit: str = "line"
 
     num_texts = 1
 
@@ -81,7 +85,13 @@ class SentenceExamples:
             return np.concatenate([values[:0], *(values[splits[i] : splits[i + 1]] for i in indices)])
 
         words = [self.words[i] for i in indices]
-        return dataclasses.replace(self, words=words, labels=of_words(self.labels), starts=of_words(self.starts))
+        lines = None if self.lines is None else self.lines[np.asarray(indices, np.int64)]
+        return dataclasses.replace(
+            self, words=words, labels=of_words(self.labels), starts=of_words(self.starts), lines=lines
+        )
+
+    def where(self, row: int) -> str:
+        return place_of(row, self.lines, self.unit)
 
     def texts(self) -> list[str]:
         return [" ".join(words) for words in self.words]
@@ -220,8 +230,9 @@ class TokenClassification(Task):
         Raises:
             UsageError: for a tag that is not one of this task's.
         """
+        place = {"lines": np.asarray(table.lines, np.int64), "unit": table.unit}
         if table.tags is None:
-            return SentenceExamples(name=table.name, words=table.words, labels=None)
+            return SentenceExamples(name=table.name, words=table.words, labels=None, **place)
         ids = {name: index for index, name in enumerate(self.label_names)}
         labels = np.zeros(sum(map(len, table.words)), np.int32)
         written_tags, at = table.tags, 0
@@ -239,7 +250,7 @@ class TokenClassification(Task):
                 labels[at] = index
                 at += 1
         starts = starts_of(table.tags) if self.scheme == "IO" else None
-        return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts)
+        return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts, **place)
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy(training.label_smoothing)
