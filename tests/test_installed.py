@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
+import tfbert
 from tfbert import __version__
 from tfbert.commandline import words
 from tfbert.commandline.presets import expand_flagfiles, find_flagfile
@@ -26,11 +28,7 @@ PRESETS = ROOT / "flags" / "presets"
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The files that a wheel is made of, built from a copy, and the directory of its metadata."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
-    for name in ("tfbert", "flags"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, source)
+    source, out = copied(tmp_path_factory.mktemp("source")), tmp_path_factory.mktemp("built")
     command = [
         sys.executable,
         "setup.py",
@@ -44,6 +42,15 @@ def built(tmp_path_factory):
     return out / "lib", out / "tfbert.egg-info"
 
 
+def copied(directory):
+    """What setup.py needs, in a directory."""
+    for name in ("tfbert", "flags"):
+        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, directory)
+    return directory
+
+
 def names_in(directory, pattern="*"):
     return {path.relative_to(directory).as_posix() for path in directory.rglob(pattern) if path.is_file()}
 
@@ -53,8 +60,30 @@ def test_a_wheel_has_the_package_its_templates_and_the_presets(built):
     assert [path.name for path in library.iterdir()] == ["tfbert"], "nothing else goes into site-packages"
     assert names_in(library / "tfbert", "*.py") == names_in(ROOT / "tfbert", "*.py")
     templates = names_in(ROOT / "tfbert" / "report" / "templates")
+    assert (library / "tfbert" / "py.typed").is_file()
     assert len(templates) >= 3 and names_in(library / "tfbert" / "report" / "templates") == templates
     assert names_in(library / "tfbert" / "presets") == names_in(PRESETS, "*.flags")
+
+
+def test_an_editable_install_is_a_plain_path(tmp_path):
+    """Type checkers follow a path outside the clone; setuptools' import hook they do not."""
+    pytest.importorskip("wheel")  # Its own command for it; pip brings it.
+    source = copied(tmp_path / "source")
+    command = [sys.executable, "setup.py", "-q", "editable_wheel", f"--dist-dir={tmp_path}"]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        code = {name: files.read(name).decode().strip() for name in files.namelist() if "dist-info" not in name}
+    assert list(code.values()) == [str(source)]
+
+
+def test_editors_and_type_checkers_see_the_public_names():
+    public = {*tfbert.__all__, "load", "finetune", "FineTuner"}
+    assert public <= {*dir(tfbert)}
+    imported = re.search(r"if TYPE_CHECKING:.*?\n\n", (ROOT / "tfbert" / "__init__.py").read_text(), re.DOTALL)[0]
+    assert dict(re.findall(r"from (\S+) import (\w+)", imported)).items() == {
+        (module, name) for name, module in tfbert._LAZY.items()
+    }
 
 
 def test_a_wheel_has_the_command(built):

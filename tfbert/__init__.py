@@ -8,11 +8,19 @@ model.fit(train_ds, epochs=3)
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError
+
+if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
+    from tfbert.devices.strategy import build_strategy
+    from tfbert.modes.load import load
+    from tfbert.step.finetuner import FineTuner
+    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.train.run import finetune
 
 __version__ = "0.1.0"
 
@@ -50,3 +58,7 @@ def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
