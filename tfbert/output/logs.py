@@ -12,12 +12,13 @@ from typing import Any, TextIO
 import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from tfbert.devices.waiting import is_terminal
+from tfbert.devices.waiting import is_terminal, terminal_width
 from tfbert.errors import RunError
 from tfbert.output.output_dir import write_text
 
 log = logging.getLogger("tfbert")
 
+_BAR = "{percentage:3.0f}%|"
 _WAY_OUT = "Free space there and start again."
 
 
@@ -79,10 +80,10 @@ class RunLog:
             return
         if self._bar is None:
             self._bar = tqdm.tqdm(
-                total=self._total_steps, initial=self._first_step, unit="step", dynamic_ncols=True, smoothing=0.1
+                total=self._total_steps, initial=self._first_step, dynamic_ncols=True, bar_format=_BAR + "{bar}| {desc}"
             )
             self._above_bar.enter_context(logging_redirect_tqdm())
-        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.set_description_str(_fitted(text, terminal_width()), refresh=False)
         self._bar.update(step - self._bar.n)
 
     def close(self) -> None:
@@ -124,6 +125,15 @@ def _open_at(path: pathlib.Path, step: int) -> TextIO:
         return path.open("a", encoding="utf-8")
     except OSError as error:
         raise RunError(f"The log must be writable. Received: {path} ({error.strerror}). {_WAY_OUT}") from None
+
+
+def _fitted(text: str, width: int) -> str:
+    """The fields of a text, which two spaces part, without those that a terminal would cut off: the last one, the time
+    that is left, stays."""
+    fields = text.split("  ")
+    while len(fields) > 2 and 0 < width < len(_BAR.format(percentage=0) + "| ") + len("  ".join(fields)):
+        del fields[-2]
+    return "  ".join(fields)
 
 
 def clock_text(seconds: float) -> str:

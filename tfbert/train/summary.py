@@ -130,7 +130,7 @@ def summary(results: dict[str, float], directory: pathlib.Path) -> list[str]:
     ]
     if scores:
         at = f" (step {results['best_step']})" if "best_step" in results else ""
-        lines.append(f"kept weights{at}: {', '.join(scores)}")
+        lines.append(f"kept weights{at}: {'  '.join(scores)}")
     if results.get("checkpoint_bytes"):
         number, each = results["checkpoints"], results["checkpoint_seconds"]
         share = number * each / results["train_runtime"]
