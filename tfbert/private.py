@@ -7,6 +7,7 @@ notices when they change.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from tensorflow.python.framework import config as framework_config
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 from tf_keras.src.backend import RandomGenerator
+
+from tfbert.errors import UsageError
 
 __all__ = ["RandomGenerator"]
 """The class that Keras's random layers draw from: they accept no other, and it has no public name."""
@@ -39,6 +42,34 @@ def disable_op_determinism() -> None:
 def devices_are_settled() -> bool:
     """Whether TensorFlow has settled the devices of this process. There is no public way to ask."""
     return context.context()._initialized
+
+
+_is_forked = False
+"""Whether TensorFlow had been used before this process was forked."""
+
+
+def check_not_forked() -> None:
+    """Call it where TensorFlow begins to compute. Its threads are not in a forked process: a model there would wait for
+    them for ever. There is no public way to ask whether it was used before the fork.
+
+    Raises:
+        UsageError: in a process forked from one that had used TensorFlow.
+    """
+    if _is_forked:
+        raise UsageError(
+            "TensorFlow cannot compute in a process forked from one that has used it. "
+            f"Received: a call in such a process, {os.getpid()}, forked by {os.getppid()}. Start processes with "
+            'multiprocessing.get_context("spawn"), or load models and train only after the fork.'
+        )
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = _is_forked or devices_are_settled()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def configure_coordination(**options: Any) -> None:

@@ -11,6 +11,7 @@ from tfbert.config.run import RuntimeConfig
 from tfbert.devices import runtime
 from tfbert.devices.cluster import current_cluster
 from tfbert.devices.strategy import build_strategy, describe, is_chief
+from tfbert.private import check_not_forked
 
 log = logging.getLogger("tfbert")
 
@@ -37,9 +38,11 @@ def start_devices(config: RuntimeConfig) -> Devices:
     """Sets the process up and builds the strategy; all workers must call this.
 
     Raises:
-        UsageError: for devices, or a cluster, that cannot be used.
+        UsageError: for devices, or a cluster, that cannot be used; and in a process forked from one that had used
+            TensorFlow.
         RunError: for workers that do not answer in time.
     """
+    check_not_forked()
     policy = runtime.set_up(config)
     strategy = build_strategy(config, cluster_timeout_seconds=config.cluster_timeout_seconds)
     chief = is_chief(strategy)

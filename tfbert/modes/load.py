@@ -18,10 +18,13 @@ from tfbert.config.run import Config, DataConfig, ModelConfig
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.devices.runtime import settings_kept
 from tfbert.errors import UsageError
+from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
 from tfbert.modes.given import BEST, NAME, Given, GivenMasked, GivenQuestions, GivenSentences, GivenTexts
 from tfbert.modes.prediction_texts import CHUNK_CHARACTERS
+from tfbert.modes.reload import Origin, files_of
 from tfbert.modes.trained_model import TrainedModel, check_finite, load_trained_model
+from tfbert.private import check_not_forked
 from tfbert.tasks.masked_words import MOST_CANDIDATES
 
 _FILLED = 5
@@ -40,6 +43,9 @@ def load(
     It computes in float32 on one device, a GPU if there is one. It changes nothing in the process: not the precision
     policy, the seeds, or the devices. A process may load several models, and train others.
 
+    `pickle` keeps the directory and these options: another process, such as one of multiprocessing's "spawn", loads the
+    model again, and refuses a directory that has changed. A forked process cannot call it, nor load one itself.
+
     Args:
         directory: A run's output directory, or that of another BERT from transformers with a task's head; or a model's
             name on the hub.
@@ -52,8 +58,8 @@ def load(
         The model; see `LoadedModel.__call__` for what it takes and gives.
 
     Raises:
-        UsageError: for a directory without such a model, an option that its task does not have, or a call in the scope
-            of a distribution strategy.
+        UsageError: for a directory without such a model, an option that its task does not have, a call in the scope
+            of a distribution strategy, or one in a process forked from one that had used TensorFlow.
 
     Example:
         >>> classify = tfbert.load("runs/sst2")
@@ -66,6 +72,7 @@ def load(
         >>> tfbert.load("runs/bert")("Paris is the [MASK] of France.", top_k=1)
         [{'score': 0.97, 'token': 3007, 'token_str': 'capital', 'sequence': 'paris is the capital of france.'}]
     """
+    check_not_forked()
     if tf.distribute.has_strategy():
         raise UsageError(
             "A loaded model computes on one device. "
@@ -79,9 +86,19 @@ def load(
         answering=answering or AnsweringConfig(),
         predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
     )
+    path = resolve_model(config.model)
+    assert path is not None  # Config refuses scratch models in this mode.
+    options = {"max_seq_length": max_seq_length, "tagging": tagging, "answering": answering}
+    origin = Origin(directory=str(path.absolute()), options=options, files=files_of(path))
     with settings_kept():
         keras.mixed_precision.set_global_policy("float32")
-        return LoadedModel(load_trained_model(config))
+        return LoadedModel(load_trained_model(config, path), origin)
+
+
+def _load_again(origin: Origin) -> LoadedModel:
+    """What unpickling calls."""
+    origin.check()
+    return load(origin.directory, **origin.options)
 
 
 class LoadedModel:
@@ -89,6 +106,7 @@ class LoadedModel:
 
     Args:
         model: The model, created under no strategy.
+        origin: Where it came from.
 
     Attributes:
         task: `classification`, `regression`, `token_classification`, `question_answering` or `pretraining`.
@@ -96,8 +114,8 @@ class LoadedModel:
         max_seq_length: Longest input in tokens.
     """
 
-    def __init__(self, model: TrainedModel):
-        self._model = model
+    def __init__(self, model: TrainedModel, origin: Origin):
+        self._model, self._origin = model, origin
         self._predictor = DirectPredictor(
             model.logits, of_tokens=model.task.reads_tokens, input_names=model.task.input_names
         )
@@ -107,6 +125,16 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         return f"LoadedModel({self._model.name!r}, {self._model.task.kind})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._origin.check()
+        return _load_again, (self._origin,)
+
+    def __copy__(self) -> LoadedModel:
+        return self  # Nothing changes it.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoadedModel:
+        return self
 
     def __call__(self, inputs: Any, *, top_k: int | None | Literal["best"] = BEST, batch_size: int = 32) -> Any:
         """Answers one input, or many. Keys are those of transformers' pipelines.
@@ -139,9 +167,10 @@ class LoadedModel:
 
         Raises:
             UsageError: for an input that the model does not take, naming it, before any input is computed; for an
-                iterable without a length, when that input is reached.
+                iterable without a length, when that input is reached; and in a forked process.
             RunError: for predictions that are not finite.
         """
+        check_not_forked()
         _check_whole("batch_size", batch_size)
         given = self._given(top_k)
         if given.is_one(inputs):

@@ -147,18 +147,19 @@ def saved_task(config: Config) -> Task:
     return task_of_model(load_config(directory), directory, config.task_options)
 
 
-def load_trained_model(config: Config) -> TrainedModel:
+def load_trained_model(config: Config, directory: pathlib.Path | None = None) -> TrainedModel:
     """Loads the model that a configuration names; call it in the strategy's scope.
 
     The longest input is the one asked for, else the one the model was trained with, else the task's default.
 
     Args:
         config: In a mode that uses a saved model.
+        directory: What `resolve_model` returned for it; None to call it.
 
     Raises:
         UsageError: for a directory that holds no fine-tuned model.
     """
-    directory = resolve_model(config.model)
+    directory = directory or resolve_model(config.model)
     assert directory is not None  # Config refuses scratch models in these modes.
     saved = load_config(directory)
     task = task_of_model(saved, directory, config.task_options)

@@ -14,13 +14,14 @@ from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, R
 from tfbert.private import build_metrics, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import gradients, refusals
 from tfbert.step.dropout import KeyedDropout, Rows, noise_key
+from tfbert.step.one_process import OneProcess
 from tfbert.step.optimizer import apply_if_finite, scaled, unscaled
 from tfbert.step.terms import LossTerms, output_names
 
 log = logging.getLogger("tfbert")
 
 
-class FineTuner(keras.Model):
+class FineTuner(OneProcess):
     """Wraps a tf_keras model; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
 
     A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfbert.devices.waiting import is_terminal
+from tfbert.private import check_not_forked
 
 SECONDS_WITHOUT_BAR = 2.0
 _CHUNK_BYTES = 1 << 22  # Text handed to one graph call.
@@ -32,7 +33,11 @@ def map_texts(
 
     Returns:
         For each tensor that `function` returns, one array: the results of all chunks, concatenated along axis 0.
+
+    Raises:
+        UsageError: in a process forked from one that had used TensorFlow.
     """
+    check_not_forked()
     encoded = [[_utf8(text) for text in column] for column in columns]
     sizes = [sum(map(len, row)) for row in zip(*encoded, strict=True)]
 

@@ -139,6 +139,9 @@ class BertTokenizer:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple:
+        return functools.partial(type(self), **self.casing), (self._vocab,)  # Without what was traced.
+
     @property
     def vocab(self) -> tuple[str, ...]:
         """The tokens in the order of their ids."""
