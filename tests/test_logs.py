@@ -157,8 +157,8 @@ def test_a_bar_is_drawn_from_the_first_update_on_and_lines_stand_above_it(tmp_pa
         (0, "step 8/12  epoch 0.67  loss 4.5000  lr 9.00e-01  4 examples/s  0:09 left"),
         (79, "step 8/12  epoch 0.67  loss 4.5000  lr 9.00e-01  4 examples/s  0:09 left"),
         (78, "step 8/12  epoch 0.67  loss 4.5000  lr 9.00e-01  0:09 left"),
-        (51, "step 8/12  epoch 0.67  loss 4.5000  0:09 left"),
-        (50, "step 8/12  epoch 0.67  0:09 left"),
+        (52, "step 8/12  epoch 0.67  loss 4.5000  0:09 left"),
+        (51, "step 8/12  epoch 0.67  0:09 left"),
         (10, "step 8/12  0:09 left"),
     ],
 )
