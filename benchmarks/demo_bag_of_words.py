@@ -9,7 +9,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from tfbert.data.demo import demo_data
+from tfbert.tasks.texts.demo import demo_data
 
 
 def bag_of_words_accuracy() -> tuple[float, float]:

@@ -31,9 +31,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tfbert.data.files import read_file  # noqa: E402
-from tfbert.data.squad import read_questions  # noqa: E402
-from tfbert.data.tagged import read_sentences  # noqa: E402
 from tfbert.report.facts import environment  # noqa: E402
+from tfbert.tasks.answering.squad import read_questions  # noqa: E402
+from tfbert.tasks.tagging.tagged import read_sentences  # noqa: E402
 
 _EPOCHS = {"classification": 3.0, "token_classification": 3.0, "question_answering": 2.0}
 _LENGTHS = {"classification": 128, "token_classification": 128, "question_answering": 256}

@@ -8,10 +8,10 @@ import json
 import pathlib
 import sys
 
-from tfbert.data.demo import demo_data
 from tfbert.data.demo_corpus import demo_corpus
-from tfbert.data.demo_questions import demo_questions
-from tfbert.data.demo_tagged import demo_tagged_data
+from tfbert.tasks.answering.demo import demo_questions
+from tfbert.tasks.tagging.demo import demo_tagged_data
+from tfbert.tasks.texts.demo import demo_data
 
 
 def main() -> None:

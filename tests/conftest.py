@@ -3,7 +3,9 @@
 import fcntl
 import gc
 import gzip
+import json
 import os
+import pathlib
 import shutil
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -15,6 +17,7 @@ import pytest
 
 def pytest_addoption(parser):
     parser.addoption("--require-gpu", action="store_true", help="fail where no GPU is visible")
+    parser.addoption("--measure", action="store_true", help="keep how long each file took, for the order of later runs")
 
 
 def pytest_configure(config):
@@ -33,25 +36,9 @@ def pytest_configure(config):
 SERVED = ("test_export.py", "test_serving_tagger.py", "test_serving_questions.py", "test_tokenizer.py")
 """Files that `ask` a process, which takes seconds to start: one worker runs them all."""
 
-LONGEST = (
-    *SERVED,
-    "test_finetune.py",
-    "test_finetuner_user.py",
-    "test_finetuner.py",
-    "test_cluster.py",
-    "test_checkpoint.py",
-    "test_optimizer.py",
-    "test_load.py",
-    "test_question_answering.py",
-    "test_model.py",
-    "test_token_classification.py",
-    "test_finetuner_rows.py",
-    "test_pretrain.py",
-    "test_terms.py",
-    "test_evaluate.py",
-    "test_micro_batches.py",
-)
-"""Files of 10 s of CPU and more, to be begun first: no worker is left alone with one at the end."""
+SECONDS = pathlib.Path(__file__).parent / "support" / "seconds.json"
+"""How long each file took, as `pytest --measure` wrote it. The longest begin first: no worker is left alone with one at
+the end."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -67,8 +54,28 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+    seconds = json.loads(SECONDS.read_text())
+    served = sum(seconds.get(name, 0) for name in SERVED)  # They go to one worker, as one file would.
+
+    def order(item):
+        name = item.path.name
+        return -served if name in SERVED else -seconds.get(name, 0), item.path.as_posix()
+
+    items.sort(key=order)
+
+
+def pytest_runtest_logreport(report):
+    name = report.nodeid.partition("::")[0].rpartition("/")[2]
+    _took[name] = _took.get(name, 0) + report.duration
+
+
+_took = {}
+
+
+def pytest_sessionfinish(session):
+    if session.config.getoption("--measure") and not hasattr(session.config, "workerinput"):
+        found = {name: round(seconds, 1) for name, seconds in sorted(_took.items()) if seconds >= 1}
+        SECONDS.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def pytest_collection_finish(session):
@@ -114,7 +121,7 @@ def float32_policy():
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory, worker_id):
     """Directory with files of examples and models trained on them for a few steps: `single`, `pairs`, `scores`."""
-    from tests.saved_models import make_runs
+    from tests.support.saved_models import make_runs
 
     if worker_id == "master":
         return make_runs(tmp_path_factory.mktemp("runs"))
@@ -131,7 +138,7 @@ def runs(tmp_path_factory, worker_id):
 @pytest.fixture(scope="session")
 def ask(tmp_path_factory):
     """A function: exported models' answers, from a process that knows TensorFlow and tensorflow_text alone."""
-    from tests.served import clean_process
+    from tests.support.served import clean_process
 
     with clean_process(tmp_path_factory.mktemp("clean")) as ask:
         yield ask
@@ -148,7 +155,7 @@ def collectives_of_its_own():
 @pytest.fixture
 def corpus(tmp_path):
     """A directory with `write_corpus`'s files."""
-    from tests.runs import write_corpus
+    from tests.support.runs import write_corpus
 
     write_corpus(tmp_path)
     return tmp_path
@@ -183,7 +190,7 @@ def logged(caplog):
 @pytest.fixture
 def undrawn():
     """Runs of the test draw no report."""
-    from tests import runs
+    from tests.support import runs
 
     with runs.undrawn():
         yield
@@ -192,7 +199,7 @@ def undrawn():
 @pytest.fixture
 def sketched():
     """Runs of the test leave an empty page for a report."""
-    from tests import runs
+    from tests.support import runs
 
     with runs.sketched():
         yield
@@ -200,8 +207,8 @@ def sketched():
 
 @pytest.fixture(scope="session")
 def vocab_file(tmp_path_factory):
-    """The vocabulary of `tests.texts`, as a file."""
-    from tests.texts import VOCAB, write_vocab  # imports transformers, which most tests need not
+    """The vocabulary of `tests.support.texts`, as a file."""
+    from tests.support.texts import VOCAB, write_vocab  # imports transformers, which most tests need not
 
     return write_vocab(tmp_path_factory.mktemp("vocab") / "vocab.txt", VOCAB)
 

@@ -91,6 +91,46 @@ def test_no_file_is_longer_than_400_lines():
     assert not [path for path in MODULES if len(text_of(path).splitlines()) > 400]
 
 
+GROUPS = ("texts", "tagging", "answering", "masked")
+
+
+def test_no_task_imports_another():
+    """What tasks share stands beside their folders, and imports none of them but by the registry's names."""
+    for path in [path for path in LIBRARY if path.parts[1] == "tasks"]:
+        own = path.parts[2] if path.parts[2] in GROUPS else None
+        others = {other[1] for other in own_imports(path) if other[0] == "tasks" and len(other) > 1}
+        assert not (others & {*GROUPS}) - {own}, path
+
+
+def test_no_module_compares_a_task_by_name():
+    """What differs between tasks is theirs, the registry's, or a row of the configuration's table."""
+    names = {"classification", "regression", "token_classification", "question_answering", "pretraining"}
+    for path in [path for path in LIBRARY if not {*GROUPS, "registry.py"} & {*path.parts}]:
+        for node in ast.walk(tree_of(path)):
+            sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            values = [part for side in sides for part in ast.walk(side)]
+            assert not {getattr(part, "value", None) for part in values if isinstance(part, ast.Constant)} & names, path
+            assert not {part.id for part in values if isinstance(part, ast.Name)} & {"PRETRAINING"}, path
+
+
+def test_the_registry_and_the_configuration_have_the_same_tasks():
+    from tfbert.config.task_table import TASKS, TaskName
+    from tfbert.tasks.registry import ENTRIES
+
+    assert {entry.name for entry in ENTRIES} == TASKS.keys() == {*TaskName.__args__} - {"auto"}
+
+
+def test_the_registry_names_what_exists():
+    from tfbert.tasks import registry
+
+    for entry in registry.ENTRIES:
+        references = [value for value in vars(entry).values() if isinstance(value, str) and ":" in value]
+        assert len(references) >= 3
+        for reference in references:
+            module, _, name = reference.partition(":")
+            assert hasattr(importlib.import_module(f"tfbert.tasks.{module}"), name), reference
+
+
 def test_the_library_never_imports_the_command():
     command = ("flags", "run_finetune", "run_pretraining")
     assert not [path for path in LIBRARY for module, _ in imports(path) if module.split(".")[0] in command]
@@ -109,14 +149,20 @@ def test_imports_point_down():
 
 def test_the_architecture_page_names_every_room():
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    floors = dict(re.findall(r"^\| `tfbert/(\w+)(?:/|\.py)` \| (.+) \|$", page, re.M))
+    floors = dict(re.findall(r"^### `tfbert/(\w+)(?:/|\.py)`\n\n(.*?)(?=^##)", page, re.M | re.S))
     assert list(floors) == list(reversed(FLOORS)), "from the top down"
+    folders = {
+        name: dict(re.findall(r"^`(\w+)/`(.*?)\n\n", f"{text}\n\n", re.M | re.S)) for name, text in floors.items()
+    }
     for path in MODULES:
         top, *rooms = path.with_suffix("").parts
-        if top == "tfbert" and len(rooms) > 1 and not rooms[-1].startswith("__"):
-            named = f"`{rooms[1]}/`" if len(rooms) > 2 else f"`{rooms[-1]}`"
-            assert named in floors[rooms[0]], path
-    assert len(page.splitlines()) <= 80, "one page"
+        if top != "tfbert" or len(rooms) < 2 or rooms[-1].startswith("__"):
+            continue
+        about, (floor, *inside) = floors[rooms[0]], rooms
+        if len(inside) > 1 and (own := folders[floor].get(inside[0])):
+            about = own + about.partition("\n\n`")[0]  # What all folders of the floor have is said once.
+        named = f"`{inside[-1]}`" if len(inside) == 1 or own else f"`{inside[0]}/`"
+        assert named in about, path
 
 
 def test_no_module_imports_itself_through_others():
@@ -143,7 +189,11 @@ def test_config_needs_the_standard_library_only():
 
 @pytest.mark.parametrize(
     "name, others",
-    [("plan", {("errors",)}), ("packing", {("batches", "plan")}), ("pools", {("batches", "plan")})],
+    [
+        ("plan", {("errors",)}),
+        ("packing", {("batches", "plan")}),
+        ("pools", {("batches", "plan"), ("data", "permutation")}),
+    ],
 )
 def test_plans_are_pure_numpy(name, others):
     used = {module.split(".")[0] for module, _ in imports(f"tfbert/batches/{name}.py")} - STANDARD
@@ -184,8 +234,8 @@ def test_no_public_name_is_that_of_a_module():
 
 def test_no_test_file_imports_another():
     """What several need is in rooms beside them; an import would load, and on a name's change break, the other."""
-    for path in sorted((ROOT / "tests").glob("*.py")):
-        assert not [module for module, _ in imports(path) if module.startswith("tests.test_")], path
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        assert not [module for module, _ in imports(path) if re.search(r"^tests\b.*\.test_", module)], path
 
 
 def test_the_scripts_are_short():

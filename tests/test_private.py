@@ -14,8 +14,8 @@ import tf_keras as keras
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 
-from tests.like_keras import classifier, data, logits_loss, sgd
-from tests.models import strategy_of
+from tests.support.like_keras import classifier, data, logits_loss, sgd
+from tests.support.models import strategy_of
 from tfbert import private
 from tfbert.step.finetuner import FineTuner
 from tfbert.step.fused import FusedAdamW

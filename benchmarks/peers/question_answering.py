@@ -21,11 +21,11 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.data.questions import training_questions  # noqa: E402
-from tfbert.data.squad import read_questions  # noqa: E402
-from tfbert.tasks.answer_files import Answers, choose  # noqa: E402
-from tfbert.tasks.answers import WindowLogits, decode  # noqa: E402
-from tfbert.tasks.squad_metrics import squad_metrics  # noqa: E402
+from tfbert.tasks.answering.answer_files import Answers, choose  # noqa: E402
+from tfbert.tasks.answering.answers import WindowLogits, decode  # noqa: E402
+from tfbert.tasks.answering.questions import training_questions  # noqa: E402
+from tfbert.tasks.answering.squad import read_questions  # noqa: E402
+from tfbert.tasks.answering.squad_metrics import squad_metrics  # noqa: E402
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -66,6 +66,7 @@ class MaskedRecords:
         pad_id: The id that fills rows up.
     """
 
+    may_be_cut: ClassVar[bool] = False
     records: Records
     masking: Masking | None
     seed: int

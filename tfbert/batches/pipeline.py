@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -44,9 +45,14 @@ class EncodedExamples:
     labels: np.ndarray
     weights: np.ndarray
     labels_tokens: bool = False
+    may_be_cut: ClassVar[bool] = True
+    """Whether an example of the longest length may be the beginning of a longer one."""
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def check_read(self) -> None:
+        """As `MaskedRecords.check_read`: nothing in memory can fail to be read."""
 
     @property
     def lengths(self) -> np.ndarray:

@@ -9,8 +9,8 @@ from absl import flags
 
 from tfbert.commandline.fields import define_fields, part_from_flags
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
-from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config
+from tfbert.config.task_table import facts_of
 from tfbert.errors import UsageError
 
 _PARTS = {
@@ -59,8 +59,8 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
         }
         if command.task:
             parts["data"] = dataclasses.replace(parts["data"], task=command.task)
-        elif parts["data"].task == PRETRAINING:
-            raise UsageError(f"Pre-training has a command of its own. Received: task={PRETRAINING!r}. {_other()}")
+        elif facts_of(task := parts["data"].task).of_records:
+            raise UsageError(f"Pre-training has a command of its own. Received: task={task!r}. {_other()}")
         return Config(mode=mode.value, **parts)
     try:
         text = pathlib.Path(path).expanduser().read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
     except UnicodeDecodeError:
         raise UsageError(f"run_config must be UTF-8 text. Received: run_config={path!r}. Check the path.") from None
     base = Config.from_json(text)
-    if (base.data.task == PRETRAINING) != (command.task == PRETRAINING):
+    if facts_of(base.data.task).of_records != bool(command.task):
         raise UsageError(
             f"run_config must come from a run of {command.typed}. "
             f"Received: run_config={path!r}, for task={base.data.task!r}. {_other()}"

@@ -10,7 +10,7 @@ import pathlib
 from typing import Literal
 
 from tfbert.config.rules import EVALUATE, EVERY, TRAIN, at_least, option
-from tfbert.config.tasks import TaskName
+from tfbert.config.task_table import OF_CLASSES, TaskName
 
 Batching = Literal["length_grouped", "padded", "packed"]
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]
@@ -24,7 +24,6 @@ def is_pipe(name: str) -> bool:
     return name == STANDARD_STREAM or pathlib.Path(name).is_fifo()
 
 
-_OF_CLASSES = ("classification", "token_classification")
 _TAB = ("tab", "\\t")
 """Two ways to write a tab in a shell."""
 
@@ -57,7 +56,7 @@ class DataConfig:
     """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
     label_column: str = option("", resume="content", modes=EVALUATE)
     """The label's column: a name or an index. Empty: found by name."""
-    label_names: tuple[str, ...] = option((), resume="content", modes=EVALUATE, tasks=_OF_CLASSES)
+    label_names: tuple[str, ...] = option((), resume="content", modes=EVALUATE, tasks=OF_CLASSES)
     """What the labels 0, 1, 2, ... of the data mean: names in that order, separated by commas, or a file with one name
     a line. In training they are the model's classes, in this order; data may hold the names instead. Empty: labels are
     taken as they are, and numbers never for names."""
@@ -154,8 +153,8 @@ class DataConfig:
 
     def _label_names_problems(self) -> list[str]:
         received = f"Received: label_names={','.join(self.label_names)!r}"
-        if self.label_names and self.task not in ("auto", *_OF_CLASSES):
-            return [f"label_names is for {' and '.join(_OF_CLASSES)}. {received} with task={self.task!r}. Drop it."]
+        if self.label_names and self.task not in ("auto", *OF_CLASSES):
+            return [f"label_names is for {' and '.join(OF_CLASSES)}. {received} with task={self.task!r}. Drop it."]
         if self.label_names_file and not pathlib.Path(self.label_names_file).is_file():
             return [
                 "label_names takes the names of two classes or more, or a file with one name a line. "

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tfbert.config.benchmark import AXES
 from tfbert.config.data import STANDARD_STREAM, is_pipe
-from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.rules import option
+from tfbert.config.task_table import facts_of
 
 if TYPE_CHECKING:
     from tfbert.config.run import Config
@@ -105,8 +105,8 @@ def _without_effect(part: Any, mode: str) -> list[str]:
         f"{field.name} has no effect with mode={mode}. Received: {field.name}={getattr(part, field.name)!r}. "
         f"Drop --{field.name}."
         for field in ignored
-        # The command sets the task of pre-training, not its user.
-        if getattr(part, field.name) not in (field.default, PRETRAINING)
+        # The command sets the task of records, not its user.
+        if getattr(part, field.name) != field.default and not (field.name == "task" and facts_of(part.task).of_records)
     ]
 
 
@@ -133,7 +133,7 @@ def _files(config: Config) -> list[str]:
 
 def _train(config: Config) -> list[str]:
     out = _seeds(config)
-    if config.data.task == PRETRAINING:
+    if facts_of(config.data.task).of_records:
         return out + _pretrain(config)
     if config.data.test_file == STANDARD_STREAM:
         out.append(
@@ -175,7 +175,7 @@ def evaluation_options(config: Config) -> dict[str, int | str]:
 
 
 def _evaluate(config: Config) -> list[str]:
-    if config.data.task == PRETRAINING:
+    if facts_of(config.data.task).of_records:
         return _evaluate_records(config)
     out = []
     if not config.data.dataset and not config.data.uses_files:

@@ -13,7 +13,7 @@ from typing import Literal
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig, mode_problems
-from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import (
     COMPUTE,
     EVALUATE,
@@ -27,9 +27,8 @@ from tfbert.config.rules import (
     part_from_dict,
     refuse_unknown,
 )
+from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import (
-    MAX_SEQ_LENGTH,
-    MAX_SEQ_LENGTH_OF_CONTEXTS,
     AnsweringConfig,
     TaggingConfig,
     TaskOptions,
@@ -52,8 +51,6 @@ SCRATCH_SIZES = (
 MAX_COMPILED_SHAPES = 6
 SEED = 42
 _EPOCHS = 3.0
-_EPOCHS_OF_DEMO = {"token_classification": 10.0, "question_answering": 10.0}
-"""The weights start at random there, and must learn what a pretrained model already knows."""
 _ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
 UNTIL_STEP = "until_step"
 """The key of `run_config.json` beside the configuration: the values that options had up to an update of the run."""
@@ -237,8 +234,7 @@ class Config:
     @property
     def max_seq_length(self) -> int:
         """The longest input of a training run in tokens: as asked for, else the default of its task."""
-        is_answering = self.data.task == "question_answering"
-        return self.data.max_seq_length or (MAX_SEQ_LENGTH_OF_CONTEXTS if is_answering else MAX_SEQ_LENGTH)
+        return self.data.max_seq_length or facts_of(self.data.task).max_seq_length
 
     @property
     def source(self) -> str:
@@ -261,8 +257,8 @@ class Config:
             UsageError: for sizes of windows that do not go with the length of rows.
         """
         is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
-        is_pretraining = self.data.task == PRETRAINING
-        epochs = _EPOCHS_OF_DEMO.get(self.data.task, _EPOCHS) if is_demo else _EPOCHS
+        facts = facts_of(self.data.task)
+        epochs = facts.demo_epochs if is_demo else _EPOCHS
         rates = (5e-4, 5e-3) if self.training.optimizer == "lamb" else (5e-5, 5e-4)
         training = dataclasses.replace(
             self.training,
@@ -272,15 +268,15 @@ class Config:
         )
         data = dataclasses.replace(
             self.data,
-            dataset=self.data.dataset if self.data.uses_files or is_pretraining else self.data.dataset or "demo",
+            dataset=self.data.dataset if self.data.uses_files or facts.of_records else self.data.dataset or "demo",
             max_seq_length=self.max_seq_length,
         )
         answering = self.answering
-        if self.data.task == "question_answering":
+        if facts.has_windows:
             answering.check_length(self.max_seq_length)
             sizes = window_sizes(self.max_seq_length, answering.doc_stride, answering.max_query_length)
             answering = dataclasses.replace(answering, doc_stride=sizes[0], max_query_length=sizes[1])
-        pretraining = self.pretraining.with_masking() if is_pretraining else self.pretraining
+        pretraining = self.pretraining.with_masking() if facts.of_records else self.pretraining
         return dataclasses.replace(self, training=training, data=data, answering=answering, pretraining=pretraining)
 
     def accumulating(self, steps: int | Literal["auto"]) -> Config:

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
 
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import TRAIN, at_least, option
 from tfbert.errors import UsageError
 
-TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering", "pretraining"]
-
 _TAGGING = ("token_classification",)
 _ANSWERING = ("question_answering",)
-MAX_SEQ_LENGTH, MAX_SEQ_LENGTH_OF_CONTEXTS = 128, 384
 MAX_QUERY_LENGTH, DOC_STRIDE = 64, 128
 N_BEST_SIZE, MAX_ANSWER_LENGTH = 20, 30
 _SPECIAL = 3

@@ -10,17 +10,10 @@ import math
 from typing import Literal
 
 from tfbert.config.rules import TRAIN, at_least, one_of, option
+from tfbert.config.task_table import METRICS, OF_CLASSES
 
 Optimizer = Literal["adamw", "lamb"]
 LrSchedule = Literal["linear", "cosine", "polynomial", "constant"]
-
-CLASSIFICATION_METRICS = ("accuracy", "f1", "macro_f1", "matthews_correlation", "loss")
-REGRESSION_METRICS = ("pearson", "spearmanr", "mse", "loss")
-TAGGING_METRICS = ("f1", "precision", "recall", "accuracy", "loss")
-ANSWERING_METRICS = ("f1", "exact_match", "exact", "best_f1", "best_exact")
-PRETRAINING_METRICS = ("loss", "perplexity", "masked_accuracy", "next_sentence_accuracy")
-PRETRAINING_METRICS += ("masked_lm_loss", "next_sentence_loss")
-_OF_CLASSES = ("classification", "token_classification")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,10 +55,10 @@ class TrainingConfig:
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
     max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
     """Stop with an error after this many updates in a row whose gradients were not finite."""
-    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=_OF_CLASSES)
+    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=OF_CLASSES)
     """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016)."""
     class_weights: tuple[float, ...] | Literal["", "balanced"] = option(
-        "", resume="same", modes=TRAIN, tasks=_OF_CLASSES
+        "", resume="same", modes=TRAIN, tasks=OF_CLASSES
     )
     """A weight for each class in label order, or `balanced`: n / (num_classes x count). Empty: all 1."""
     early_stopping_patience: int = option(0, resume="same", modes=("train",))
@@ -119,8 +112,6 @@ class TrainingConfig:
                 "Every class weight must be above 0 and finite. "
                 f"Received: class_weights={list(weights)}. Pass positive numbers."
             )
-        known = (CLASSIFICATION_METRICS, REGRESSION_METRICS, TAGGING_METRICS, ANSWERING_METRICS, PRETRAINING_METRICS)
-        known = dict.fromkeys(name for names in known for name in names)
-        if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in known:
-            out.append(one_of("metric_for_best_model", self.metric_for_best_model, known))
+        if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in METRICS:
+            out.append(one_of("metric_for_best_model", self.metric_for_best_model, METRICS))
         return out

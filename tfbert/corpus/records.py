@@ -24,6 +24,7 @@ from tfbert.corpus.record_lengths import RecordLengths, by_file
 from tfbert.corpus.record_parse import Parsed, parse
 from tfbert.corpus.record_scan import HEAD_BYTES
 from tfbert.corpus.schema import Schema, restore
+from tfbert.data.permutation import permuted
 from tfbert.errors import RunError, UsageError
 from tfbert.measure.tracing import counted_alone
 from tfbert.tokens.normalizer import effective_casing
@@ -141,6 +142,14 @@ class Records:
         """The records at `indices`, in that order. They keep their numbers."""
         indices = np.fromiter(indices, np.int64)
         return dataclasses.replace(self, chosen=self.numbers(indices))
+
+    def sample(self, count: int) -> Records:
+        """`count` of them, drawn at random but always the same; there may be too many to shuffle."""
+        return self.take(np.sort(permuted(np.arange(count), len(self), seed=0, epoch=0)))
+
+    def checksum(self, name: str, start: int) -> int:
+        """CRC-32 of a name and the records' content; continues the checksum `start`."""
+        return zlib.crc32(f"{name}\0{self.crc32}".encode(), start)
 
     def numbers(self, indices: np.ndarray) -> np.ndarray:
         """int64: the numbers of records among those of all files; masks depend on them."""

@@ -10,11 +10,11 @@ from tfbert.config.run import Config, DataConfig
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor
-from tfbert.modes.trained_model import TrainedModel, load_trained_model
+from tfbert.modes.saved_model import load_trained_model
 from tfbert.output import output_dir
-from tfbert.tasks.base import Examples
-from tfbert.tasks.choose import check_files
-from tfbert.tasks.examples import subset
+from tfbert.tasks.detect import check_files
+from tfbert.tasks.sets import Examples, subset
+from tfbert.tasks.trained import TrainedModel
 
 log = logging.getLogger("tfbert")
 

@@ -22,14 +22,13 @@ from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
-from tfbert.modes.serving.question_answerer import QuestionAnswerer
-from tfbert.modes.serving.served_model import ServedModel
-from tfbert.modes.serving.tagger import Tagger
-from tfbert.modes.serving.text_classifier import TextClassifier
-from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model
+from tfbert.modes.saved_model import check_can, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
-from tfbert.tasks.base import Examples
+from tfbert.tasks.registry import entry_of
+from tfbert.tasks.served_model import ServedModel
+from tfbert.tasks.sets import Examples
+from tfbert.tasks.trained import TrainedModel
 
 log = logging.getLogger("tfbert")
 
@@ -37,15 +36,6 @@ EXPORT_RESULTS = "export_results.json"
 _SAVED_MODEL = "saved_model.pb"
 _OWN = (_SAVED_MODEL, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS)
 _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
-
-
-_SERVED: dict[str, type[ServedModel]] = {
-    "classification": TextClassifier,
-    "regression": TextClassifier,
-    "token_classification": Tagger,
-    "question_answering": QuestionAnswerer,
-}
-"""The module that is saved for a model, by its task."""
 
 
 def export(config: Config) -> dict[str, Any]:
@@ -69,10 +59,11 @@ def export(config: Config) -> dict[str, Any]:
     _check(directory, overwrite=config.output.overwrite_output_dir)
     with strategy.scope():
         model = load_trained_model(config)
-    check_can(model.task, _SERVED, "export")
+    entry = entry_of(model.task.name)
+    check_can(model.task, entry.served_class, "export")
     has_data = bool(config.data.dataset or config.data.uses_files)
     sets = labelled_sets(config.data, model) if has_data else {}
-    served = _SERVED[model.task.name]
+    served = entry.served
     if served.num_texts is not None:
         model = dataclasses.replace(model, num_texts=served.num_texts)
     num_texts = _num_texts(model, config.data.text_column, sets)

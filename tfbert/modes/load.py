@@ -7,28 +7,24 @@ import os
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Literal
 
-import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.modes import PredictConfig
-from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config, DataConfig, ModelConfig
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.devices.runtime import settings_kept
 from tfbert.errors import UsageError
 from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
-from tfbert.modes.given import BEST, NAME, Given, GivenMasked, GivenQuestions, GivenSentences, GivenTexts
-from tfbert.modes.prediction_texts import CHUNK_CHARACTERS
 from tfbert.modes.reload import Origin, files_of
-from tfbert.modes.trained_model import TrainedModel, check_finite, load_trained_model
+from tfbert.modes.saved_model import load_trained_model
 from tfbert.private import check_not_forked
-from tfbert.tasks.masked_words import MOST_CANDIDATES
-
-_FILLED = 5
-"""Words for each masked place by default, as in transformers."""
+from tfbert.tasks.inputs import BEST, NAME, Inputs, check_whole
+from tfbert.tasks.prediction_texts import CHUNK_CHARACTERS
+from tfbert.tasks.registry import entry_of
+from tfbert.tasks.trained import TrainedModel, check_finite
 
 
 def load(
@@ -171,34 +167,14 @@ class LoadedModel:
             RunError: for predictions that are not finite.
         """
         check_not_forked()
-        _check_whole("batch_size", batch_size)
-        given = self._given(top_k)
+        check_whole("batch_size", batch_size)
+        given = entry_of(self.task).inputs(self._model, top_k)
         if given.is_one(inputs):
             return self._answers(given, [given.entry(inputs, "the input")], batch_size)[0]
         entries = (given.entry(value, f"{NAME}[{i}]") for i, value in enumerate(_many(inputs)))
         return self._answers(given, list(entries) if isinstance(inputs, Sized) else entries, batch_size)
 
-    def _given(self, top_k: int | None | Literal["best"]) -> Given:
-        is_of_texts, is_masked = self.task in ("classification", "regression"), self.task == PRETRAINING
-        if top_k != BEST and not is_of_texts and not is_masked:
-            raise UsageError(
-                f"top_k chooses among classes, and this is {self._model.task.kind}. Received: top_k={top_k!r}. Drop it."
-            )
-        if top_k is not None and top_k != BEST:
-            _check_whole("top_k", top_k)
-        if is_masked:
-            words = _FILLED if top_k == BEST else top_k
-            if words is None or words > MOST_CANDIDATES:
-                raise UsageError(
-                    f"top_k must be at most {MOST_CANDIDATES} where words are filled in. "
-                    f"Received: top_k={top_k}. Pass fewer."
-                )
-            return GivenMasked(self._model, words)
-        if is_of_texts:
-            return GivenTexts(self._model, top_k)
-        return {"token_classification": GivenSentences, "question_answering": GivenQuestions}[self.task](self._model)
-
-    def _answers(self, given: Given, entries: Iterable[Any], batch_size: int) -> list[Any]:
+    def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int) -> list[Any]:
         found: list[Any] = []
         for chunk in _chunks(given, entries):
             encoded = given.encode(chunk)
@@ -208,7 +184,7 @@ class LoadedModel:
         return found
 
 
-def _chunks(given: Given, entries: Iterable[Any]) -> Iterator[list[Any]]:
+def _chunks(given: Inputs, entries: Iterable[Any]) -> Iterator[list[Any]]:
     """Consecutive entries that are predicted together, few enough to bound the memory."""
     chunk, size = [], 0
     for entry in entries:
@@ -236,8 +212,3 @@ def _many(inputs: Any) -> Iterator[Any]:
         raise UsageError(
             f"A model is called on an input, or an iterable of them. Received: {inputs!r:.60}. Pass for example a text."
         ) from None
-
-
-def _check_whole(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise UsageError(f"{name} must be a whole number of at least 1. Received: {name}={value!r:.60}. Pass another.")

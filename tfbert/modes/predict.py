@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import collections
 import logging
-import pathlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import tqdm
 
@@ -18,64 +17,19 @@ from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.devices.waiting import is_terminal
 from tfbert.model.predictor import Predictor
-from tfbert.modes.bad_rows import BadRows
-from tfbert.modes.prediction_questions import open_question_files
-from tfbert.modes.prediction_sentences import open_sentence_files
-from tfbert.modes.prediction_texts import open_texts
-from tfbert.modes.trained_model import TrainedModel, check_can, load_trained_model, saved_task
+from tfbert.modes.saved_model import check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
-from tfbert.tasks.choose import check_files
-from tfbert.tasks.prediction_files import PredictionFile
+from tfbert.tasks.bad_rows import BadRows
+from tfbert.tasks.detect import check_files
+from tfbert.tasks.prediction_job import Chunk
+from tfbert.tasks.registry import entry_of
+from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.tokenizer import TokenIds
 
 log = logging.getLogger("tfbert")
 
 _SECONDS_BETWEEN_REPORTS = 10.0
-
-
-class Job(Protocol):
-    """A file to predict, and where the predictions go; each kind of task has one of its own.
-
-    Attributes:
-        name: The file's name.
-        path: The file of predictions; None for standard output.
-    """
-
-    name: str
-    path: pathlib.Path | None
-
-    def check(self, model: TrainedModel) -> None:
-        """Refuses a model that does not fit the input."""
-
-    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
-        """Where the predictions go; on a worker that does not write, nowhere."""
-
-    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Chunk]:
-        """Consecutive rows, as many as are sorted by length and predicted together."""
-
-    def encoder(self, model: TrainedModel) -> Callable[[Chunk], Any]:
-        """A function that encodes a chunk, in several threads. Its result has the token ids as `tokens`, and all else
-        that the task's `predictions` needs."""
-
-
-class Chunk(Protocol):
-    """Some rows of a file.
-
-    Attributes:
-        ids: For each row, what names it, or is written beside its prediction.
-    """
-
-    ids: list[Any]
-
-
-_OPENERS: dict[str, Callable[[Config], list[Job]]] = {
-    "classification": open_texts,
-    "regression": open_texts,
-    "token_classification": open_sentence_files,
-    "question_answering": open_question_files,
-}
-"""The function that opens a model's input, by its task."""
 
 
 def predict(config: Config) -> dict[str, float]:
@@ -95,9 +49,10 @@ def predict(config: Config) -> dict[str, float]:
     devices = start_devices(config.runtime)
     strategy, chief = devices.strategy, devices.chief
     task = saved_task(config)
-    check_can(task, _OPENERS, "predict")
+    entry = entry_of(task.name)
+    check_can(task, entry.job_opener, "predict")
     check_files(task, config.data, filter(None, (config.predict.input_file,)))
-    jobs = _OPENERS[task.name](config)
+    jobs = entry.open_jobs(config)
     for path in (job.path for job in jobs if job.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tfbert.config.commands import STARTED_AS, command_of, option_words
 from tfbert.config.run import Config
-from tfbert.data.certain_task import settle_task
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, current_cluster
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
@@ -27,6 +26,7 @@ from tfbert.report.compare import plain_table
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, write_seeds
 from tfbert.report.seeds import OverSeeds, seed_rows
+from tfbert.tasks.detect import settle_task
 from tfbert.train import launch_mark
 from tfbert.train.identity import different_in
 from tfbert.train.resume import how_to_resume

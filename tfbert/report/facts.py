@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tfbert.tasks.base import Examples, Task
+    from tfbert.tasks.base import Task
+    from tfbert.tasks.sets import Examples
 
 MAX_WORST = 20
 MAX_TEXT = 1000

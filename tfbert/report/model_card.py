@@ -13,9 +13,8 @@ import tensorflow as tf
 from huggingface_hub import ModelCardData
 
 from tfbert.config.commands import command_of, option_words
-from tfbert.config.pretraining import PRETRAINING
 from tfbert.config.run import Config
-from tfbert.tasks.base import TaskData
+from tfbert.tasks.sets import TaskData
 
 _PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
@@ -45,9 +44,6 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         # Counts and thresholds that come with some metrics are not metrics.
         known = tuple(name for name in data.task.metric_names if name != "loss")
         metadata["metrics"] = [name for name in names if name.endswith(known)]
-    limit = "Longer texts are split into rows of" if data.task.reads_tokens else "Texts are cut to"
-    if data.task.name == PRETRAINING:
-        limit = "Records have at most"
     lines = [
         "---",
         ModelCardData(**metadata).to_yaml(),
@@ -62,7 +58,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         "",
         *_table(("set", "from", "examples"), [(name, part.name, f"{len(part):,}") for name, part in sets.items()]),
         "",
-        f"{limit} {config.data.max_seq_length} tokens, `[CLS]` and `[SEP]` included.",
+        f"{data.task.length_rule} {config.data.max_seq_length} tokens, `[CLS]` and `[SEP]` included.",
         "",
         "## Metrics",
         "",

@@ -9,21 +9,23 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tfbert.batches.inputs import INPUTS
 from tfbert.batches.pipeline import EncodedExamples
-from tfbert.config.tasks import MAX_SEQ_LENGTH
+from tfbert.config.task_table import facts_of
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 from tfbert.output.progress import evaluating
+from tfbert.tasks.sets import Examples
 
 if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras as keras
+    from transformers import BertConfig
 
     from tfbert.config.run import Config, DataConfig, TrainingConfig
     from tfbert.config.tasks import TaskOptions
@@ -34,36 +36,6 @@ SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
 """What to do about a saved model whose predictions are not finite."""
 TRAINING_WAY_OUT = "Lower --learning_rate or raise --warmup_ratio"
 """What to do if the predictions of a model in training are not finite."""
-
-
-class Examples(Protocol):
-    """The examples that a task trains and is evaluated on; each task has its own class of them.
-
-    Attributes:
-        name: Where they came from, for messages.
-        labels: In the form that the task defines; None where there are none.
-        num_texts: 1 for single texts, 2 for pairs.
-    """
-
-    name: str
-    labels: np.ndarray | None
-
-    @property
-    def num_texts(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-    def take(self, indices: Iterable[int]) -> Examples:
-        """The examples at `indices`, in that order."""
-
-    def where(self, row: int) -> str:
-        """The place of an example in the file or data set that it comes from, such as `line 17`."""
-
-    def texts(self) -> list[str]:
-        """All their texts, without labels, for learning a vocabulary."""
-
-    def contents(self) -> Iterator[tuple[str, ...]]:
-        """The text or texts of each example, without blanks around them; duplicates have equal contents."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,28 +64,47 @@ class Task(abc.ABC):
         name: What `--task` calls it.
         pipeline_tag: What the Hugging Face hub calls it.
         default_metric: The metric that decides which weights are kept, unless the user names one.
-        default_max_seq_length: Longest input in tokens, unless the user names one.
         reads_tokens: Whether the model has one output per token rather than one per row.
         masked_share: Share of tokens for which the model scores the whole vocabulary.
         input_names: The model's inputs for examples without labels.
         made: What training does to a model, in a word.
+        length_rule: What the longest input means, before its number of tokens.
         label_names: Name of each class; empty where there are none.
     """
 
     name: ClassVar[str]
     pipeline_tag: ClassVar[str]
     default_metric: ClassVar[str]
-    default_max_seq_length: ClassVar[int] = MAX_SEQ_LENGTH
     reads_tokens: ClassVar[bool] = False
     masked_share: float = 0.0
     input_names: ClassVar[tuple[str, ...]] = INPUTS
     made: ClassVar[str] = "fine-tuned"
+    length_rule: ClassVar[str] = "Texts are cut to"
     label_names: tuple[str, ...] = ()
+
+    @classmethod
+    @abc.abstractmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Task:
+        """The task of a saved model, with its labels.
+
+        Args:
+            saved: Its configuration.
+            directory: Where it is, for messages.
+            options: They decide how its predictions are scored.
+
+        Raises:
+            UsageError: for labels that cannot be told apart, or options that do not fit the model.
+        """
 
     @property
     @abc.abstractmethod
     def kind(self) -> str:
         """The task in a few words, such as `classification into 3 classes`."""
+
+    @property
+    def default_max_seq_length(self) -> int:
+        """Longest input in tokens, unless the user names one."""
+        return facts_of(self.name).max_seq_length
 
     def notes(self) -> dict[str, Any]:
         """What a saved model must record about the task besides its labels, as JSON can hold it."""
@@ -319,46 +310,6 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def usage(self, num_texts: int) -> list[str]:
         """Lines of Python that use a model of this task through transformers."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskData:
-    """What a run trains and evaluates on.
-
-    Attributes:
-        task: The task, with its labels.
-        train: Examples to train on.
-        validation: Name -> examples to evaluate on during training; usually one set, `validation`; may be empty.
-        test: Labelled examples to evaluate on once, at the end; None if there are none.
-        notes: What the user should know, one line each.
-        facts: What `report.json` holds about the data, as JSON can hold it.
-    """
-
-    task: Task
-    train: Examples
-    validation: dict[str, Examples]
-    test: Examples | None
-    notes: tuple[str, ...]
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def sets(self) -> dict[str, Examples]:
-        """The sets to evaluate on, by name."""
-        return self.validation | ({"test": self.test} if self.test is not None else {})
-
-
-def eval_prefix(name: str) -> str:
-    """The prefix of the metrics of a set that is evaluated during training: `validation` -> `eval`,
-    `validation_matched` -> `eval_matched`, `test` -> `eval`.
-
-    For a data set without a validation split, `test` takes its place.
-    """
-    return "eval" + ("" if name == "test" else name.removeprefix("validation"))
-
-
-def place_of(row: int, lines: np.ndarray | None, unit: str) -> str:
-    """`Examples.where`, from all examples' int64 `[n]` lines, or whatever the unit counts; None: they have none."""
-    return f"{unit} {lines[row]}" if lines is not None else f"row {row + 1}"
 
 
 def rounded(value: float) -> float:

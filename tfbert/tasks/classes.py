@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tfbert.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
 
 _SEPARATORS = ("|", ",", ";", " ")
 """What stands between several labels in one text; blanks only between numbers."""
@@ -42,6 +49,22 @@ def several_in_one(names: Sequence[str]) -> str | None:
             if own <= others:
                 return name
     return None
+
+
+def names_of_model(saved: BertConfig, directory: pathlib.Path) -> tuple[str, ...]:
+    """The labels of a saved model, in their order.
+
+    Raises:
+        UsageError: for labels that cannot be told apart.
+    """
+    names = tuple(saved.id2label.get(i, f"LABEL_{i}") for i in range(saved.num_labels))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(
+            "Every label of a model must have a different name. "
+            f"Received: {twice!r} more than once in id2label of {directory / 'config.json'}. Repair it."
+        )
+    return names
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

@@ -8,16 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfbert.config import training
+from tfbert.config.task_table import METRICS
 
 _LOWER_IS_BETTER = ("loss", "mse", "perplexity")
-_NAMES = {
-    *training.CLASSIFICATION_METRICS,
-    *training.REGRESSION_METRICS,
-    *training.TAGGING_METRICS,
-    *training.ANSWERING_METRICS,
-    *training.PRETRAINING_METRICS,
-}
 _TIES = ("loss", "f1", "exact_match", "exact")
 """What decides, in this order, where the metric that should is equal. Answers have no loss."""
 
@@ -44,7 +37,7 @@ def decided_by(decisive: str, new: Mapping[str, float], best: Mapping[str, float
         1 if the new one is better, -1 if it is not, and the metric in which they differ; 0 and an empty name if they
         are equal in all of these. A NaN is never better.
     """
-    metric = max((name for name in _NAMES if decisive.endswith(f"_{name}")), key=len, default="")
+    metric = max((name for name in METRICS if decisive.endswith(f"_{name}")), key=len, default="")
     stem = decisive.removesuffix(metric)
     for name in dict.fromkeys((decisive, *(f"{stem}{tie}" for tie in _TIES))):
         before = best.get(name)

@@ -4,12 +4,14 @@ whose rows are more than texts and a label."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from tfbert.config.data import DataConfig
-from tfbert.data.sources import check_demo, validation_names
-from tfbert.tasks.base import eval_prefix
+from tfbert.errors import UsageError
+from tfbert.tasks.base import Task
+from tfbert.tasks.sets import Examples, TaskData, eval_prefix
 
 Table = TypeVar("Table")
 
@@ -74,3 +76,39 @@ def _by_name(config: DataConfig, source: Source[Table], *, with_train: bool) -> 
     check_demo(config)
     train, validation = source.demo()
     return ({"train": train} if with_train else {}) | {"validation": validation}
+
+
+def validation_names(paths: Sequence[str]) -> list[str]:
+    """The names of validation files: `validation` for one, `validation_NAME` for each of several.
+
+    Raises:
+        UsageError: for files with the same name.
+    """
+    if len(paths) <= 1:
+        return ["validation"] * len(paths)
+    names = [f"validation_{pathlib.Path(path).name.partition('.')[0]}" for path in paths]
+    if len(set(names)) != len(names):
+        raise UsageError(
+            "Validation files need different names, so that their metrics can be told apart. "
+            f"Received: validation_file={','.join(paths)!r}. Rename one."
+        )
+    return names
+
+
+def check_demo(config: DataConfig) -> None:
+    """Refuses column options for the built-in corpus, which has no columns to choose.
+
+    Raises:
+        UsageError: naming them.
+    """
+    if config.text_column or config.label_column:
+        raise UsageError(
+            "The demo corpus has no columns to choose. Received: "
+            f"text_column={','.join(config.text_column)!r}, label_column={config.label_column!r}. Drop them."
+        )
+
+
+def data_of(task: Task, sets: dict[str, Examples], notes: Sequence[str], config: DataConfig) -> TaskData:
+    """The sets by their names. Without a test file, a split `test` counts as validation: the data set has no other."""
+    train, test = sets.pop("train"), sets.pop("test") if config.test_file else None
+    return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes))

@@ -29,8 +29,9 @@ from tfbert.model.weights import get_weights_dict
 from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.finetuner import FineTuner
-from tfbert.tasks.base import TRAINING_WAY_OUT, eval_prefix
+from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.tasks.metrics import decided_by
+from tfbert.tasks.sets import eval_prefix
 from tfbert.train.checkpoint import RunState
 from tfbert.train.resume import how_to_resume
 

@@ -9,7 +9,6 @@ import time
 
 import tensorflow as tf
 
-from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import planned_steps
 from tfbert.devices.preemption import StopRequest
@@ -110,8 +109,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
             progress.on_first_update = first_update.close
             model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     except tf.errors.OpError:
-        if isinstance(run.train, MaskedRecords):
-            run.train.check_read()
+        run.train.check_read()
         raise
     finally:
         run_log.close()

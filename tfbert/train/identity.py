@@ -18,9 +18,8 @@ from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
-from tfbert.corpus.records import Records
 from tfbert.output.output_dir import RUN_CONFIG
-from tfbert.tasks.base import TaskData
+from tfbert.tasks.sets import TaskData
 from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
@@ -162,11 +161,7 @@ def _evaluation_crc(data: TaskData) -> int:
     """Tells evaluation sets apart: their names, texts and labels."""
     value = 0
     for name, part in data.validation.items():
-        if isinstance(part, Records):
-            value = zlib.crc32(f"{name}\0{part.crc32}".encode(), value)
-            continue
-        texts = "\0".join([name, *part.texts()])
-        value = zlib.crc32(texts.encode("utf-8", "surrogatepass"), _crc(part.labels, np.array([value])))
+        value = part.checksum(name, value)
     return value
 
 

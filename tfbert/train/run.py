@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfbert import private
 from tfbert.config.run import Config
-from tfbert.data.certain_task import settle_task
 from tfbert.devices import runtime
 from tfbert.devices.preemption import Consensus, StopRequest
 from tfbert.devices.start import start_devices
@@ -20,6 +19,7 @@ from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.step.finetuner import FineTuner
+from tfbert.tasks.detect import settle_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy

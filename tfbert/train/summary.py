@@ -8,7 +8,6 @@ import pathlib
 import numpy as np
 import tf_keras as keras
 
-from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.plan import micro_batch_size
 from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
@@ -16,7 +15,7 @@ from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
 from tfbert.measure.scaling import GRADIENT_BYTES
 from tfbert.output.logs import clock_text
-from tfbert.tasks.base import eval_prefix
+from tfbert.tasks.sets import eval_prefix
 from tfbert.train.build import Run
 from tfbert.train.callbacks import Progress
 
@@ -32,10 +31,10 @@ def banner(run: Run) -> list[str]:
     config, data, schedule = run.config, run.data, run.schedule
     policy = keras.mixed_precision.global_policy().name
     training, replicas = config.training, run.strategy.num_replicas_in_sync
-    counts, reads_records = _length_counts(run.train.lengths), isinstance(run.train, MaskedRecords)
+    counts = _length_counts(run.train.lengths)
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    full = 0 if reads_records else int(counts[config.data.max_seq_length :].sum())
+    full = int(counts[config.data.max_seq_length :].sum()) if run.train.may_be_cut else 0
     about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
     about = about if full else ""
     if data.task.reads_tokens:  # An example longer than a row takes several.

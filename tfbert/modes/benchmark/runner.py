@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfbert.config.run import Config
-from tfbert.data.certain_task import settle_task
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.benchmark import pages
 from tfbert.modes.benchmark.grid import BenchmarkRow, build_rows
@@ -26,6 +25,7 @@ from tfbert.modes.child import end_child, start_child
 from tfbert.output.lock import locked
 from tfbert.output.output_dir import RUN_CONFIG, contents, holds_run, write_json, write_text
 from tfbert.report.facts import environment
+from tfbert.tasks.detect import settle_task
 
 log = logging.getLogger("tfbert")
 

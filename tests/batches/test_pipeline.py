@@ -1,0 +1,158 @@
+"""Batches of plans against NumPy, and the same rows however many replicas they are split over."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.models import strategy_of
+from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
+from tfbert.batches.plan import FILL, BatchPlan, exact_widths, plan_epoch
+from tfbert.tokens.tokenizer import TokenIds
+
+LENGTHS = np.array([3, 9, 5, 2, 7, 4, 9, 6, 3, 8, 2])
+
+
+def make_examples(labels=None, weights=None):
+    """Eleven examples; example i has the ids 100 i + 10, 100 i + 11, ...; every second one is a pair."""
+    flat = np.concatenate([100 * i + 10 + np.arange(length) for i, length in enumerate(LENGTHS)]).astype(np.int32)
+    tokens = TokenIds(
+        flat=flat,
+        row_splits=np.concatenate([[0], np.cumsum(LENGTHS)]).astype(np.int64),
+        second_start=np.where(np.arange(len(LENGTHS)) % 2, np.maximum(LENGTHS - 2, 1), LENGTHS).astype(np.int32),
+    )
+    return EncodedExamples(
+        tokens=tokens,
+        labels=np.arange(len(LENGTHS), dtype=np.int32) if labels is None else labels,
+        weights=np.linspace(0.5, 1.5, len(LENGTHS)).astype(np.float32) if weights is None else weights,
+    )
+
+
+def plan_of(epoch=0, batch=4):
+    return plan_epoch(
+        LENGTHS,
+        global_batch_size=batch,
+        seed=3,
+        epoch=epoch,
+        group_by_length=True,
+        allowed_widths=exact_widths(LENGTHS),
+    )
+
+
+def numpy_batch(examples, rows, width, pad_id):
+    """One batch, a row at a time."""
+    inputs = {
+        "input_ids": np.full((len(rows), width), pad_id),
+        "attention_mask": np.zeros((len(rows), width), int),
+        "token_type_ids": np.zeros((len(rows), width), int),
+    }
+    labels, weights = np.zeros(len(rows), examples.labels.dtype), np.zeros(len(rows), np.float32)
+    for at, row in enumerate(rows):
+        if row == FILL:
+            continue
+        ids = examples.tokens.flat[examples.tokens.row_splits[row] : examples.tokens.row_splits[row + 1]]
+        inputs["input_ids"][at, : len(ids)] = ids
+        inputs["attention_mask"][at, : len(ids)] = 1
+        inputs["token_type_ids"][at, examples.tokens.second_start[row] : len(ids)] = 1
+        labels[at], weights[at] = examples.labels[row], examples.weights[row]
+    return inputs, labels, weights
+
+
+def read(examples, plans, replicas=range(1), num_replicas=1, pad_id=0):
+    examples = dataclasses.replace(examples, tokens=dataclasses.replace(examples.tokens, pad_id=pad_id))
+    return list(make_dataset(examples, plans, replicas, num_replicas).as_numpy_iterator())
+
+
+@pytest.mark.parametrize("pad_id", [0, 7])
+def test_batches_equal_numpy(pad_id):
+    examples, plan = make_examples(), plan_of()
+    batches = read(examples, lambda: iter([plan]), pad_id=pad_id)
+    assert len(batches) == len(plan) == 3
+    for (inputs, labels, weights), rows, width in zip(batches, plan.rows, plan.widths, strict=True):
+        expected_inputs, expected_labels, expected_weights = numpy_batch(examples, rows, width, pad_id)
+        is_real = rows != FILL
+        for name, expected in expected_inputs.items():
+            assert inputs[name].dtype == np.int32 and inputs[name].shape == (4, width)
+            np.testing.assert_array_equal(inputs[name][is_real], expected[is_real], err_msg=name)
+        np.testing.assert_array_equal(labels[is_real], expected_labels[is_real])
+        np.testing.assert_array_equal(weights, expected_weights)
+
+
+def test_rows_that_fill_a_batch_weigh_nothing_and_attend_to_something():
+    plan = plan_of()
+    ends = np.stack([LENGTHS - 1, LENGTHS], axis=1).astype(np.int32)  # Places in a row, as of answers.
+    inputs, labels, weights = read(make_examples(ends), lambda: iter([plan]), pad_id=7)[-1]
+    is_fill = plan.rows[-1] == FILL
+    assert is_fill.sum() == 1
+    np.testing.assert_array_equal(weights[is_fill], 0.0)
+    assert (inputs["input_ids"][is_fill] == 7).all()
+    # A softmax over nothing but masked positions would be undefined.
+    np.testing.assert_array_equal(inputs["attention_mask"][is_fill].sum(axis=1), 1)
+    # TensorFlow refuses a label that is no place in the row, and the batch may be narrower than any one example.
+    np.testing.assert_array_equal(labels[is_fill], 0)
+    assert (labels[~is_fill] > 0).all()
+
+
+@pytest.mark.parametrize("labels", [np.arange(11, dtype=np.int32) % 3, np.linspace(0, 5, 11).astype(np.float32)])
+def test_labels_keep_their_type(labels):
+    for _, found, weights in read(make_examples(labels), lambda: iter([plan_of()])):
+        assert found.dtype == labels.dtype and found.shape == (4,)
+        assert weights.dtype == np.float32
+
+
+@pytest.mark.parametrize("num_replicas", [2, 4])
+def test_the_shares_of_all_replicas_make_up_the_global_batch(num_replicas):
+    examples, plans = make_examples(), lambda: iter([plan_of(0), plan_of(1)])
+    whole = read(examples, plans)
+    shares = read(examples, plans, range(num_replicas), num_replicas)
+    assert len(shares) == num_replicas * len(whole) == num_replicas * 6
+    for step, batch in enumerate(whole):
+        parts = shares[num_replicas * step : num_replicas * (step + 1)]
+        joined = tf.nest.map_structure(lambda *columns: np.concatenate(columns), *parts)
+        tf.nest.map_structure(np.testing.assert_array_equal, joined, batch)
+
+
+def test_a_worker_reads_its_own_replicas_only():
+    examples, plans = make_examples(), lambda: iter([plan_of()])
+    everything = read(examples, plans, range(4), 4)
+    first, second = (read(examples, plans, replicas, 4) for replicas in (range(0, 2), range(2, 4)))
+    merged = [
+        batch for step in range(3) for batch in (*first[2 * step : 2 * step + 2], *second[2 * step : 2 * step + 2])
+    ]
+    tf.nest.map_structure(np.testing.assert_array_equal, merged, everything)
+
+
+def test_distributed_replicas_get_what_the_plan_says():
+    examples, plan = make_examples(), plan_of()
+    batches = {}
+    for strategy in (strategy_of(1), strategy_of(2)):
+        out = []
+        for batch in distribute_batches(strategy, examples, lambda: iter([plan])):
+            local = [strategy.experimental_local_results(part) for part in tf.nest.flatten(batch)]
+            out.append([np.concatenate([replica.numpy() for replica in part]) for part in local])
+        batches[strategy.num_replicas_in_sync] = out
+    assert len(batches[1]) == len(batches[2]) == len(plan)
+    tf.nest.map_structure(np.testing.assert_array_equal, batches[2], batches[1])
+
+
+def test_epochs_follow_each_other_and_a_run_can_start_inside_one():
+    examples = make_examples()
+    whole = read(examples, lambda: (plan_of(epoch) for epoch in range(3)))
+    assert len(whole) == 9
+    orders = [np.concatenate([labels for _, labels, _ in whole[start : start + 3]]) for start in (0, 3, 6)]
+    assert (orders[0] != orders[1]).any() and (orders[1] != orders[2]).any()
+
+    def from_step_4():
+        plan = plan_of(1)
+        yield BatchPlan(rows=plan.rows[1:], widths=plan.widths[1:])
+        yield plan_of(2)
+
+    tf.nest.map_structure(np.testing.assert_array_equal, read(examples, from_step_4), whole[4:])
+
+
+def test_a_dataset_can_be_walked_again():
+    plans = [plan_of()]
+    dataset = make_dataset(make_examples(), lambda: iter(plans), range(1), 1)
+    first, again = list(dataset.as_numpy_iterator()), list(dataset.as_numpy_iterator())
+    tf.nest.map_structure(np.testing.assert_array_equal, again, first)

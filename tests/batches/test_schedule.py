@@ -1,0 +1,184 @@
+"""Durations as updates, and the shapes of a run's batches: how many, how wide, what is compiled."""
+
+import collections
+import dataclasses
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.support.runs import WORDS
+from tfbert.batches.plan import FILL, exact_widths, plan_epoch
+from tfbert.batches.schedule import plan_run, training_batches
+from tfbert.config.run import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def lengths_like_sst2(count=2000, seed=0):
+    return np.clip(np.random.default_rng(seed).gamma(2.0, 5.7, count).astype(np.int32) + 2, 3, 66)
+
+
+def config_of(batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max_steps=0, batch=16, accumulation=1):
+    config = Config(
+        data=DataConfig(batching=batching),
+        training=TrainingConfig(
+            global_batch_size=batch,
+            num_train_epochs=epochs,
+            max_steps=max_steps,
+            gradient_accumulation_steps=accumulation,
+        ),
+        runtime=RuntimeConfig(xla=xla, max_compiled_shapes=shapes),
+    )
+    return config.resolved()
+
+
+def batches_of(config, lengths, *, first_step=0, replicas=1):
+    schedule = dataclasses.replace(plan_run(config, len(lengths)), first_step=first_step)
+    return schedule, training_batches(config, lengths, schedule, num_replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    "examples, epochs, max_steps, expected",
+    [
+        (100, 2.0, 0, (7, 14, 7)),
+        (96, 0.5, 0, (6, 3, 6)),
+        (100, 2.0, 5, (7, 5, 7)),
+        (100, None, 50, (7, 50, 7)),
+        (100, None, 0, (7, 21, 7)),
+        (1, 1.0, 0, (1, 1, 1)),
+    ],
+)
+def test_durations_are_converted_into_updates(examples, epochs, max_steps, expected):
+    schedule = plan_run(config_of(epochs=epochs, max_steps=max_steps), examples)
+    assert (schedule.steps_per_epoch, schedule.total_steps, schedule.eval_steps) == expected
+
+
+@pytest.mark.parametrize("batching", ["length_grouped", "padded", "packed"])
+def test_plans_take_up_where_a_run_stopped(batching):
+    lengths, config = lengths_like_sst2(100), config_of(batching, epochs=3.0)
+    _, whole = batches_of(config, lengths)
+    _, rest = batches_of(config, lengths, first_step=9)
+    rows = np.concatenate([plan.rows for plan in whole.plans()])
+    assert len(rows) == 21
+    np.testing.assert_array_equal(np.concatenate([plan.rows for plan in rest.plans()]), rows[9:])
+    assert rest.shape == whole.shape and rest.description == whole.description
+
+
+@pytest.mark.parametrize("shapes", [1, 2, 6, 100])
+def test_xla_gets_few_widths_that_are_the_best_for_the_first_epoch(shapes):
+    lengths = lengths_like_sst2(16 * 40 + 5)
+    _, batches = batches_of(config_of(xla=True, shapes=shapes), lengths)
+    first, second = batches.plans()
+    used = set(first.widths.tolist()) | set(second.widths.tolist())
+    assert len(used) <= shapes
+    exact = plan_epoch(
+        lengths, global_batch_size=16, seed=42, epoch=0, group_by_length=True, allowed_widths=exact_widths(lengths)
+    ).widths
+    assert (first.widths >= exact).all()
+    if shapes <= 2:
+        options = itertools.combinations(sorted(set(exact.tolist())), shapes)
+        least = min(
+            sum(min(w for w in option if w >= width) for width in exact.tolist())
+            for option in options
+            if option[-1] == lengths.max()
+        )
+        assert first.widths.sum() == least
+
+
+def test_the_description_says_which_widths_and_what_they_cost():
+    lengths = lengths_like_sst2()
+    _, batches = batches_of(config_of(xla=True, shapes=3), lengths)
+    widths = sorted({int(w) for plan in batches.plans() for w in plan.widths})
+    first = next(batches.plans())
+    share = lengths.sum() / (first.widths.sum() * 16)
+    assert f"XLA compiles 3 widths, {', '.join(map(str, widths))}: {share:.1%} real tokens (" in batches.description
+    _, exact = batches_of(config_of(), lengths)
+    share = exact.description.removeprefix("length grouped: ").split()[0]
+    assert batches.description.endswith(f"({share} without that limit)")
+    _, padded = batches_of(config_of("padded"), lengths)
+    assert padded.description == f"padded to 128: {lengths.mean() / 128:.1%} real tokens"
+
+
+@pytest.mark.parametrize("batching", ["length_grouped", "padded", "packed"])
+@pytest.mark.parametrize("replicas, accumulation, rows", [(1, 1, 121), (2, 1, 122), (2, 4, 128), (1, 1000, 1000)])
+def test_rows_that_only_fill_are_bounded_by_the_split(batching, replicas, accumulation, rows):
+    """A batch of 100,000 over 121 examples took memory for 100,000."""
+    lengths = lengths_like_sst2(121)
+    config = config_of(batching, batch=100_000, accumulation=accumulation)
+    schedule, batches = batches_of(config, lengths, replicas=replicas)
+    assert (schedule.total_steps, batches.rows) == (2, rows)
+    for plan in batches.plans():
+        assert plan.rows.shape == (1, rows)
+        assert sorted(plan.rows[plan.rows != FILL]) == list(range(121))
+        if batching == "packed":
+            assert plan.shape.num_examples * plan.shape.num_parts == rows
+
+
+@pytest.mark.parametrize("batching, xla", [("length_grouped", False), ("length_grouped", True), ("padded", False)])
+def test_the_largest_batch_is_the_widest(batching, xla):
+    lengths = lengths_like_sst2(300)
+    _, batches = batches_of(config_of(batching, xla=xla), lengths)
+    assert len(batches.largest) == 1
+    assert batches.largest.widths[0] == max(plan.widths.max() for plan in batches.plans())
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_packed_batches_of_all_epochs_have_one_shape(parts):
+    lengths = lengths_like_sst2(300)
+    replicas = max(1, parts // 2)
+    config = config_of("packed", epochs=5.0, accumulation=parts // replicas)
+    _, batches = batches_of(config, lengths, replicas=replicas)
+    shape = batches.shape
+    plans = list(batches.plans())
+    assert len(plans) == 5 and all(plan.shape == shape for plan in plans)
+    share = lengths.sum() / (len(plans[0]) * parts * shape.num_rows * shape.width)
+    assert f"in {shape.num_rows} row" in batches.description and f"{share:.1%} real tokens" in batches.description
+    assert len(batches.largest) == 1
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        pytest.param(("--max_compiled_shapes=2",), 2, id="2", marks=pytest.mark.slow),
+        pytest.param((), 6, id="6", marks=pytest.mark.slow),
+        pytest.param(("--batching=packed", "--gradient_accumulation_steps=2"), 1, id="packed", marks=pytest.mark.slow),
+        pytest.param(("--batching=padded",), 1, id="padded", marks=pytest.mark.slow),
+    ],
+)
+def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expected):
+    """XLA writes down each program it compiles: two epochs, with evaluation after each and a short last batch."""
+    rng = np.random.default_rng(0)
+    for name, rows in (("train.tsv", 8 * 12 + 3), ("dev.tsv", 40)):
+        lines = [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(2, 30)))}" for i in range(rows)]
+        (tmp_path / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    config = Config(
+        data=DataConfig(train_file=str(tmp_path / "train.tsv"), validation_file=str(tmp_path / "dev.tsv")),
+        training=TrainingConfig(global_batch_size=8, num_train_epochs=2),
+        output=OutputConfig(output_dir=str(tmp_path / "out")),
+    )
+    (tmp_path / "config.json").write_text(config.to_json())
+    command = [sys.executable, str(ROOT / "run_finetune.py"), f"--run_config={tmp_path / 'config.json'}", "--xla"]
+    dump = tmp_path / "dump"
+    done = subprocess.run(
+        [*command, f"--vocab_file={tmp_path / 'vocab.txt'}", *flags],
+        env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    programs = collections.Counter(path.name.split(".")[1] for path in dump.glob("module_*before_optimizations.txt"))
+    passes = {name: count for name, count in programs.items() if "accumulate" in name}
+    assert sum(passes.values()) == expected, programs
+    # Besides them the update, once for each shape of variable, decayed or not; evaluation compiles nothing.
+    saved = load_file(tmp_path / "out" / "model.safetensors")
+    saved["classifier.weight"] = saved["classifier.weight"].T  # As TensorFlow has it.
+    kinds = {(value.shape, name.endswith("bias") or "LayerNorm" in name) for name, value in saved.items()}
+    assert sum(programs.values()) - sum(passes.values()) == len(kinds), programs

@@ -1,0 +1,327 @@
+"""The command line: one flag a field, from the dataclasses; files of flags; a run's own configuration."""
+
+import ast
+import dataclasses
+import inspect
+
+import pytest
+from absl import flags as absl_flags
+
+import flags
+from tests.support.flag_values import defined
+from tfbert.config.benchmark import BenchmarkConfig
+from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.errors import UsageError
+
+PARTS = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "tagging": TaggingConfig,
+    "answering": AnsweringConfig,
+    "training": TrainingConfig,
+    "runtime": RuntimeConfig,
+    "output": OutputConfig,
+    "predict": PredictConfig,
+    "export": ExportConfig,
+    "hub": HubConfig,
+    "benchmark": BenchmarkConfig,
+}
+FIELDS = [(name, field) for name, part in PARTS.items() for field in dataclasses.fields(part)]
+IDS = [field.name for _, field in FIELDS]
+
+# A value other than the default for every option, as written on the command line and as it arrives.
+GIVEN = {
+    "device": ("cpu", "cpu"),
+    "cluster_timeout_seconds": ("60", 60),
+    "model_name_or_path": ("scratch/mini", "scratch/mini"),
+    "vocab_file": ("{file}", "{file}"),
+    "dataset": ("glue/sst2", "glue/sst2"),
+    "data_dir": ("{directory}", "{directory}"),
+    "train_file": ("{file}", "{file}"),
+    "validation_file": ("{file}", "{file}"),
+    "test_file": ("{file}", "{file}"),
+    "text_column": ("a,b", ("a", "b")),
+    "label_column": ("gold", "gold"),
+    "label_names": ("no,yes", ("no", "yes")),
+    "header": ("false", False),
+    "task": ("regression", "regression"),
+    "max_seq_length": ("64", 64),
+    "max_train_examples": ("100", 100),
+    "max_eval_examples": ("50", 50),
+    "batching": ("padded", "padded"),
+    "input_format": ("csv", "csv"),
+    "delimiter": (";", ";"),
+    "skip_bad_rows": ("true", True),
+    "label_all_tokens": ("true", True),
+    "strict_entities": ("true", True),
+    "doc_stride": ("64", 64),
+    "max_query_length": ("32", 32),
+    "version_2_with_negative": ("true", True),
+    "null_score_diff_threshold": ("-1.5", -1.5),
+    "n_best_size": ("10", 10),
+    "max_answer_length": ("12", 12),
+    "keep_misaligned_answers": ("true", True),
+    "global_batch_size": ("48", 48),
+    "gradient_accumulation_steps": ("3", 3),
+    "gradient_checkpointing": ("true", True),
+    "num_train_epochs": ("1.5", 1.5),
+    "max_steps": ("9", 9),
+    "optimizer": ("lamb", "lamb"),
+    "learning_rate": ("3e-5", 3e-5),
+    "lr_schedule": ("cosine", "cosine"),
+    "lr_power": ("0.5", 0.5),
+    "warmup_ratio": ("0.25", 0.25),
+    "warmup_steps": ("4", 4),
+    "weight_decay": ("0.5", 0.5),
+    "dropout": ("0", 0.0),
+    "max_grad_norm": ("0", 0.0),
+    "max_skipped_steps": ("7", 7),
+    "label_smoothing": ("0.1", 0.1),
+    "class_weights": ("1,2.5", (1.0, 2.5)),
+    "early_stopping_patience": ("2", 2),
+    "metric_for_best_model": ("macro_f1", "macro_f1"),
+    "strategy": ("mirrored", "mirrored"),
+    "num_replicas": ("1", 1),
+    "mixed_precision": ("true", True),
+    "mixed_precision_dtype": ("bfloat16", "bfloat16"),
+    "xla": ("true", True),
+    "max_compiled_shapes": ("4", 4),
+    "seed": ("7", 7),
+    "seeds": ("3,1,2", (3, 1, 2)),
+    "deterministic": ("true", True),
+    "keep_freed_memory": ("false", False),
+    "output_dir": ("somewhere", "somewhere"),
+    "overwrite_output_dir": ("true", True),
+    "resume": ("never", "never"),
+    "save_steps": ("50", 50),
+    "save_total_limit": ("1", 1),
+    "eval_steps": ("5", 5),
+    "logging_steps": ("3", 3),
+    "tensorboard": ("true", True),
+    "profile_steps": ("10,15", (10, 15)),
+    "benchmark_passes": ("training,inference", ("training", "inference")),
+    "benchmark_workers": ("1,2", (1, 2)),
+    "benchmark_replicas": ("1,2", (1, 2)),
+    "benchmark_precisions": ("float32,bfloat16", ("float32", "bfloat16")),
+    "benchmark_xla": ("off,on", ("off", "on")),
+    "benchmark_accumulation": ("1,4", (1, 4)),
+    "benchmark_batch_sizes": ("8,32", (8, 32)),
+    "benchmark_seq_lengths": ("64,128", (64, 128)),
+    "benchmark_batching": ("padded,length_grouped", ("padded", "length_grouped")),
+    "benchmark_steps": ("70", 70),
+    "benchmark_warmup_steps": ("3", 3),
+    "benchmark_accuracy": ("true", True),
+    "price_per_hour": ("2.5", 2.5),
+    "per_device_eval_batch_size": ("16", 16),
+    "input_file": ("{file}", "{file}"),
+    "output_file": ("{directory}/out.tsv", "{directory}/out.tsv"),
+    "output_format": ("jsonl", "jsonl"),
+    "id_column": ("key", "key"),
+    "glue_task": ("rte", "rte"),
+    "export_float16": ("true", True),
+    "push_to_hub": ("true", True),
+    "hub_model_id": ("me/mine", "me/mine"),
+    "hub_private_repo": ("true", True),
+}
+PREDICT = ["--mode=predict", "--model=saved", "--input_file={file}"]
+# Options that a rule ties to another one.
+BESIDE = {
+    **{field.name: PREDICT for field in dataclasses.fields(PredictConfig)},
+    **{field.name: ["--mode=benchmark"] for field in dataclasses.fields(BenchmarkConfig)},
+    "export_float16": ["--mode=export", "--model=saved", "--output_dir=exported"],
+    "hub_model_id": ["--push_to_hub"],
+    "hub_private_repo": ["--push_to_hub"],
+    "data_dir": ["--dataset=glue/sst2"],
+    "label_names": ["--train_file={file}"],
+    "validation_file": ["--train_file={file}"],
+    **dict.fromkeys(("test_file", "input_format", "delimiter", "skip_bad_rows"), ["--train_file={file}"]),
+    "header": ["--text_column=0", "--label_column=1"],
+    "mixed_precision_dtype": ["--mixed_precision"],
+    "max_compiled_shapes": ["--xla"],
+    "lr_power": ["--lr_schedule=polynomial"],
+}
+
+
+def parse(*arguments):
+    values = defined()
+    assert values(["run_finetune.py", *arguments]) == ["run_finetune.py"]
+    return flags.config_from_flags(values)
+
+
+@pytest.fixture
+def fill(tmp_path):
+    """Puts a file and a directory that exist into an argument or a value."""
+    path = tmp_path / "rows.tsv"
+    path.write_text("text\tlabel\n")
+
+    def put(value):
+        if isinstance(value, str):
+            return value.replace("{file}", str(path)).replace("{directory}", str(tmp_path))
+        return value
+
+    return put
+
+
+@pytest.mark.parametrize("part, field", FIELDS, ids=IDS)
+def test_every_field_has_a_flag_with_its_default_and_its_help(part, field):
+    flag = defined()[field.name]
+    default = list(field.default) if isinstance(flag.value, list) else field.default
+    assert flag.value == default
+    assert flag.default == default
+    body = ast.parse(inspect.getsource(PARTS[part])).body[0].body
+    (doc,) = [
+        after.value.value
+        for node, after in zip(body, body[1:], strict=False)
+        if isinstance(node, ast.AnnAssign) and node.target.id == field.name
+    ]
+    assert flag.help.endswith(" ".join(doc.split()))  # absl puts an enum's values before it.
+    assert len(flag.help) > 20
+
+
+def test_no_flag_is_without_a_field():
+    known = set(IDS) | {"mode", "model", "run_config", "flagfile", "undefok"}
+    assert set(defined()) <= known
+
+
+def test_no_arguments_give_the_defaults():
+    assert parse() == Config()
+
+
+def test_every_flag_is_covered_here():
+    assert set(GIVEN) == set(IDS)
+
+
+@pytest.mark.parametrize("part, field", FIELDS, ids=IDS)
+def test_every_flag_reaches_its_field_and_the_json(part, field, fill, tmp_path):
+    text, value = (fill(item) for item in GIVEN[field.name])
+    assert value != field.default
+    config = parse(*map(fill, BESIDE.get(field.name, [])), f"--{field.name}={text}")
+    assert getattr(getattr(config, part), field.name) == value
+    path = tmp_path / "run_config.json"
+    path.write_text(config.to_json())
+    assert parse(f"--run_config={path}") == config
+
+
+def test_flags_beside_a_run_config_replace_its_values(tmp_path):
+    path = tmp_path / "run_config.json"
+    first = parse("--seed=7", "--max_steps=5", "--text_column=a,b", "--class_weights=1,2", "--xla", "--dataset=imdb")
+    path.write_text(first.to_json())
+    second = parse(f"--run_config={path}", "--seed=8", "--noxla", "--class_weights=balanced")
+    assert second.runtime == dataclasses.replace(first.runtime, seed=8, xla=False)
+    assert second.training == dataclasses.replace(first.training, class_weights="balanced")
+    assert (second.data, second.model, second.output) == (first.data, first.model, first.output)
+
+
+def test_a_flag_back_at_its_default_also_replaces(tmp_path):
+    path = tmp_path / "run_config.json"
+    path.write_text(parse("--seed=7", "--global_batch_size=8", "--train_file=", "--dataset=imdb").to_json())
+    config = parse(f"--run_config={path}", "--seed=42", "--global_batch_size=32", "--dataset=")
+    assert config == Config()
+
+
+def test_the_alias_sets_the_same_option():
+    assert parse("--model=scratch/mini") == parse("--model_name_or_path=scratch/mini")
+    assert parse("--model=scratch/mini").model.model_name_or_path == "scratch/mini"
+
+
+def test_the_alias_beside_a_run_config(tmp_path):
+    path = tmp_path / "run_config.json"
+    path.write_text(Config().to_json())
+    assert parse(f"--run_config={path}", "--model=scratch/mini").model.model_name_or_path == "scratch/mini"
+
+
+def test_a_flag_file_is_the_same_as_its_flags(tmp_path):
+    path = tmp_path / "sst2.flags"
+    path.write_text("# Scores 0.86.\n--dataset=glue/sst2\n--num_train_epochs=1\n\n--mixed_precision\n")
+    assert parse(f"--flagfile={path}") == parse("--dataset=glue/sst2", "--num_train_epochs=1", "--mixed_precision")
+    later = parse(f"--flagfile={path}", "--num_train_epochs=2")
+    assert (later.training.num_train_epochs, later.data.dataset) == (2.0, "glue/sst2")
+
+
+@pytest.mark.parametrize(
+    "given, expected", [("balanced", "balanced"), ("", ""), ("1,2.5,3", (1.0, 2.5, 3.0)), ("2", (2.0,))]
+)
+def test_class_weights_are_a_word_or_numbers(given, expected):
+    assert parse(f"--class_weights={given}").training.class_weights == expected
+
+
+def test_a_home_directory_is_found_as_by_the_shell(monkeypatch, tmp_path):
+    """Shells leave `--output_dir=~/x` alone."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "t.tsv").touch()
+    config = parse("--output_dir=~/runs/a", "--model=~/bert", "--train_file=~/t.tsv", "--text_column=~/no_path")
+    assert config.output.output_dir == f"{tmp_path}/runs/a"
+    assert config.model.model_name_or_path == f"{tmp_path}/bert"
+    assert (config.data.train_file, config.data.text_column) == (f"{tmp_path}/t.tsv", ("~/no_path",))
+    (tmp_path / "run_config.json").write_text(config.to_json())
+    assert parse("--run_config=~/run_config.json") == config
+
+
+def test_one_text_column_is_a_tuple_of_one():
+    assert parse("--text_column=review").data.text_column == ("review",)
+    assert parse("--text_column=").data.text_column == ()
+
+
+def test_all_broken_rules_come_at_once():
+    with pytest.raises(UsageError) as caught:
+        parse("--global_batch_size=0", "--learning_rate=-1", "--train_file=no/such.tsv", "--num_replicas=3")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    for name in ("global_batch_size", "learning_rate", "train_file", "num_replicas"):
+        assert any(f"{name}=" in line for line in lines), name
+
+
+def test_class_weights_that_are_no_numbers():
+    with pytest.raises(UsageError, match="class_weights='1,many'"):
+        parse("--class_weights=1,many")
+
+
+@pytest.mark.parametrize(
+    "argument, match",
+    [
+        ("--no_such_flag=1", "no_such_flag"),
+        ("--global_batch_siz=8", "global_batch_siz"),
+        ("--global_batch_size=many", "global_batch_size"),
+        ("--learning_rate=fast", "learning_rate"),
+        ("--strategy=tpu", "strategy"),
+        ("--mixed_precision=perhaps", "mixed_precision"),
+    ],
+)
+def test_what_absl_cannot_parse(argument, match):
+    with pytest.raises(absl_flags.Error, match=match):
+        parse(argument)
+
+
+@pytest.mark.parametrize(
+    "text, match", [(None, "No such file"), ("{", "must be JSON"), ('{"training": {"speed": 1}}', "speed")]
+)
+def test_a_run_config_that_cannot_be_used(text, match, tmp_path):
+    path = tmp_path / "run_config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match=match):
+        parse(f"--run_config={path}")
+
+
+def test_a_run_config_that_is_not_text(tmp_path):
+    path = tmp_path / "run_config.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError):
+        parse(f"--run_config={path}")
+
+
+def test_defining_twice_into_two_sets_of_flags_is_independent():
+    one, other = defined(), defined()
+    one(["x", "--seed=5"])
+    other(["x"])
+    assert flags.config_from_flags(one).runtime.seed == 5
+    assert flags.config_from_flags(other).runtime.seed == 42
+
+
+def test_micro_batches_are_a_number_or_auto():
+    assert parse("--gradient_accumulation_steps=auto").training.gradient_accumulation_steps == "auto"
+    assert parse("--gradient_accumulation_steps=4").training.gradient_accumulation_steps == 4
+    with pytest.raises(absl_flags.IllegalFlagValueError, match="must be an integer or auto"):
+        parse("--gradient_accumulation_steps=many")

@@ -1,0 +1,93 @@
+"""What flags of other trainers are answered with, and that this agrees with `docs/coming_from.md`."""
+
+import collections
+import pathlib
+import re
+
+import pytest
+from absl import flags as absl_flags
+
+from tfbert.commandline.command import parse
+from tfbert.commandline.foreign_flags import FOREIGN_FLAGS, foreign_flag
+from tfbert.commandline.options import define_flags, flag_names
+from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.errors import UsageError
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "coming_from.md"
+PROGRAMS = {"torchrun", "mpirun"}
+OWN = {*flag_names(FINETUNE), *flag_names(PRETRAIN)}
+
+
+def flags_in(text):
+    return set(re.findall(r"--(\w+)", text))
+
+
+def on_the_page():
+    """By another trainer's name in a left column: our flags in the right columns beside it."""
+    found = collections.defaultdict(set)
+    for left, right in re.findall(r"^\| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE):
+        for name in [name for span in re.findall(r"`([^`]+)`", left) for name in names_in(span)]:
+            found[name] |= flags_in(right)
+    return found
+
+
+def names_in(span):
+    """The flags that a piece of code in a table's left column names."""
+    if "--" in span or "(" in span:
+        return re.findall(r"(?:--|\()(\w+)", span)
+    name = span.partition("=")[0]
+    return [name] * bool(re.fullmatch(r"[a-z][a-z0-9_.]*", name) and not name.endswith(".py") and name not in PROGRAMS)
+
+
+@pytest.mark.parametrize("name, ours", on_the_page().items(), ids=on_the_page())
+def test_a_flag_on_the_page_exists_or_gets_the_answer_of_the_page(name, ours):
+    answers = [foreign_flag(command, name) for command in (FINETUNE, PRETRAIN)]
+    assert name in OWN or all(answers)
+    if name not in OWN and ours and any(map(flags_in, answers)):
+        assert any(flags_in(answer) & ours for answer in answers)
+
+
+def test_the_page_is_read():
+    found = set(on_the_page())
+    assert {"fp16", "seed", "nproc_per_node", "train_sampling_strategy", "early_stopping_patience"} <= found
+    assert {"use_xla", "amp", "horovod", "task.train_data.seq_length", "tfds_name", "warmup_steps"} <= found
+    assert not found & {"run_glue", "mpirun", "here"}
+
+
+@pytest.mark.parametrize("name", FOREIGN_FLAGS)
+def test_an_answer_names_flags_that_exist(name):
+    assert name not in OWN, "it needs no answer"
+    answers = [foreign_flag(command, name) for command in (FINETUNE, PRETRAIN)]
+    assert all(answers)
+    for command, other, answer in zip((FINETUNE, PRETRAIN), (PRETRAIN, FINETUNE), answers, strict=True):
+        owner = other if answer.startswith(f"In {other.typed} ") else command
+        values = absl_flags.FlagValues()
+        define_flags(values, owner)
+        for flag, value in re.findall(r"--(\w+)(?:=([\w/]+))?", answer):
+            assert flag in values, answer
+            if value:
+                values[flag].parse(value)
+
+
+@pytest.mark.parametrize(
+    "command, name, answer",
+    [
+        (FINETUNE, "fp16", "Here it is --mixed_precision."),
+        (FINETUNE, "lr", "Here it is --learning_rate."),
+        (FINETUNE, "do_predict", "Here it is --mode=predict."),
+        (PRETRAIN, "do_predict", "In run_finetune.py it is --mode=predict."),
+        (FINETUNE, "eval_files_dir", "In run_pretraining.py it is --validation_records."),
+        (PRETRAIN, "task.train_data.input_path", "Here it is --train_records."),
+        (PRETRAIN, "dataset_name", "Here it is --dataset of --mode=prepare."),
+        (PRETRAIN, "label_smoothing_factor", "It is not an option of pre-training."),
+        (PRETRAIN, "tagging_scheme", ""),
+        (FINETUNE, "task.train_data.seq_length", "Here it is --max_seq_length."),
+        (FINETUNE, "learning-rate", "Here it is --learning_rate."),
+        (FINETUNE, "lora_r", ""),
+    ],
+)
+def test_the_answer_is_for_the_command(command, name, answer, monkeypatch):
+    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+    with pytest.raises(UsageError) as caught:
+        parse(command, ["x", f"--{name}", "1"])
+    assert str(caught.value) == " ".join(filter(None, [f"Unknown command line flag '{name}'.", answer, "See --help."]))

@@ -1,0 +1,133 @@
+"""`--help` by topic, and what a flag that does not exist is answered with."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from absl import flags as absl_flags
+
+from tfbert.commandline.command import parse
+from tfbert.commandline.help import help_text, help_topic
+from tfbert.commandline.options import define_flags
+from tfbert.commandline.presets import presets
+from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.errors import UsageError
+
+ROOT = pathlib.Path(__file__).parents[2]
+COMMANDS = pytest.mark.parametrize("command", [FINETUNE, PRETRAIN], ids=lambda command: command.word)
+
+
+def names_in(text):
+    return re.findall(r"--(?:\[no\])?(\w+)", "\n".join(re.findall(r"^  --.*$", text, re.MULTILINE)))
+
+
+@COMMANDS
+def test_help_says_what_it_is_then_examples_then_every_flag_once(command):
+    text = help_text(command, "")
+    values = absl_flags.FlagValues()
+    define_flags(values, command)
+    assert text.startswith(command.summary[:60])
+    assert sorted(names_in(text)) == sorted([*values, "flagfile", "help"])
+    examples, _, flags = text.partition("Flags by topic")
+    assert 3 <= len(re.findall(rf"^  python {command.script}", examples, re.MULTILINE)) <= 5
+    topics = re.findall(r"^(\w+): ", flags, re.MULTILINE)
+    assert topics == ["general", *command.options()]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@COMMANDS
+def test_the_examples_parse(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.tsv", "dev.tsv", "new.tsv"):
+        (tmp_path / name).touch()
+    for arguments, _ in command.examples:
+        monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+        config = parse(command, ["x", *arguments.replace("'", "").split()])
+        assert config.mode in command.modes
+        if "--flagfile" in arguments and command is FINETUNE:
+            assert config.data.dataset not in ("", "demo"), "a preset has no data, and would train on the demo's"
+
+
+def test_a_flag_has_its_choices_its_text_and_its_default():
+    assert help_text(FINETUNE, "seed") == (
+        "  --seed=N\n      Decides initial weights, data order and dropout. Default: 42.\n"
+    )
+    assert help_text(FINETUNE, "xla").startswith("  --[no]xla\n      Compile each replica's forward")
+    assert help_text(FINETUNE, "xla").endswith(" Default: off.\n")
+    assert "Default" not in help_text(PRETRAIN, "whole_word_masking"), "unset is not off: records decide"
+    shown = help_text(FINETUNE, "--strategy")
+    assert shown.startswith("  --strategy=one_device|mirrored|multi_worker\n      `one_device`; `mirrored`: all GPUs")
+    assert "  --model_name_or_path=TEXT, --model=TEXT\n" in help_text(FINETUNE, "model_name_or_path")
+    assert "  --gradient_accumulation_steps=N|auto\n" in help_text(FINETUNE, "training")
+
+
+def test_a_topic_has_its_flags_alone():
+    text = help_text(FINETUNE, "export")
+    assert text.startswith("export: What `--mode=export` writes.\n") and names_in(text) == ["export_float16"]
+    listed = re.findall(r"^  (\S+)$", help_text(FINETUNE, "presets"), re.MULTILINE)
+    assert listed == list(presets())
+    assert "On 1, 4 and 8 GPUs" not in help_text(FINETUNE, "presets"), "what leads to a preset's commands"
+    with pytest.raises(
+        UsageError, match=r"takes a topic \(general, model, .*presets\) .*help='trainin'\. Did you mean tr"
+    ):
+        help_text(FINETUNE, "trainin")
+
+
+def test_a_command_explains_what_it_has_itself():
+    for command in (FINETUNE, PRETRAIN):
+        assert set(re.findall(r"`(\w+)`", help_text(command, "mode"))) == set(command.modes)
+        assert set(command.texts) <= {"mode", *(name for names in command.options().values() for name in names)}
+    for name in ("dataset", "skip_bad_rows"):
+        assert "`--mode=prepare`" in help_text(PRETRAIN, name)
+        assert "`--mode=prepare`" not in help_text(FINETUNE, name)
+    assert "label" not in help_text(PRETRAIN, "skip_bad_rows")
+
+
+@pytest.mark.parametrize(
+    "arguments, topic",
+    [
+        (["--help"], ""),
+        (["--xla", "-h"], ""),
+        (["--help=data"], "data"),
+        (["--help", "data"], "data"),
+        (["--help", "--xla"], ""),
+        (["--xla"], None),
+        (["--", "--help"], None),
+        (["--helpful"], None),
+    ],
+)
+def test_help_is_asked_for_in_these_ways(arguments, topic):
+    assert help_topic(arguments) == topic
+
+
+def test_help_needs_no_tensorflow_and_may_be_cut_short():
+    code = (
+        "import sys; from tfbert.commandline.command import run_command; from tfbert.config.commands import FINETUNE\n"
+        "status = run_command(FINETUNE, ['x', '--help'])\n"
+        'sys.exit(f\'{status} {sorted({"tensorflow", "numpy", "transformers"} & set(sys.modules))}\')'
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "0 []" and len(done.stdout.splitlines()) > 100
+    script = f'"{sys.executable}" run_finetune.py --help | head -1; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "" and done.stdout.splitlines()[-1] in ("0", "141")
+
+
+@pytest.mark.parametrize(
+    "name, answer",
+    [
+        ("lerning_rate", " Did you mean --learning_rate?"),
+        ("batch_size", " Did you mean --global_batch_size or --per_device_eval_batch_size?"),
+        ("epochs", " Did you mean --num_train_epochs?"),
+        ("train_records", " It is a flag of run_pretraining.py."),
+        ("mdel", " Did you mean --model or --mode?"),
+        ("qqqqq", ""),
+    ],
+)
+def test_a_misspelt_flag_gets_the_nearest(name, answer, monkeypatch):
+    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+    with pytest.raises(UsageError) as caught:
+        parse(FINETUNE, ["x", f"--{name}=1"])
+    assert str(caught.value) == f"Unknown command line flag '{name}'.{answer} See --help."

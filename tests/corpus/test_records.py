@@ -1,0 +1,322 @@
+"""Records of pre-training by number: what is read is what was written, and what is damaged or does not fit is named."""
+
+import os
+import threading
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.support.records import VOCAB_SIZE, serialized, some_records, write_records
+from tfbert.corpus import record_index
+from tfbert.corpus.record_files import open_records
+from tfbert.corpus.record_index import find_index, index_file
+from tfbert.errors import RunError, UsageError
+
+FRAME = 16
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def three_files(tmp_path, count=20, **options):
+    """A directory with three files, one of them empty, and their records in the order of the files."""
+    directory = tmp_path / "records"
+    directory.mkdir()
+    written = some_records(count)
+    write_records(directory / "b.tfrecord", written[7:], **options)
+    write_records(directory / "a.tfrecord", written[:7], **options)
+    write_records(directory / "c.tfrecord", [], **options)
+    (directory / "notes.txt").write_text("no records")
+    return directory, written
+
+
+def check_read(records, written, indices):
+    """Compares what is read with what was written, a record at a time."""
+    found = records.read(np.array(indices, np.int64))
+    assert found.ids.dtype == found.lengths.dtype == found.second_start.dtype == found.next_sentence.dtype == np.int32
+    for at, index in enumerate(indices):
+        expected = written[index]
+        length = len(expected.ids)
+        assert found.lengths[at] == length and found.next_sentence[at] == expected.next_sentence
+        assert found.ids[at, :length].tolist() == expected.ids and not found.ids[at, length:].any()
+        assert found.second_start[at] == expected.second_start
+        is_masked = found.masked.weights[at] > 0
+        positions, labels = found.masked.positions[at, is_masked], found.masked.labels[at, is_masked]
+        assert dict(zip(positions.tolist(), labels.tolist(), strict=True)) == expected.masked
+        assert (found.masked.ids[at, positions] == 4).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"names": "v2"}, {"gzip": True}], ids=str)
+def test_records_are_read_by_number(tmp_path, options):
+    directory, written = three_files(tmp_path, **options)
+    for again in range(2):  # The second time from the indexes.
+        records = open_records([str(directory)])
+        assert len(records) == 20 and records.has_pairs and records.num_texts == 2, again
+        check_read(records, written, [19, 0, 7, 6, 7, 13])
+        assert records.lengths[np.arange(20)].tolist() == [len(record.ids) for record in written]
+    check_read(records, written, [])
+
+
+def test_lengths_of_all_are_counted_without_reading_them(tmp_path):
+    directory, written = three_files(tmp_path)
+    lengths = open_records([str(directory)]).lengths
+    known = np.array([len(record.ids) for record in written])
+    np.testing.assert_array_equal(lengths.counts, np.bincount(known))
+    np.testing.assert_array_equal(np.asarray(lengths), known)
+    assert (lengths.sum(), lengths.max(), len(lengths)) == (known.sum(), known.max(), 20)
+    assert lengths[np.array([[3, 9], [12, 3]])].tolist() == known[[[3, 9], [12, 3]]].tolist()
+
+
+def test_a_part_of_records_keeps_their_numbers(tmp_path):
+    directory, written = three_files(tmp_path)
+    records = open_records([str(directory)])
+    part = records.take([15, 2, 8]).take([2, 0])
+    assert len(part) == 2 and part.numbers(np.array([0, 1])).tolist() == [8, 15]
+    check_read(part, [written[8], written[15]], [1, 0])
+    sizes = np.cumsum([len(file) for file in records.files])
+    for row, number in enumerate((8, 15)):
+        file = int(np.searchsorted(sizes, number, side="right"))
+        name = records.files[file].name.rpartition("/")[2]
+        assert part.where(row) == f"{name}, record {1 + number - [0, *sizes][file]}"
+    assert part.lengths.counts.sum() == 2
+    np.testing.assert_array_equal(np.asarray(part.lengths), [len(written[8].ids), len(written[15].ids)])
+    assert len({records.crc32, part.crc32, records.take([8, 14]).crc32}) == 3
+
+
+def test_files_are_found_by_pattern_and_none_twice(tmp_path):
+    directory, written = three_files(tmp_path)
+    (directory / "link").symlink_to(directory / "a.tfrecord")
+    names = [str(directory / "b.tfrecord"), str(directory / "?.tfrecord"), str(directory)]
+    check_read(open_records(names), written, [0, 19])
+    assert len(open_records(names)) == 20
+    with pytest.raises(UsageError, match=r"matches no file"):
+        open_records([str(directory / "*.gz")])
+    with pytest.raises(UsageError, match="must hold records"):
+        open_records([str(directory / "c.tfrecord")])
+    for name in ("~nobody-of-this-name/x", "a" * 5000):
+        with pytest.raises(UsageError, match="train_records must be paths or patterns, separated by commas. Received"):
+            open_records([name])
+
+
+def test_an_index_is_built_once_and_anew_where_the_file_changed(tmp_path, monkeypatch):
+    scans = []
+    scan = record_index.scan
+    monkeypatch.setattr(record_index, "scan", lambda path, *rest: scans.append(path.name) or scan(path, *rest))
+    path = write_records(tmp_path / "x", some_records(9))
+    assert find_index(path) is None
+    threads = [threading.Thread(target=index_file, args=(path,)) for _ in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert scans == ["x"], "who comes while it is built waits for it"
+    assert len(index_file(path)) == 9 and len(scans) == 1
+
+    write_records(path, some_records(8))
+    assert len(index_file(path)) == 8 and len(scans) == 2
+    os.utime(path, ns=(1, 1))
+    assert len(index_file(path)) == 8 and len(scans) == 3
+
+    index = tmp_path / ".x.index"
+    for damaged in (index.read_bytes()[:-5], b"", bytes([*index.read_bytes()[:-1], 9])):
+        index.write_bytes(damaged)
+        assert find_index(path) is None
+        assert len(index_file(path)) == 8
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".x.index", "x"], "nothing is left of what was written aside"
+
+
+def test_an_index_goes_where_it_can_be_written(tmp_path, monkeypatch):
+    path = write_records(tmp_path / "x", some_records(9), gzip=True)
+    whole = record_index._whole
+
+    def refuse(target):
+        if target.parent == tmp_path:
+            raise PermissionError(13, "no")
+        return whole(target)
+
+    monkeypatch.setattr(record_index, "_whole", refuse)
+    assert index_file(path).plain.parent == tmp_path / "cache" / "tfbert" / "records"
+    assert len(find_index(path)) == 9
+
+    def full(target):
+        raise OSError(28, "No space left on device")
+
+    os.utime(path, ns=(1, 1))
+    monkeypatch.setattr(record_index, "_whole", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        index_file(path)
+
+
+def damaged_file(tmp_path, kind):
+    """A file of 1,100 records whose record 1,050 is damaged, and where that begins."""
+    written = some_records(1100)
+    raw = [serialized(record) for record in written]
+    start = sum(len(record) + FRAME for record in raw[:1050])
+    if kind == "schema":
+        raw[1050] = serialized(some_records(1, seq_length=12)[0], seq_length=12)
+    elif kind == "values":
+        raw[1050] = serialized(written[1050], masked_lm_positions=[15, 1, 0, 0], input_mask=[1] * 5 + [0] * 11)
+    path = write_records(tmp_path / "x", raw)
+    content = bytearray(path.read_bytes())
+    if kind == "bits":
+        content[start + 40] ^= 1
+    elif kind == "cut":
+        content = content[: start + 30]
+    path.write_bytes(content)
+    return path, start, written
+
+
+@pytest.mark.parametrize("kind", ["bits", "cut", "schema", "values"])
+def test_damage_is_named_with_its_place_or_left_out(tmp_path, kind):
+    path, start, written = damaged_file(tmp_path, kind)
+    for _ in range(2):  # From the index too.
+        with pytest.raises(UsageError, match=rf"x', whose record at byte {start:,} (is|holds) .*skip_bad_records"):
+            open_records([str(path)])
+    notes = []
+    records = open_records([str(path)], skip_bad_records=True, notes=notes)
+    assert len(records) == 1050
+    check_read(records, written, [0, 1049, 1030])
+    left = path.stat().st_size - start
+    assert len(notes) == 1 and f"byte {start:,} on, {left:,} of {path.stat().st_size:,} bytes" in notes[0]
+
+
+def test_damage_at_the_start_leaves_nothing(tmp_path):
+    path = write_records(tmp_path / "x", some_records(3))
+    path.write_bytes(b"\1" + path.read_bytes()[1:])
+    with pytest.raises(UsageError, match="record at byte 0 is damaged"):
+        open_records([str(path)])
+    with pytest.raises(UsageError, match="must hold records"):
+        open_records([str(path)], skip_bad_records=True, notes=[])
+
+
+def test_a_gzip_file_that_is_cut_off_is_damaged(tmp_path):
+    path = write_records(tmp_path / "x.gz", some_records(500), gzip=True)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UsageError, match=r"x.gz', whose record at byte [\d,]+ is damaged, or cut off"):
+        open_records([str(path)])
+    assert 0 < len(open_records([str(path)], skip_bad_records=True)) < 500
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    written = some_records(5)
+    path = write_records(tmp_path / "x", written)
+    records = open_records([str(path)], "validation_records")
+    records.check_vocabulary(["x"] * VOCAB_SIZE)
+    with pytest.raises(UsageError, match=r"validation_records with token 4\d in .* a vocabulary of 30 tokens"):
+        records.check_vocabulary(["x"] * 30)
+    with pytest.raises(UsageError, match="max_seq_length=128 with train_records of 16 tokens"):
+        open_records([str(path)], max_seq_length=128)
+    other = write_records(tmp_path / "y", written, num_masked=6)
+    with pytest.raises(UsageError, match=r"x' and .*y' with max_predictions_per_seq=4 and 6"):
+        open_records([str(path), str(other)])
+    other = write_records(tmp_path / "z", written, names="v2")
+    with pytest.raises(UsageError, match="names=v1 and v2"):
+        open_records([str(path), str(other)])
+    text = tmp_path / "text"
+    text.write_text("Not a TFRecord at all, and longer than the frame of one.\n")
+    with pytest.raises(UsageError, match="byte 0 is damaged"):
+        open_records([str(text)])
+    other = write_records(tmp_path / "w", [serialized(written[0], segment_ids=None)])
+    with pytest.raises(UsageError, match="without segment_ids"):
+        open_records([str(other)])
+
+
+def test_records_of_one_stretch_of_text_say_nothing_of_the_next_sentence(tmp_path):
+    written = some_records(5, pairs=False)
+    records = open_records([str(write_records(tmp_path / "x", written))])
+    assert not records.has_pairs and records.num_texts == 1
+    check_read(records, written, range(5))
+    raw = [serialized(record, next_sentence_labels=None) for record in some_records(5)]
+    records = open_records([str(write_records(tmp_path / "y", raw))])
+    assert not records.has_pairs and not records.read(np.arange(5)).next_sentence.any()
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path):
+    path = write_records(tmp_path / "x", some_records(9))
+    records = open_records([str(path)])
+    records.read(np.arange(9))
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(RunError, match=r"x', the record at byte [\d,]+ \(it is not there any more\)"):
+        records.read(np.arange(9))
+
+
+def kept_stamp(path, content):
+    """Changes a file's bytes, but neither its size nor its time: bit rot, or `cp -p`."""
+    status = path.stat()
+    assert len(content) == status.st_size
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def flipped(path, at, bit=0):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1 << bit
+    kept_stamp(path, bytes(content))
+
+
+BYTES = {"length": 0, "length, high": 6, "its crc": 9, "first byte": 12, "a token": 60, "last byte": -5, "crc": -2}
+
+
+@pytest.mark.parametrize("options", [{}, {"names": "v2"}, {"gzip": True}], ids=str)
+def test_a_bit_that_flips_after_the_index_was_made_is_noticed(tmp_path, options):
+    written = some_records(9)
+    path = write_records(tmp_path / "x", written, **options)
+    file = index_file(path)
+    start, end = file.offsets[4:6].tolist()
+    sound = file.plain.read_bytes()
+    for number, at in enumerate(BYTES.values()):
+        flipped(file.plain, (start if at >= 0 else end) + at, bit=number % 8)
+        records = open_records([str(path)])
+        check_read(records, written, [0, 3, 5, 8])
+        with pytest.raises(RunError, match=rf"x'.* the record at byte {start:,} \(its bytes are .*, number 5 of 9\."):
+            records.read(np.array([8, 4]))
+        kept_stamp(file.plain, sound)
+    check_read(open_records([str(path)]), written, range(9))
+
+
+def test_sound_records_in_the_place_of_others_are_noticed(tmp_path):
+    path = write_records(tmp_path / "x", some_records(9))
+    records = open_records([str(path)])
+    other = write_records(tmp_path / "y", [serialized(record, next_sentence_labels=[0]) for record in some_records(9)])
+    kept_stamp(path, other.read_bytes())
+    changed = [number for number, record in enumerate(some_records(9)) if record.next_sentence]
+    for again in (records, open_records([str(path)])):
+        for number in range(9):
+            if number in changed:
+                with pytest.raises(RunError, match=f"number {number + 1} of 9"):
+                    again.read(np.array([number]))
+            else:
+                again.read(np.array([number]))
+    os.utime(path, ns=(1, 1))  # On purpose.
+    assert not open_records([str(path)]).read(np.arange(9)).next_sentence.any()
+
+
+def test_no_bit_of_an_index_is_trusted(tmp_path):
+    path = write_records(tmp_path / "x", some_records(4))
+    found = index_file(path)
+    index = tmp_path / ".x.index"
+    content = index.read_bytes()
+    end = 24 + int.from_bytes(content[16:24], "little")
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << at % 8
+        index.write_bytes(damaged)
+        again = find_index(path)
+        if again is not None:  # Space between the header and the arrays.
+            assert end <= at < -(-end // 64) * 64
+            np.testing.assert_array_equal(again.offsets, found.offsets)
+    index.write_bytes(content.replace(b"tfbert records 2", b"tfbert records 1"))
+    assert find_index(path) is None, "of an earlier version, without checksums"
+    assert index_file(path).checks.tolist() == found.checks.tolist()
+
+
+def test_checks_are_of_the_bytes_in_the_file(tmp_path):
+    path = write_records(tmp_path / "x", some_records(7))
+    content, file = path.read_bytes(), index_file(path)
+    starts = file.offsets.tolist()
+    assert file.checks.tolist() == [zlib.crc32(content[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+    assert (file.file_crc32, file.file_bytes) == (zlib.crc32(content), len(content))
+    packed = write_records(tmp_path / "y.gz", some_records(7), gzip=True)
+    file = index_file(packed)
+    assert (file.file_crc32, file.file_bytes) == (zlib.crc32(packed.read_bytes()), packed.stat().st_size)

@@ -1,0 +1,334 @@
+"""Files as other programs write them: another encoding, Excel's first line, arrays of JSON, MRQA, a wrong ending."""
+
+import bz2
+import gzip
+import io
+import json
+import os
+import pathlib
+import threading
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig
+from tfbert.data.files import read_file
+from tfbert.data.rows import open_rows
+from tfbert.data.streams import input_source
+from tfbert.errors import UsageError
+from tfbert.tasks.answering.questions import misaligned_answers, note_misaligned, training_questions
+from tfbert.tasks.answering.squad import looks_like_squad, open_questions, read_questions
+from tfbert.tasks.detect import settle_task
+from tfbert.tasks.examples import load_data
+from tfbert.tasks.tagging.tagged import read_sentences
+
+TEXTS, LABELS = ["one, two", "drei; 3 €", "日本 😀"], ["good", "bad", "good"]
+RECORDS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+
+
+def content(name, delimiter=","):
+    """The rows in the format of a name."""
+    if ".jsonl" in name:
+        return "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in RECORDS)
+    if ".tsv" in name:
+        return "".join(f"{row[0]}\t{row[1]}\n" for row in [("text", "label"), *zip(TEXTS, LABELS, strict=True)])
+    rows = [f'"{row[0]}"{delimiter}{row[1]}\r\n' for row in [("text", "label"), *zip(TEXTS, LABELS, strict=True)]]
+    return "".join(rows)
+
+
+def check(table):
+    assert (table.text, table.labels) == (TEXTS, LABELS)
+
+
+ENCODINGS = {"utf-16": "", "utf-16-le": "\ufeff", "utf-16-be": "\ufeff", "utf-32": "", "utf-8-sig": "", "utf-8": ""}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json", "a.csv.gz"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_marked_encoding_is_read(tmp_path, name, encoding):
+    text = json.dumps(RECORDS, ensure_ascii=False, indent=1) if name == "a.json" else content(name)
+    data = (ENCODINGS[encoding] + text).encode(encoding)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    check(read_file(path))
+    if not name.endswith(".gz"):
+        format = {".json": "jsonl"}.get(path.suffix, path.suffix[1:])
+        check(read_file(io.BytesIO(data), format=format))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_utf16_without_a_mark_is_refused(tmp_path, name, encoding):
+    (tmp_path / name).write_bytes(content("a.csv").replace("日本 😀", "x").encode(encoding))
+    with pytest.raises(UsageError, match="no mark and zero bytes, as UTF-16 has. Convert it"):
+        read_file(tmp_path / name)
+
+
+def test_half_a_file_of_utf16_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_bytes(content("a.csv").encode("utf-16")[:-3])
+    with pytest.raises(UsageError, match="UTF-16 must be in it. Received: .*a.csv, broken at line 4 "):
+        read_file(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("first", ["sep=;", "SEP=;", '"sep=;"', "\ufeffsep=;"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_the_line_in_which_excel_names_the_delimiter(tmp_path, first, encoding):
+    path = tmp_path / "a.csv"
+    path.write_bytes((f"{first}\r\n" + content("a.csv", ";")).encode(encoding))
+    table = read_file(path)
+    check(table)
+    assert table.where(0).endswith("line 3")
+    path.write_bytes((f"{first}\r\n" + content("a.csv", "|")).encode(encoding))
+    check(read_file(path, delimiter="|"))  # What the user says counts.
+
+
+def test_other_delimiters_are_never_guessed(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(content("a.csv", ";").replace('"', ""))
+    with pytest.raises(UsageError, match="--delimiter=';' as its only column looks like several"):
+        read_file(path)
+    path.write_text("sep\na\n")
+    assert open_rows(path, "csv").columns == ["sep"]
+
+
+OTHERS = {
+    "gzip": (gzip.compress(b"text\tlabel\nx\t1\n"), "gzip data. End its name in .gz"),
+    "zip": (b"PK\x03\x04\x14\x00\x06\x00xl/workbook.xml\n", "as .xlsx files are. Unpack it, or save the sheet as CSV"),
+    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", "a file of Excel"),
+    "bzip2": (bz2.compress(b"text\tlabel\n"), "bzip2 data. Decompress it"),
+    "pdf": (b"%PDF-1.4\n%\xe2\xe3\n", None),
+    "old Mac": (b"text\tlabel\rgood\t1\rbad\t0\r", "carriage returns, as on old Macs"),
+}
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "jsonl", "text"])
+@pytest.mark.parametrize("case", [*OTHERS, "parquet"])
+def test_what_is_no_text_is_named_whatever_its_ending(tmp_path, case, format):
+    path = tmp_path / f"a.{format}"
+    if case == "parquet":
+        parquet.write_table(pyarrow.table({"text": TEXTS, "label": LABELS}), path)
+        message = "Parquet. End its name in .parquet"
+    else:
+        data, message = OTHERS[case]
+        path.write_bytes(data)
+    if message is None:  # Its first line is plain text: only bytes that are none show what it is.
+        return
+    for source in (path, io.BytesIO(path.read_bytes())):
+        with pytest.raises(UsageError, match=message) as caught:
+            list(open_rows(source, format).read(["text"]))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["PAR1 is a magic number", "BZh is not", "a\rb", "a\0b", "%PDF-1.4"])
+def test_texts_that_only_begin_so_are_read(tmp_path, line):
+    path = tmp_path / "a.txt"
+    path.write_text(f"{line}\nmore\n", newline="")
+    assert [row for _, row in open_rows(path, "text").read(["text"])] == [[line], ["more"]]
+
+
+def test_a_workbook_says_how_to_convert_it(tmp_path):
+    for name in ("a.xlsx", "a.xls", "a.ods"):
+        with pytest.raises(UsageError, match=r"ends in .tsv.*Save the sheet as CSV \(UTF-8\), .*read_excel"):
+            read_file(tmp_path / name)
+
+
+def test_zero_bytes_in_a_label(tmp_path):
+    (tmp_path / "a.tsv").write_bytes(b"text\tlabel\na plain text\t1\nb\tg\0ood\n")
+    with pytest.raises(UsageError, match=r"zero bytes in 'g\\x00ood' in .*line 3"):
+        read_file(tmp_path / "a.tsv")
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------------
+
+ARRAYS = {
+    "records": json.dumps(RECORDS),
+    "records of many lines": json.dumps(RECORDS, indent=2),
+    "a record a line": "[\n" + ",\n".join(map(json.dumps, RECORDS)) + "\n]",
+    "under data": json.dumps({"version": "1", "data": RECORDS}),
+    "pandas' table": json.dumps({"schema": {"fields": []}, "data": [{"index": 0} | row for row in RECORDS]}),
+    "lines": "".join(json.dumps(row) + "\n" for row in RECORDS),
+}
+
+
+@pytest.mark.parametrize("text", ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
+def test_arrays_of_texts(tmp_path, text, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    check(read_file(path))
+    config = settle_task(Config(data=DataConfig(train_file=str(path))))
+    assert config.data.task == "auto" and not looks_like_squad(path)
+    assert load_data(config.data).task.label_names == ("bad", "good")
+
+
+def test_a_bad_record_is_named_and_skipped(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([*RECORDS[:1], "text", *RECORDS[1:]]))
+    with pytest.raises(UsageError, match="Received: 'text' in .*a.json, record 2.*--skip_bad_rows"):
+        read_file(path)
+    check(read_file(path, skip_bad_rows=True))
+    path.write_text(json.dumps(RECORDS)[:-4])
+    with pytest.raises(UsageError, match="which is not JSON"):
+        read_file(path, skip_bad_rows=True)
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"data": rows}])
+def test_arrays_of_tagged_words(tmp_path, wrap):
+    rows = [{"id": 0, "tokens": ["Ada", "wrote"], "ner_tags": ["B-PER", "O"]}, {"tokens": ["Hm"], "ner_tags": ["O"]}]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(wrap(rows), indent=1))
+    table = read_sentences(path)
+    assert (table.words, table.tags) == ([["Ada", "wrote"], ["Hm"]], [["B-PER", "O"], ["O"]])
+    config = settle_task(Config(data=DataConfig(train_file=str(path))))
+    assert config.data.task == "token_classification"
+
+
+BY = {key: [row[key] for row in RECORDS] for key in ("text", "label")}
+NO_ROWS = {
+    "columns": ({key: dict(enumerate(values)) for key, values in BY.items()}, "orient='columns' or 'index'. Convert"),
+    "index": (dict(enumerate(RECORDS)), "orient='columns' or 'index'"),
+    "split": ({"columns": ["text", "label"], "index": [0], "data": [["a", "b"]]}, "orient='split' or 'values'"),
+    "values": ([["a", "good"]], "orient='split' or 'values'"),
+    "texts": (["a", "b"], "a list that begins with 'a'"),
+    "nothing": ([], "at least one example.*an empty list"),
+    "Label Studio": (
+        [{"id": 1, "annotations": [{"result": []}], "data": {"text": "a"}}],
+        "tasks of Label Studio .* Export them as JSON-MIN or CSV",
+    ),
+    "doccano": ({"id": 1, "text": "Ada", "label": [[0, 3, "PER"]]}, "spans of characters, as doccano"),
+    "Label Studio's spans": (
+        [{"text": "Ada", "label": [{"start": 0, "end": 3, "labels": ["PER"]}]}],
+        "spans of characters, as doccano",
+    ),
+    "several labels": ({"text": "Ada", "label": ["a", "b"]}, "a list, where each row has one label"),
+    "SQuAD": ({"data": [{"title": "", "paragraphs": []}]}, "SQuAD's articles of questions. Pass --task=question"),
+}
+
+
+@pytest.mark.parametrize("case", NO_ROWS)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_json_of_other_forms_is_one_line(tmp_path, case, indent):
+    value, message = NO_ROWS[case]
+    if indent and case in ("doccano", "several labels"):
+        return  # These have an object a line.
+    (tmp_path / "a.json").write_text(json.dumps(value, indent=indent))
+    with pytest.raises(UsageError, match=message) as caught:
+        read_file(tmp_path / "a.json")
+    assert "\n" not in str(caught.value)
+
+
+# --- MRQA ----------------------------------------------------------------------------------------------------------
+
+CONTEXT = "Zoë 😀 lives in Oslo. She left Rome in 1999."
+HEADER = {"header": {"dataset": "HotpotQA", "split": "dev"}}
+MRQA = {
+    "id": "",
+    "context": CONTEXT,
+    "qas": [
+        {
+            "qid": "q1",
+            "question": "Where?",
+            "answers": ["Oslo", "the capital of Norway"],
+            "detected_answers": [{"text": "oslo", "char_spans": [[15, 18]], "token_spans": [[4, 4]]}],
+        },
+        {
+            "qid": "q2",
+            "question": "What did she leave, and when?",
+            "answers": ["rome"],
+            "detected_answers": [{"text": "Rome", "char_spans": [[30, 33]]}, {"text": "x", "char_spans": [[38, 41]]}],
+        },
+    ],
+    "context_tokens": [["Zoë", 0]],
+}
+
+
+def mrqa(path, *rows):
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl"])
+@pytest.mark.parametrize("header", [True, False])
+def test_mrqa(tmp_path, name, header):
+    path = mrqa(tmp_path / name, *([HEADER] * header), MRQA)
+    assert looks_like_squad(path)
+    table = read_questions(path)
+    assert table.ids == ["q1", "q2"] and table.contexts == [CONTEXT]
+    # As MRQA's own evaluation counts them: any of the texts. Those with a place come first: they are trained on.
+    assert [[text for text, _ in answers] for answers in table.answers] == [
+        ["Oslo", "the capital of Norway"],
+        ["Rome", "1999", "rome"],
+    ]
+    assert [answers[0][1] for answers in table.answers] == [15, 30]
+    assert misaligned_answers(table) == [] and training_questions(table) is table
+    assert note_misaligned(table, "") is table
+    assert table.where(1).endswith(f"line {1 + header}, question 2")
+    file = open_questions(path)
+    assert [row for _, row in file.read(["id", "question", "context"])] == [
+        ["q1", "Where?", CONTEXT],
+        ["q2", "What did she leave, and when?", CONTEXT],
+    ]
+
+
+def test_an_answer_of_mrqa_that_is_nowhere_is_not_trained_on(tmp_path):
+    rows = {**MRQA, "qas": [MRQA["qas"][0], {"qid": "q3", "question": "Who?", "answers": ["Ada"]}]}
+    table = read_questions(mrqa(tmp_path / "a.jsonl", HEADER, rows))
+    assert misaligned_answers(table) == [(1, 0)]
+    assert training_questions(table).ids == ["q1"]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"detected_answers": [{"text": "x", "char_spans": [[15, 99]]}]},
+            "'char_spans', pairs of the first and the last",
+        ),
+        ({"detected_answers": [{"text": "x"}]}, "'char_spans'"),
+        ({"answers": "Oslo", "detected_answers": []}, "'answers' is a list of texts"),
+        ({"question": None}, "needs a text.*line 2, question 1"),
+        ({"qid": "q2"}, "a repeated id in .*line 2, question 2"),
+    ],
+)
+def test_bad_questions_of_mrqa(tmp_path, change, message):
+    rows = {**MRQA, "qas": [MRQA["qas"][0] | change, MRQA["qas"][1]]}
+    path = mrqa(tmp_path / "a.jsonl", HEADER, rows)
+    with pytest.raises(UsageError, match=message):
+        read_questions(path)
+    assert len(read_questions(path, skip_bad_rows=True)) == 1
+
+
+# --- Pipes ---------------------------------------------------------------------------------------------------------
+
+
+def predicting(name, **data):
+    saved = ModelConfig(model_name_or_path="saved")
+    return Config(mode="predict", model=saved, predict=PredictConfig(input_file=str(name)), data=DataConfig(**data))
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    from tfbert.tasks.texts.prediction import open_texts
+
+    pipe = tmp_path / "rows.tsv"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(content("a.tsv")))
+    writer.start()
+    (job,) = open_texts(predicting(pipe))
+    assert job.name == str(pipe)
+    assert [row for _, row in job.file.read(["text"])] == [[text] for text in TEXTS]
+    writer.join()
+
+
+def test_where_a_pipe_cannot_be_read(tmp_path):
+    pipe = tmp_path / "63"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="A pipe has no ending that tells its format.*--input_format"):
+        predicting(pipe)
+    assert predicting(pipe, input_format="tsv").predict.input_file == str(pipe)
+    for option in ("train_file", "validation_file", "test_file"):
+        (problem,) = DataConfig(**{option: str(pipe)}).problems()
+        assert "63', which can be read only once. Write it to a file first" in problem
+    assert input_source(str(tmp_path)) == pathlib.Path(tmp_path)

@@ -1,0 +1,193 @@
+"""`--label_names`: numbers in data stand for names only where the user says which."""
+
+import dataclasses
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tests.support.data_sets import prepare
+from tests.support.saved_models import model_with
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, PredictConfig
+from tfbert.errors import UsageError
+from tfbert.modes.evaluate import labelled_sets
+from tfbert.tasks.examples import load_data
+from tfbert.tasks.tagging.token_classification import TokenClassification
+
+MRPC = ("not_equivalent", "equivalent")  # As GLUE numbers them; by alphabet it is the other way round.
+
+
+def rows(path, labels):
+    """A file with these labels; numbers are numbers where the format has them."""
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.table({"text": [f"x{i}" for i in range(len(labels))], "label": labels}), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": f"x{i}", "label": each}) + "\n" for i, each in enumerate(labels)))
+    else:
+        path.write_text("\n".join(["text\tlabel", *(f"x{i}\t{label}" for i, label in enumerate(labels))]))
+    return str(path)
+
+
+def evaluated(path, names, given=(), **data):
+    """The class ids of a file's labels, for a model with these names."""
+    return labelled_sets(DataConfig(validation_file=path, label_names=given, **data), model_with(names))["eval"].labels
+
+
+@pytest.mark.parametrize("names", [("equivalent", "not_equivalent"), MRPC, ("false", "true")])
+@pytest.mark.parametrize("file, labels", [("a.tsv", [1, 0]), ("a.jsonl", [1, 0]), ("a.parquet", [1.0, 0.0])])
+def test_numbers_are_not_paired_with_names(names, file, labels, tmp_path):
+    with pytest.raises(UsageError, match=rf"the model's 2: {names[0]}, .*'1(\.0)?' in .*--label_names with the names"):
+        evaluated(rows(tmp_path / file, labels), names)
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("LABEL_0", "LABEL_1")])
+def test_names_are_not_paired_with_numbers(names, tmp_path):
+    path = rows(tmp_path / "a.tsv", ["negative", "positive"])
+    with pytest.raises(UsageError, match=rf"model's 2: {names[0]}, .*'negative' in .*--label_names with the names of"):
+        evaluated(path, names)
+    assert evaluated(path, names, ("positive", "negative")).tolist() == [1, 0]
+    assert evaluated(rows(tmp_path / "b.tsv", [1, 0]), names, ("positive", "negative")).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "file, labels",
+    [
+        ("a.tsv", ["1", "0", "1"]),
+        ("b.tsv", ["1.0", "0.0", "1.0"]),
+        ("a.jsonl", [1, 0, 1]),
+        ("b.jsonl", ["1", "0", "1"]),
+        ("c.jsonl", ["equivalent", "not_equivalent", "equivalent"]),
+        ("a.parquet", [1, 0, 1]),
+        ("b.parquet", [1.0, 0.0, 1.0]),
+        ("c.tsv", ["Equivalent", "not_equivalent", "equivalent"]),
+    ],
+)
+def test_given_names_say_what_numbers_mean_in_evaluation_and_in_training(file, labels, tmp_path):
+    path = rows(tmp_path / file, labels)
+    assert evaluated(path, ("equivalent", "not_equivalent"), MRPC).tolist() == [0, 1, 0]
+    assert evaluated(path, ("Equivalent", "Not_equivalent"), MRPC).tolist() == [0, 1, 0]
+    data = load_data(DataConfig(train_file=path, validation_file=path, test_file=path, label_names=MRPC))
+    assert data.task.label_names == MRPC
+    for part in (data.train, data.validation["validation"], data.test):
+        assert part.labels.tolist() == [1, 0, 1]
+
+
+def test_a_file_of_names_has_one_a_line(tmp_path):
+    names = tmp_path / "labels.txt"
+    names.write_bytes("\ufeffadmiration\r\nno joy\r\nnone\r\n\r\n".encode())
+    path = rows(tmp_path / "a.tsv", ["2", "0"])
+    data = load_data(DataConfig(train_file=path, label_names=(str(names),)))
+    assert data.task.label_names == ("admiration", "no joy", "none")  # Classes without an example are kept,
+    assert data.train.labels.tolist() == [2, 0]
+    assert any("'no joy' (0)" in note for note in data.notes)  # and named.
+    for index, (content, message) in enumerate(
+        {
+            "joy\n\nnone\n": "Received: an empty name in .*, for label 1",
+            "joy\njoy\n": "Received: 'joy' twice in .*, for label 1",
+            "joy\n": "two labels or more. Received: 'joy'",
+            "": "two labels or more",
+        }.items()
+    ):
+        bad = tmp_path / f"{index}.txt"
+        bad.write_text(content)
+        with pytest.raises(UsageError, match=message):
+            load_data(DataConfig(train_file=path, label_names=(str(bad),)))
+
+
+@pytest.mark.parametrize(
+    "labels, given, message",
+    [
+        (["1", "2"], ("a", "b"), r"names of label_names, or their numbers 0 to 1. Received: '2' in .*, line 3"),
+        (["1", "-1"], ("a", "b"), r"Received: '-1' in .*, line 3"),
+        (["a", "c"], ("a", "b"), r"Received: 'c' in .*, line 3"),
+        (["a", "1"], ("a", "b"), r"Received: '1' beside names in .*, line 3"),
+        (["0", "1"], ("a", "b", "c"), r"as many as the model's labels, 2: a, b. Received: 3 names, 'a', 'b', 'c'"),
+        (["0", "1"], ("a", "d"), r"must be the model's labels, 2: a, b. Received: 'd'"),
+    ],
+)
+def test_what_does_not_fit_is_named(labels, given, message, tmp_path):
+    with pytest.raises(UsageError, match=message) as caught:
+        evaluated(rows(tmp_path / "a.tsv", labels), ("a", "b"), given)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_that_are_numbers_themselves(tmp_path):
+    stars, given = ("1", "2", "3"), ("1", "2", "3")
+    assert evaluated(rows(tmp_path / "a.tsv", ["0", "1"]), stars, given).tolist() == [0, 1]
+    assert evaluated(rows(tmp_path / "b.tsv", ["3", "1"]), stars, given).tolist() == [2, 0]
+    with pytest.raises(UsageError, match="clear whether .* Received: '2' in .*, line 2, the name '2' or the id of '3'"):
+        evaluated(rows(tmp_path / "c.tsv", ["2", "1"]), stars, given)
+    assert evaluated(rows(tmp_path / "d.tsv", ["1", "0"]), ("0", "1"), ("0", "1")).tolist() == [1, 0]
+
+
+def test_data_sets_by_name(tmp_path):
+    import numpy as np
+    import tensorflow_datasets as tfds
+
+    text, content = tfds.features.Text(), [("one", 1), ("two", 0)]
+    named = {"sentence": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
+    prepare(tmp_path, "named", named, {"train": content, "validation": content})
+    prepare(tmp_path, "numbered", {"sentence": text, "label": np.int64}, {"train": content, "validation": content})
+    place = {"data_dir": str(tmp_path)}
+    config = DataConfig(dataset="named", **place)
+    with pytest.raises(UsageError, match=r"'pos' in named.* --label_names .* in this order, such as neg,pos"):
+        labelled_sets(config, model_with(("0", "1")))
+    config = dataclasses.replace(config, label_names=("neg", "pos"))
+    assert labelled_sets(config, model_with(("0", "1")))["eval"].labels.tolist() == [1, 0]
+    with pytest.raises(UsageError, match="names of label_names.* Received: 'pos' in named"):
+        labelled_sets(dataclasses.replace(config, label_names=("bad", "good")), model_with(("bad", "good")))
+    config = DataConfig(dataset="numbered", **place)
+    with pytest.raises(UsageError, match="--label_names with the names of 0, 1"):
+        labelled_sets(config, model_with(("bad", "good")))
+    config = dataclasses.replace(config, label_names=("good", "bad"))
+    assert labelled_sets(config, model_with(("bad", "good")))["eval"].labels.tolist() == [0, 1]
+    assert load_data(config).task.label_names == ("good", "bad")
+
+
+TAGS = ("O", "I-PER", "B-PER")
+
+
+@pytest.mark.parametrize("file", ["a.jsonl", "a.parquet", "a.conll"])
+def test_tags_as_numbers(file, tmp_path):
+    sentences = [(["Ada", "Byron", "wrote"], [2, 1, 0]), (["Bob"], [2])]
+    path = tmp_path / file
+    if file == "a.parquet":
+        columns = {"tokens": [words for words, _ in sentences], "ner_tags": [tags for _, tags in sentences]}
+        parquet.write_table(pyarrow.table(columns), path)
+    elif file == "a.jsonl":
+        path.write_text("".join(json.dumps({"tokens": w, "ner_tags": t}) + "\n" for w, t in sentences))
+    else:
+        path.write_text("".join("".join(f"{a} {b}\n" for a, b in zip(w, t, strict=True)) + "\n" for w, t in sentences))
+    config = DataConfig(train_file=str(path), task="token_classification", label_names=TAGS)
+    data = load_data(config)
+    assert data.task.label_names == TAGS and data.task.has_entities
+    assert data.train.labels.tolist() == [2, 1, 0, 2]
+    model = dataclasses.replace(model_with(("a", "b")), task=TokenClassification(("O", "B-PER", "I-PER")))
+    config = DataConfig(validation_file=str(path), label_names=TAGS)
+    assert labelled_sets(config, model)["eval"].labels.tolist() == [1, 2, 0, 1]
+    with pytest.raises(UsageError, match="A tag must be one of .* Received: '2'"):
+        labelled_sets(dataclasses.replace(config, label_names=()), model)
+    with pytest.raises(UsageError, match="names of label_names.* Received: '2' in .*a"):
+        labelled_sets(dataclasses.replace(config, label_names=("O", "B-PER")), model)
+
+
+def test_where_the_option_has_no_effect_it_is_refused(tmp_path):
+    path = rows(tmp_path / "a.tsv", ["0", "1"])
+    saved = {"model": ModelConfig(model_name_or_path="somewhere")}
+    given = {"label_names": ("a", "b")}
+    for parts, message in (
+        ({"data": DataConfig(train_file=path, task="regression", **given)}, "label_names is for classification and"),
+        ({"data": DataConfig(train_file=path, label_names=("labels.txt",))}, "or a file .* which is no file"),
+        ({"data": DataConfig(**given)}, "in your own data"),
+        (
+            {"mode": "predict", **saved, "data": DataConfig(**given), "predict": PredictConfig(input_file=path)},
+            "label_names has no effect with mode=predict",
+        ),
+        (
+            {"mode": "export", **saved, "data": DataConfig(**given), "output": OutputConfig(output_dir="x")},
+            "label_names takes effect with evaluation data only",
+        ),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Config(**parts)

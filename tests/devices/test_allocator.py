@@ -1,0 +1,141 @@
+"""What is set before TensorFlow is imported, unless the user says otherwise: freed memory stays, oneDNN is used."""
+
+import ctypes
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tfbert.devices import allocator
+from tfbert.devices.onednn import use_onednn
+
+ROOT = pathlib.Path(__file__).parents[2]
+ALL = {-4: 0, -1: (1 << 31) - 1, -8: 1, -2: 1 << 28}
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc")
+
+FAULTS = """
+import resource, sys, threading
+from tfbert.devices.allocator import keep_freed_memory
+if sys.argv[1] == "kept":
+    assert keep_freed_memory()
+import ctypes
+ctypes.CDLL(None).mallopt(-3, 131072)  # As TensorFlow does when it makes a data set of a generator.
+import numpy as np
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def compute():
+    held = np.ones(280 << 20, np.uint8)  # Of more than what the heap grew by at first.
+    np.ones(50 << 20, np.uint8)
+    before = faults()
+    for _ in range(20):
+        np.ones(50 << 20, np.uint8)
+    print(faults() - before)
+
+thread = threading.Thread(target=compute)
+thread.start()
+thread.join()
+"""
+
+
+@needs_glibc
+def test_a_thread_finds_the_memory_that_it_freed():
+    def faults(word):
+        command = [sys.executable, "-c", FAULTS, word]
+        return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+
+    # 20 times 12,800 pages, or 25 large ones.
+    assert faults("given back") >= 500
+    assert faults("kept") < 20
+
+
+class Libc:
+    """Notes the calls of mallopt."""
+
+    def __init__(self):
+        self.calls = {}
+
+    def mallopt(self, parameter, value):
+        self.calls[parameter] = value
+        return 1
+
+
+@pytest.mark.parametrize(
+    "environment, kept",
+    [
+        ({}, {-4, -1, -8, -2}),
+        ({"MALLOC_ARENA_MAX": "4"}, {-4, -1, -2}),
+        ({"MALLOC_MMAP_THRESHOLD_": "65536"}, {-1, -8, -2}),
+        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_max=9"}, {-1, -8, -2}),
+        ({"GLIBC_TUNABLES": "glibc.malloc.top_pad=1:glibc.rtld.nns=2:glibc.malloc.arena_max=3"}, {-4, -1}),
+        ({f"MALLOC_{name}": "1" for name in ("MMAP_MAX_", "TRIM_THRESHOLD_", "ARENA_MAX", "TOP_PAD_")}, set()),
+    ],
+)
+def test_what_the_environment_sets_stays(monkeypatch, environment, kept):
+    libc = Libc()
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert allocator.keep_freed_memory() == bool(kept)
+    assert libc.calls == {parameter: ALL[parameter] for parameter in kept}
+
+
+def test_another_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("no glibc"))
+    assert not allocator.keep_freed_memory()
+
+
+@pytest.mark.parametrize("flags, expected", [([], [False]), (["--nokeep_freed_memory"], [])])
+def test_the_command_does_it_before_tensorflow_is_imported(flags, expected):
+    code = f"""
+import json, sys, run_finetune
+from tfbert.commandline import command
+
+seen = []
+command.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
+command.stderr_held_back = lambda what: sys.exit(json.dumps(seen))
+sys.argv = ["run_finetune.py", *{flags!r}]
+run_finetune.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert json.loads(done.stderr) == expected
+
+
+@pytest.mark.parametrize(
+    "machine, given, expected", [("x86_64", None, "1"), ("x86_64", "0", "0"), ("aarch64", None, None)]
+)
+def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if given:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", given)
+    use_onednn()
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == expected
+    os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+
+
+@needs_glibc
+def test_the_command_turns_onednn_on_before_tensorflow_is_imported():
+    code = """
+import os, sys, run_finetune
+from tfbert.commandline import command
+
+seen = lambda: (os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules)
+command.stderr_held_back = lambda what: sys.exit(str(seen()))
+sys.argv = ["run_finetune.py"]
+run_finetune.main()
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment)
+    if platform.machine() == "x86_64":
+        assert done.stderr.strip() == "('1', False)", done.stderr

@@ -1,0 +1,593 @@
+"""Which cluster a process is in, waiting for its peers, and what happens when one is lost."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import flags
+from tests.support import two_workers
+from tests.support.flag_values import defined
+from tfbert.config.run import RuntimeConfig
+from tfbert.devices import cluster as cluster_module
+from tfbert.devices.cluster import (
+    Cluster,
+    _listening,
+    cluster_from_slurm,
+    cluster_from_tf_config,
+    current_cluster,
+    divide_gpus,
+    split_address,
+    visible_gpus,
+    wait_for_peers,
+)
+from tfbert.devices.strategy import _own_gpus, build_strategy, is_chief, is_peer_failure, peer_failures_as_run_errors
+from tfbert.errors import RunError, UsageError
+from tfbert.launch.launcher import worker_environments
+
+ROOT = pathlib.Path(__file__).parents[2]
+LIMIT_SECONDS = 180
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    """Each test starts outside of any cluster, even where the tests themselves run under SLURM."""
+    for name in list(os.environ):
+        if name.startswith("SLURM") or name == "TF_CONFIG":
+            monkeypatch.delenv(name)
+
+
+def config(cluster, job="worker", index=0) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+
+
+def two_on_loopback(*ports) -> Cluster:
+    return Cluster(jobs={"worker": tuple(f"127.0.0.1:{port}" for port in ports)}, job="worker", index=0)
+
+
+@contextlib.contextmanager
+def taken_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        yield held.getsockname()[1]
+
+
+def free_port() -> int:
+    with taken_port() as port:
+        return port
+
+
+# --- TF_CONFIG
+
+
+def test_a_chief_and_workers():
+    cluster = cluster_from_tf_config(config({"worker": ["b:1", "[::1]:2"], "chief": ["a:1"]}, "worker", 1))
+    assert (cluster.size, cluster.address) == (3, "[::1]:2")
+    assert cluster.peers == {"chief 0": "a:1", "worker 0": "b:1"}
+    assert split_address(cluster.address) == ("::1", 2)
+
+
+def test_an_index_may_be_a_string_as_some_operators_write_it():
+    assert cluster_from_tf_config(config({"worker": ["a:1", "b:1"]}, index="1")).index == 1
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "TF_CONFIG must be JSON. Received: TF_CONFIG='{'"),
+        ("[1]", "TF_CONFIG must hold a cluster and a task. Received: TF_CONFIG='[1]'"),
+        ("{}", "TF_CONFIG must hold a cluster and a task."),
+        (json.dumps({"cluster": {"worker": ["a:1"]}}), "TF_CONFIG must hold a cluster and a task."),
+        (config({"worker": ["a:1"], "ps": ["b:1"]}), "Received: jobs ['ps']"),
+        (config({"worker": "a:1"}), "Each job in TF_CONFIG must be a list of addresses. Received: worker: \"a:1\""),
+        (config({"worker": ["a"]}), "Each address in TF_CONFIG must be host:port. Received: address 'a'"),
+        (config({"worker": ["a:0"]}), "address 'a:0'"),
+        (config({"worker": ["a:65536"]}), "address 'a:65536'"),
+        (config({"worker": ["a:x"]}), "address 'a:x'"),
+        (config({"worker": [":1"]}), "address ':1'"),
+        (config({"worker": ["::1:2222"]}), "address '::1:2222'"),
+        (config({"worker": ["a:1"]}, index="\u00b2"), '"index": "\\u00b2"'),
+        (config({"worker": ["a:1"]}, ["worker"]), '"type": ["worker"]'),
+        (config({"worker": ["http://a:1"]}), "address 'http://a:1'"),
+        (config({"worker": [1]}), "address 1"),
+        (config({"worker": ["a:1", "a:1"]}), "needs an address of its own. Received: 'a:1' twice"),
+        (config({"worker": ["a:1"], "chief": ["a:1"]}), "'a:1' twice"),
+        (config({"chief": ["a:1", "b:1"]}, "chief"), "A cluster has at most one chief. Received: 2 of them"),
+        (config({"worker": ["a:1"]}, index=1), 'in its cluster. Received: task {"type": "worker", "index": 1}'),
+        (config({"worker": ["a:1"]}, index=-1), "with jobs {worker: 1}"),
+        (config({"worker": ["a:1"]}, index=None), '"index": null'),
+        (config({"worker": ["a:1"]}, index=True), '"index": true'),
+        (config({"worker": ["a:1"]}, "chief"), '"type": "chief"'),
+        (config({"worker": []}), "with jobs {worker: 0}"),
+    ],
+)  # fmt: skip
+def test_a_wrong_tf_config_is_one_clear_line(text, message):
+    with pytest.raises(UsageError) as caught:
+        cluster_from_tf_config(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_neither_tf_config_nor_slurm():
+    with pytest.raises(UsageError, match="multi_worker needs TF_CONFIG or SLURM's variables .* Received: neither."):
+        build_strategy(RuntimeConfig(strategy="multi_worker"))
+
+
+def test_workers_must_not_train_alone(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config({"worker": ["a:1", "b:1"]}))
+    with pytest.raises(UsageError, match="Received: strategy='mirrored' with 2 workers in TF_CONFIG"):
+        build_strategy(RuntimeConfig(strategy="mirrored"))
+
+
+# --- SLURM
+
+
+def slurm(monkeypatch, nodes="node[9-10]", tasks="2(x2)", node="node9", local=0, rank=0, count=4, job=7):
+    """The environment of one task, as srun sets it."""
+    for name, value in {
+        "SLURM_JOB_ID": job,
+        "SLURM_PROCID": rank,
+        "SLURM_LOCALID": local,
+        "SLURM_STEP_NUM_TASKS": count,
+        "SLURM_STEP_NODELIST": nodes,
+        "SLURM_STEP_TASKS_PER_NODE": tasks,
+        "SLURMD_NODENAME": node,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_every_slurm_task_sees_the_same_cluster_and_its_own_place(monkeypatch):
+    """No two nodes are in the same order by name and by SLURM's rank; ranks are dealt out cyclically."""
+    seen = []
+    for rank, (node, local) in enumerate([("node9", 0), ("node10", 0), ("node9", 1), ("node10", 1)]):
+        slurm(monkeypatch, node=node, local=local, rank=rank)
+        cluster = current_cluster()
+        host, port = split_address(cluster.address)
+        assert (host, port - 13000 - 7 * 16) == (node, local)
+        assert (cluster.local_index, cluster.num_local) == (local, 2)
+        seen.append((cluster.index, cluster.jobs))
+    assert sorted(index for index, _ in seen) == [0, 1, 2, 3]
+    assert all(jobs == seen[0][1] for _, jobs in seen)
+
+
+def test_slurm_needs_neither_scontrol_nor_nvidia_smi(monkeypatch, tmp_path):
+    for program in ("scontrol", "nvidia-smi"):
+        fake = tmp_path / program
+        fake.write_text("#!/bin/sh\nexit 1\n")
+        fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    slurm(monkeypatch, nodes="a,b[01-02]", tasks="1(x3)", node="b02", rank=2, count=3)
+    assert cluster_from_slurm().jobs == {"worker": ("a:13112", "b01:13112", "b02:13112")}
+
+
+def test_slurm_jobs_of_one_node_use_ports_of_their_own(monkeypatch):
+    ports = set()
+    for job in range(30_000_000, 30_000_100):
+        slurm(monkeypatch, nodes="a", tasks="1", node="a", count=1, job=job)
+        ports.add(split_address(cluster_from_slurm().address)[1])
+    assert len(ports) == 100
+    assert min(ports) >= 13000 and max(ports) + 16 <= 32768
+
+
+def test_tf_config_comes_before_slurm(monkeypatch):
+    slurm(monkeypatch)
+    monkeypatch.setenv("TF_CONFIG", config({"worker": ["x:1"]}))
+    assert current_cluster().address == "x:1"
+
+
+def test_a_batch_script_without_srun(monkeypatch):
+    slurm(monkeypatch)
+    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"):
+        monkeypatch.delenv(name)
+    with pytest.raises(UsageError, match="Received: no SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST .* Put srun in front"):
+        current_cluster()
+
+
+@pytest.mark.parametrize("wrong", [{"node": "other"}, {"local": 2}, {"count": 5}, {"nodes": "n[1"}, {"tasks": "two"}])
+def test_contradicting_slurm_variables(monkeypatch, wrong):
+    slurm(monkeypatch, **wrong)
+    with pytest.raises(UsageError, match="SLURM's variables must describe one step. Received: SLURM_PROCID=0"):
+        current_cluster()
+
+
+@pytest.mark.parametrize("status", [0, 1, 75])
+@pytest.mark.parametrize("script", sorted((ROOT / "docs" / "slurm").glob("*.sbatch")), ids=lambda path: path.stem)
+def test_batch_scripts_pass_flags_that_exist_and_requeue_what_was_preempted(tmp_path, script, status):
+    programs = {"srun": f'printf "%s\\n" "$@" > srun.args; exit {status}', "scontrol": 'echo "$@" > scontrol.args'}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).touch()
+    env = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+        "SLURM_SUBMIT_DIR": str(tmp_path),
+        "SLURM_CPUS_PER_TASK": "8",
+        "MODEL": str(tmp_path),
+        "DATA": str(tmp_path),
+    }
+    done = subprocess.run(["bash", script, "--seed=3"], env=env, cwd=tmp_path, timeout=20)
+    assert done.returncode == status
+    requeued = tmp_path / "scontrol.args"
+    assert (requeued.read_text() if requeued.exists() else "") == ("requeue 7\n" if status == 75 else "")
+    arguments = (tmp_path / "srun.args").read_text().splitlines()
+    assert arguments[:3] == ["--kill-on-bad-exit=0", "python", "run_finetune.py"]
+    values = defined()
+    assert values(arguments[2:]) == ["run_finetune.py"]
+    config = flags.config_from_flags(values)
+    assert (config.runtime.seed, config.output.output_dir) == (3, "runs/7")
+
+
+# --- waiting for peers
+
+
+def test_an_absent_peer_is_named():
+    ports = free_port(), free_port(), free_port()
+    with socket.socket() as there:
+        there.bind(("127.0.0.1", ports[1]))
+        there.listen()
+        with pytest.raises(RunError) as caught:
+            wait_for_peers(two_on_loopback(*ports), 0.3)
+    assert str(caught.value).startswith(
+        "All 3 workers must be reachable within cluster_timeout_seconds=0.3. "
+        f"Received: no answer from worker 2 (127.0.0.1:{ports[2]}). Start every worker"
+    )
+
+
+def test_a_host_that_does_not_resolve_is_no_answer():
+    cluster = Cluster(jobs={"worker": (f"127.0.0.1:{free_port()}", "no-such-host.invalid:1")}, job="worker", index=0)
+    with pytest.raises(RunError, match=r"no answer from worker 1 \(no-such-host.invalid:1\)"):
+        wait_for_peers(cluster, 0.1)
+
+
+def test_waiting_is_not_silent(monkeypatch):
+    monkeypatch.setattr(cluster_module, "_FIRST_REPORT_SECONDS", 0)
+    monkeypatch.setattr(cluster_module, "_REPORT_SECONDS", 1000)
+    lines, ports = [], (free_port(), free_port())
+    with pytest.raises(RunError):
+        wait_for_peers(two_on_loopback(*ports), 0.5, report=lines.append)
+    assert lines == [f"worker 0 has waited 0 s for worker 1 (127.0.0.1:{ports[1]})"]
+
+
+def test_peers_find_each_other_and_leave_the_ports_free():
+    addresses = (f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}")
+    code = textwrap.dedent(
+        """
+        import json, sys
+        from tfbert.devices.cluster import Cluster, wait_for_peers
+        addresses, index = json.loads(sys.argv[1])
+        wait_for_peers(Cluster(jobs={"worker": tuple(addresses)}, job="worker", index=index), 20)
+        # As TensorFlow's server does next: the other may look for this worker only now.
+        import socket
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("0.0.0.0", int(addresses[index].split(":")[1])))
+        server.listen()
+        sys.stdin.read()
+        """
+    )
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, json.dumps([addresses, i])], cwd=ROOT, stdin=subprocess.PIPE)
+        for i in range(2)
+    ]
+    try:
+        assert wait_until(lambda: all(map(cluster_module.answers, addresses)))
+        time.sleep(0.3)
+        for worker in workers:
+            worker.stdin.close()
+            assert worker.wait(20) == 0
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def test_a_worker_answers_under_both_kinds_of_address():
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    port = free_port()
+    with _listening(f"localhost:{port}"):
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=5).close()
+
+
+def test_a_taken_port():
+    with taken_port() as port, pytest.raises(RunError, match=f"Received: port {port} of 127.0.0.1:{port} is taken"):
+        wait_for_peers(two_on_loopback(port, free_port()), 5)
+
+
+def test_a_lone_worker_waits_for_nobody():
+    wait_for_peers(two_on_loopback(1), 0)
+
+
+# --- GPUs
+
+
+@pytest.mark.parametrize(
+    "value, ids", [("", []), ("-1", []), ("0, 2", ["0", "2"]), ("1,-1,2", ["1"]), ("GPU-8,MIG-1", ["GPU-8", "MIG-1"])]
+)
+def test_cuda_visible_devices(monkeypatch, value, ids):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert visible_gpus() == ids
+
+
+def test_a_machine_without_nvidia_smi_has_no_gpus(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert visible_gpus() == []
+
+
+def test_gpus_are_divided_evenly():
+    assert divide_gpus([], 2) == [[], []]
+    assert divide_gpus(["0", "1", "2", "3", "4"], 2) == [["0", "1"], ["2", "3"]]
+    with pytest.raises(UsageError, match="Received: 3 workers on a machine with 2 visible"):
+        divide_gpus(["0", "1"], 3)
+
+
+def test_slurm_tasks_of_a_node_divide_its_gpus_unless_slurm_has(monkeypatch):
+    gpus = ["0", "1", "2", "3"]
+    cluster = Cluster(jobs={"worker": ("a:1", "a:2")}, job="worker", index=1, local_index=1, num_local=2)
+    assert _own_gpus(cluster, gpus) == ["2", "3"]
+    assert _own_gpus(cluster, ["0"]) == ["0"]
+    assert _own_gpus(dataclasses.replace(cluster, local_index=0, num_local=1), gpus) == gpus
+    assert _own_gpus(dataclasses.replace(cluster, num_local=5), gpus) == gpus, "a script around the command chose them"
+    for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "4")
+            assert _own_gpus(cluster, gpus) == gpus
+
+
+@pytest.mark.parametrize(
+    "jobs, task, expected",
+    [
+        ({"worker": ["a:1", "b:1"]}, ("worker", 0), True),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 1), False),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, ("worker", 0), False),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, ("chief", 0), True),
+    ],
+)
+def test_the_chief_under_any_resolver(jobs, task, expected):
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(jobs), task_type=task[0], task_id=task[1]
+    )
+    strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy, cluster_resolver=resolver)
+    assert is_chief(strategy) is expected
+
+
+# --- what a lost peer looks like
+
+
+PEER_MESSAGE = (
+    "Graph execution error:\n\nCollective ops is aborted by: Socket closed\nremote target /job:worker/replica:0/task:1"
+)
+
+
+@pytest.mark.parametrize(
+    "kind, message, expected",
+    [
+        (tf.errors.UnavailableError, PEER_MESSAGE, True),
+        (tf.errors.DeadlineExceededError, "Collective ops is aborted by: Deadline Exceeded", True),
+        (tf.errors.InternalError, "from remote target /job:worker/replica:0/task:0 while calling RecvBuf", True),
+        (tf.errors.UnavailableError, "could not reach storage.googleapis.com", False),
+        (tf.errors.InvalidArgumentError, "assertion failed", False),
+        (tf.errors.ResourceExhaustedError, PEER_MESSAGE, False),
+    ],
+)
+def test_peer_failures_are_told_from_ones_own(kind, message, expected):
+    error = kind(None, None, message)
+    assert is_peer_failure(error) is expected
+    with pytest.raises(RunError if expected else kind), peer_failures_as_run_errors():
+        raise error
+
+
+def test_other_exceptions_pass():
+    assert not is_peer_failure(ValueError(PEER_MESSAGE))
+    with pytest.raises(ZeroDivisionError), peer_failures_as_run_errors():
+        raise ZeroDivisionError
+
+
+def test_a_lost_peer_is_named_in_one_line():
+    with pytest.raises(RunError) as caught, peer_failures_as_run_errors():
+        raise tf.errors.UnavailableError(None, None, PEER_MESSAGE)
+    assert "Received: UnavailableError, lost contact with worker 1. " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- real workers
+
+
+WORKER = """\
+import os, sys, time
+from tfbert.config.run import RuntimeConfig
+from tfbert.errors import RunError
+from tfbert.devices.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
+import tensorflow as tf
+try:
+    strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=float(sys.argv[1]))
+    step = tf.function(
+        lambda: strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.ones([])))
+    )
+    with peer_failures_as_run_errors():
+        print("sum", int(step()), "chief" if is_chief(strategy) else "not chief", describe(strategy), flush=True)
+        for _ in range(int(sys.argv[2]) if os.environ.get("TFBERT_RESTARTS") != "1" else 3):
+            step()
+            time.sleep(0.01)
+except RunError as error:
+    print(error, file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+TRAINER = """\
+import sys
+import numpy as np
+from tfbert.config.run import RuntimeConfig
+from tfbert.devices.strategy import build_strategy, describe, is_chief
+from tests.support.two_workers import train
+strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=60.0)
+print("chief" if is_chief(strategy) else "not chief", describe(strategy), flush=True)
+weights = train(strategy, micro_batches=2)
+if is_chief(strategy):
+    np.savez(sys.argv[1], *weights)
+"""
+
+
+@contextlib.contextmanager
+def workers(environments, *, timeout_seconds=60.0, num_steps=0):
+    """One process of `WORKER` for each environment; none is left afterwards."""
+    with processes_of([WORKER, str(timeout_seconds), str(num_steps)], environments) as processes:
+        yield processes
+
+
+@contextlib.contextmanager
+def processes_of(code, environments):
+    """A Python process for each environment; none is left afterwards."""
+    command = [sys.executable, "-c", *code]
+    common = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    processes = [
+        subprocess.Popen(
+            command, cwd=ROOT, env={**common, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for env in environments
+    ]
+    guards = [threading.Timer(LIMIT_SECONDS, process.kill) for process in processes]  # for reads, which have no limit
+    for guard in guards:
+        guard.start()
+    try:
+        yield processes
+    finally:
+        for process, guard in zip(processes, guards, strict=True):
+            guard.cancel()
+            process.kill()
+            process.communicate()
+
+
+def wait_until(condition, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def slurm_tasks():
+    """The variables of two tasks on this machine."""
+    common = {
+        "SLURM_JOB_ID": str(random.randrange(10**6)),
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURMD_NODENAME": "localhost",
+    }
+    return [{**common, "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)} for i in range(2)]
+
+
+@pytest.mark.multi_worker
+def test_two_workers_train_as_one_device_does(tmp_path):
+    """The quick one of many, most of which are in tests/train/test_invariance_command.py."""
+    path = tmp_path / "weights.npz"
+    with processes_of([TRAINER, str(path)], slurm_tasks()) as processes:
+        outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert [out.startswith(role) for (out, _), role in zip(outputs, ("chief", "not"), strict=True)] == [True, True]
+    assert all("2 replicas on CPU, 2 workers" in out for out, _ in outputs)
+    expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
+    with np.load(path) as found:
+        for name, value in zip(found.files, expected, strict=True):
+            np.testing.assert_allclose(found[name], value, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+def test_two_workers_under_slurm_variables():
+    with workers(slurm_tasks()) as processes:
+        outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert [out[:10].strip() for out, _ in outputs] == ["sum 2 chie", "sum 2 not"]
+    assert all("2 replicas on CPU, 2 workers" in out for out, _ in outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_peer_that_answers_but_never_joins(frozen):
+    """Its port is open, as that of a process frozen at start; TensorFlow alone would wait for ever."""
+    with taken_port() as port:
+        addresses = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
+        addresses[frozen] = f"127.0.0.1:{port}"
+        with workers([{"TF_CONFIG": config({"worker": addresses}, index=1 - frozen)}], timeout_seconds=5) as (process,):
+            _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "All 2 workers must join the cluster within cluster_timeout_seconds=5. Received: DeadlineExceeded" in err
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_worker_makes_the_other_fail_within_a_minute(victim, number):
+    with workers(worker_environments(2), num_steps=10**6) as processes:
+        for process in processes:
+            assert process.stdout.readline().startswith("sum 2")
+        processes[victim].send_signal(number)
+        start = time.monotonic()
+        _, err = processes[1 - victim].communicate(timeout=60)
+        seconds = time.monotonic() - start
+    print(f"{signal.Signals(number).name} of worker {victim}: the other failed after {seconds:.1f} s")
+    assert processes[1 - victim].returncode == 1
+    assert "All workers must stay up and reachable. Received: " in err
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_launcher_starts_all_workers_again_after_one_is_lost(number):
+    command = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--max_restarts=1", "--"]
+    launcher = subprocess.Popen(
+        [
+            *command,
+            sys.executable,
+            "-c",
+            f"import os; print('pid', os.getpid(), flush=True)\n{WORKER}",
+            "60",
+            "1000000",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    guard = threading.Timer(LIMIT_SECONDS, launcher.kill)
+    guard.start()
+    try:
+        lines = [launcher.stdout.readline() for _ in range(4)]  # both pids, then both sums
+        pids = [int(line.split()[-1]) for line in lines if "pid" in line]
+        os.kill(pids[1], number)
+        start = time.monotonic()
+        while "again" not in (line := launcher.stderr.readline()):
+            assert line, "the launcher ended"
+        seconds = time.monotonic() - start
+        out, err = launcher.communicate(timeout=LIMIT_SECONDS)
+    finally:
+        guard.cancel()
+        launcher.kill()
+    print(f"{signal.Signals(number).name}: all workers ended after {seconds:.1f} s")
+    assert launcher.returncode == 0, err
+    assert out.count("sum 2") == 2
+    assert seconds < 60
+    assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)

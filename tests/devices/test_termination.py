@@ -1,0 +1,271 @@
+"""SIGTERM ends every command with status 75, however early it comes, and as PID 1, where the kernel drops it otherwise.
+
+Most tests stand in for TensorFlow: a package that says when it is imported, and then takes for ever.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.processes import wait_until
+
+ROOT = pathlib.Path(__file__).parents[2]
+LINE = "stopped by SIGTERM; nothing is lost, the same command starts again"
+IMPORTED = """\
+import os, pathlib, time
+
+pathlib.Path(os.environ["SAYS_WHEN"], str(os.getpid())).touch()
+time.sleep(100)
+"""
+UNSHARE = ["unshare", "--fork", "--pid", "--kill-child"]
+
+
+def can_unshare():
+    return bool(shutil.which("unshare")) and not subprocess.run([*UNSHARE, "true"], capture_output=True).returncode
+
+
+@pytest.fixture
+def importing(tmp_path):
+    """A function that starts a command and returns once that many of its processes import TensorFlow."""
+    (tmp_path / "stand_in" / "tensorflow").mkdir(parents=True)
+    (tmp_path / "stand_in" / "tensorflow" / "__init__.py").write_text(IMPORTED)
+    (tmp_path / "said").mkdir()
+    path = os.pathsep.join([str(tmp_path / "stand_in"), str(ROOT)])
+    processes = []
+
+    def start(*command, count=1):
+        process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, "SAYS_WHEN": str(tmp_path / "said")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        said = tmp_path / "said"
+        assert wait_until(lambda: len(list(said.iterdir())) == count or process.poll() is not None, seconds=60)
+        assert process.poll() is None, process.communicate()
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def words_of(name, tmp_path):
+    (tmp_path / "rows.tsv").write_text("label\tsentence\n1\tgood\n")
+    (tmp_path / "model").mkdir()
+    data, model = f"--validation_file={tmp_path / 'rows.tsv'}", f"--model={tmp_path / 'model'}"
+    finetune, pretrain = ROOT / "run_finetune.py", ROOT / "run_pretraining.py"
+    return {
+        "train": [finetune],
+        "seeds": [finetune, "--seeds=1,2"],
+        "evaluate": [finetune, "--mode=evaluate", model, data],
+        "predict": [finetune, "--mode=predict", model, f"--input_file={tmp_path / 'rows.tsv'}"],
+        "export": [finetune, "--mode=export", model, f"--output_dir={tmp_path / 'out'}"],
+        "benchmark": [finetune, "--mode=benchmark"],
+        "pretrain": [pretrain],
+        "prepare": [
+            *[pretrain, "--mode=prepare", f"--input_files={tmp_path / 'rows.tsv'}", f"--output_dir={tmp_path / 'out'}"],
+            "--learn_vocab=100",
+        ],
+        "word": ["-m", "tfbert", "finetune"],
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["train", "seeds", "evaluate", "predict", "export", "benchmark", "pretrain", "prepare"]
+)
+def test_a_command_that_still_imports_ends_with_75(importing, tmp_path, name):
+    process = importing(sys.executable, *words_of(name, tmp_path))
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, out) == (75, "")
+    (line,) = errors.splitlines()
+    assert line.endswith(f".py: {LINE}")
+
+
+def test_so_does_the_word_and_ctrl_c_keeps_its_status(importing, tmp_path):
+    for count, (number, status) in enumerate([(signal.SIGTERM, 75), (signal.SIGINT, 130)], start=1):
+        process = importing(sys.executable, "-m", "tfbert", "finetune", count=count)
+        process.send_signal(number)
+        errors = process.communicate(timeout=30)[1]
+        assert process.returncode == status
+        assert errors.startswith("python -m tfbert finetune: stopped by "), errors
+        assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.skipif(not can_unshare(), reason="needs unshare")
+@pytest.mark.parametrize("name", ["train", "predict", "word"])
+def test_so_it_is_as_process_1(importing, tmp_path, name):
+    outer = importing(*UNSHARE, sys.executable, *words_of(name, tmp_path))
+    (inner,) = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+    os.kill(int(inner), signal.SIGTERM)
+    errors = outer.communicate(timeout=30)[1]
+    assert outer.returncode == 75
+    assert LINE in errors
+
+
+LAUNCH = ["-m", "tfbert.launch", "--num_workers=2", "--max_restarts=3", "--", ROOT / "run_finetune.py"]
+
+
+def test_the_launcher_ends_workers_that_still_import(importing):
+    process = importing(sys.executable, *LAUNCH, "--strategy=multi_worker", count=2)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=30)[1]
+    assert process.returncode == 75
+    assert errors.count(LINE) == 2
+
+
+def test_one_worker_that_is_told_to_end_ends_the_others(importing, tmp_path):
+    process = importing(sys.executable, "-m", "tfbert.launch", "--num_workers=2", *LAUNCH[4:], count=2)
+    os.kill(int(next((tmp_path / "said").iterdir()).name), signal.SIGTERM)
+    errors = process.communicate(timeout=30)[1]
+    assert process.returncode == 75
+    assert errors.count(LINE) == 2
+
+
+def run(body, sends=1, wait=0.3):
+    """Runs `body` as a program that prints a line when it is ready for SIGTERM."""
+    code = "import os, signal, sys, time\nfrom tfbert.devices import termination\n" + body
+    code += "\nsys.exit(termination.run_program('prog', main))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    process.stdout.readline()
+    for _ in range(sends):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(wait)
+    out, errors = process.communicate(timeout=30)
+    return process.returncode, out, errors
+
+
+def test_a_second_signal_does_not_cut_the_cleaning_up():
+    body = """
+def main():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        time.sleep(1)
+        print("cleaned")
+"""
+    assert run(body, sends=3) == (75, "cleaned\n", f"prog: {LINE}\n")
+
+
+def test_a_signal_that_other_code_swallowed_is_found_later():
+    body = """
+def main():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except BaseException:
+        pass
+    termination.check()
+    print("went on")
+"""
+    assert run(body) == (75, "", f"prog: {LINE}\n")
+
+
+def test_a_later_signal_is_heard_if_the_first_one_was_swallowed(monkeypatch):
+    body = """
+termination._SECONDS_BETWEEN = 0.1
+def main():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except BaseException:
+        pass
+    time.sleep(60)
+"""
+    assert run(body, sends=2)[0] == 75
+
+
+def test_a_program_that_is_done_says_so():
+    body = """
+import atexit
+atexit.register(lambda: (print("ready", flush=True), time.sleep(1)))
+main = lambda: 0
+"""
+    assert run(body) == (0, "", "")
+
+
+def test_a_forked_process_ends_as_without_a_handler():
+    body = """
+def main():
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+    time.sleep(0.2)
+    os.kill(child, signal.SIGTERM)
+    print("ready", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    return 7
+"""
+    code, out, errors = run(body.replace('print("ready"', 'print(flush=True); print("ended"'), sends=0)
+    assert (code, out, errors) == (7, f"ended {-signal.SIGTERM}\n", "")
+
+
+def test_a_call_without_python_can_be_killed():
+    body = """
+def main():
+    with termination.deaf():
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+    assert run(body)[0] == -signal.SIGTERM
+
+
+def test_an_ignored_signal_stays_ignored():
+    body = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def main():
+    print("ready", flush=True)
+    time.sleep(1)
+    return 5
+"""
+    assert run(body) == (5, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "as_process_1", [False, pytest.param(True, marks=pytest.mark.skipif(not can_unshare(), reason="needs unshare"))]
+)
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0, 4.0, 7.0])
+def test_a_prediction_ends_with_75_and_leaves_no_file(runs, tmp_path, as_process_1, seconds):
+    (tmp_path / "rows.tsv").write_text("sentence\n" + "the film was not very good\n" * 400_000)
+    command = [sys.executable, ROOT / "run_finetune.py", "--mode=predict", f"--model={runs / 'single'}"]
+    command += [f"--input_file={tmp_path / 'rows.tsv'}", f"--output_file={tmp_path / 'out' / 'p.jsonl'}"]
+    process = subprocess.Popen(
+        list(map(str, [*UNSHARE, *command] if as_process_1 else command)), stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(seconds)
+    told = process.pid
+    if as_process_1:
+        (told,) = map(int, pathlib.Path(f"/proc/{told}/task/{told}/children").read_text().split())
+    os.kill(told, signal.SIGTERM)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 75, errors
+    assert errors.splitlines()[-1].endswith(LINE)
+    assert not list(tmp_path.glob("out/*")) and not list(tmp_path.glob("out/.*"))
+
+
+@pytest.mark.slow
+def test_a_seed_that_still_imports_ends_the_command_with_75(tmp_path):
+    command = [sys.executable, str(ROOT / "run_finetune.py"), "--seeds=1,2", f"--output_dir={tmp_path / 'out'}"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while "seed 1 (1 of 2)" not in process.stderr.readline():
+        pass
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 75
+    assert "Traceback" not in errors

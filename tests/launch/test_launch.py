@@ -1,0 +1,401 @@
+"""The launcher, with workers that are small Python scripts and import no TensorFlow."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from tests.support.processes import is_running, wait_until
+from tfbert.devices.cluster import PREEMPTED_STATUS
+from tfbert.errors import UsageError
+from tfbert.launch import launcher as launch_module
+from tfbert.launch.launcher import LaunchConfig, launch, parse_command_line, worker_environments
+from tfbert.launch.worker_group import Output, Signals
+
+ROOT = pathlib.Path(__file__).parents[2]
+TIMEOUT_SECONDS = 30
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the launcher over a worker script; whatever happens, it is gone after the test."""
+    started = []
+
+    def start(script: str, *flags: str, arguments=(), **environment: str) -> subprocess.Popen:
+        path = tmp_path / "worker.py"
+        path.write_text(PROLOGUE + textwrap.dedent(script))
+        command = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", *flags, "--", str(path), *arguments]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment}
+        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        guard = threading.Timer(TIMEOUT_SECONDS, process.kill)  # for reads, which have no limit
+        guard.start()
+        started.append((process, guard))
+        return process
+
+    yield start
+    for process, guard in started:
+        guard.cancel()
+        process.kill()
+        process.communicate()
+
+
+PROLOGUE = """\
+import json, os, signal, subprocess, sys, time
+me = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+restarts = int(os.environ["TFBERT_RESTARTS"])
+"""
+
+
+def finish(process: subprocess.Popen) -> tuple[int, list[str], list[str]]:
+    """Waits for the launcher's end: status, lines of stdout, lines of stderr."""
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    return process.returncode, sorted(out.decode().splitlines()), err.decode().splitlines()
+
+
+def read_lines(process: subprocess.Popen, count: int) -> list[str]:
+    return sorted(process.stdout.readline().decode().rstrip("\n") for _ in range(count))
+
+
+def test_each_worker_gets_its_place_arguments_and_gpus(start):
+    process = start(
+        """
+        print(os.environ["TF_CONFIG"], os.environ["CUDA_VISIBLE_DEVICES"], sys.argv[1:], sep="|")
+        """,
+        arguments=["--strategy=multi_worker", "--", "--num_workers=7"],
+        CUDA_VISIBLE_DEVICES="4,5,6,7,8",
+        TF_CONFIG="an outer one",
+    )
+    status, out, _ = finish(process)
+    assert status == 0
+    (first, gpus_0, argv_0), (second, gpus_1, argv_1) = (line.split("|") for line in out)
+    config_0 = json.loads(first.removeprefix("[worker 0] "))
+    config_1 = json.loads(second.removeprefix("[worker 1] "))
+    assert config_0["cluster"] == config_1["cluster"]
+    assert len(set(config_0["cluster"]["worker"])) == 2
+    assert all(address.startswith("127.0.0.1:") for address in config_0["cluster"]["worker"])
+    assert (config_0["task"], config_1["task"]) == ({"type": "worker", "index": 0}, {"type": "worker", "index": 1})
+    assert (gpus_0, gpus_1) == ("4,5", "6,7")
+    assert argv_0 == argv_1 == "['--strategy=multi_worker', '--', '--num_workers=7']"
+
+
+def test_output_keeps_streams_bytes_and_progress_bars(start):
+    process = start(
+        r"""
+        if me == 0:
+            sys.stdout.buffer.write(b"caf\xe9 \xff\n\nno newline")
+            sys.stderr.buffer.write(b"\r 1/2\r 2/2\ndone\r\n")
+        """
+    )
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert (process.returncode, out) == (0, b"[worker 0] caf\xe9 \xff\n[worker 0] \n[worker 0] no newline\n")
+    assert err == b"\r[worker 0]  1/2\r[worker 0]  2/2\n[worker 0] done\r\n"
+
+
+def test_a_worker_starts_a_new_line_where_anothers_is_unfinished(capfdbinary):
+    output = Output()
+    output.pass_on(b"[0] ", 2, b"\r10%")
+    output.pass_on(b"[1] ", 2, b"warning\n")
+    output.pass_on(b"[0] ", 2, b"\r20%\r")
+    output.pass_on(b"[0] ", 1, b"printed\n")
+    output.pass_on(b"[0] ", 2, b"a")
+    output.pass_on(b"[0] ", 2, b"b")
+    output.finish()
+    output.finish()
+    assert capfdbinary.readouterr().err == b"\r[0] 10%\n[1] warning\n\r[0] 20%\r[0] ab\n"
+
+
+def test_lines_written_in_pieces_stay_whole_and_prompts_appear(start):
+    process = start(
+        """
+        for _ in range(200):
+            for piece in "a", "b", "c", "\\n":
+                os.write(1, piece.encode())
+        os.write(2, b"? ")
+        time.sleep(100)
+        """
+    )
+    prompts = process.stderr.read(len("[worker 0] ? \n[worker 1] ? "))
+    assert sorted(prompts.split(b"\n")) == [b"[worker 0] ? ", b"[worker 1] ? "]
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[1] == ["[worker 0] abc"] * 200 + ["[worker 1] abc"] * 200
+
+
+def test_the_first_failure_ends_all_with_its_status(start):
+    process = start(
+        """
+        if me == 1:
+            sys.exit(3)
+        time.sleep(100)
+        """
+    )
+    status, _, err = finish(process)
+    assert status == 3
+    assert err == ["[launch] worker 1 failed (exit status 3); ending the others"]
+
+
+def test_a_killed_worker_gives_128_plus_its_signal(start):
+    process = start("os.kill(os.getpid(), signal.SIGKILL) if me == 0 else time.sleep(100)")
+    status, _, err = finish(process)
+    assert (status, err) == (137, ["[launch] worker 0 was killed by SIGKILL; ending the others"])
+
+
+@pytest.mark.parametrize("how", ["ignores SIGTERM", "is frozen"])
+def test_a_worker_that_does_not_end_is_killed(start, how):
+    process = start(
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if me == 1:
+            print(os.getpid(), flush=True)
+            signal.pause()
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        sys.exit(5)
+        """,
+        "--grace_seconds=0.3",
+    )
+    pid = int(read_lines(process, 1)[0].split()[-1])
+    if how == "is frozen":
+        os.kill(pid, signal.SIGSTOP)
+    pathlib.Path(process.args[-1]).with_name("go").touch()
+    status, _, err = finish(process)
+    assert (status, err[-1]) == (5, "[launch] worker 1 did not end in time: killed")
+    assert not is_running(pid)
+
+
+def test_all_workers_end_well_at_different_times(start):
+    assert finish(start("time.sleep(0.3 * me)"))[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_reach_all_workers_and_end_the_restarts(start, number):
+    process = start(
+        f"""
+        def stop(number, frame):
+            print("saved after", number, flush=True)
+            sys.exit({PREEMPTED_STATUS})
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+        """,
+        "--max_restarts=3",
+    )
+    assert read_lines(process, 2) == ["[worker 0] ready", "[worker 1] ready"]
+    process.send_signal(number)
+    status, out, err = finish(process)
+    assert (status, err) == (PREEMPTED_STATUS, [])
+    assert out == [f"[worker 0] saved after {number}", f"[worker 1] saved after {number}"]
+
+
+def test_a_second_interrupt_kills_at_once(start):
+    process = start(
+        """
+        signal.signal(signal.SIGINT, lambda *_: print("saving", flush=True))
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+        """
+    )
+    read_lines(process, 2)
+    process.send_signal(signal.SIGINT)
+    assert read_lines(process, 2) == ["[worker 0] saving", "[worker 1] saving"]
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 137
+
+
+def test_restarts_use_fresh_ports_and_end_with_success(start):
+    process = start(
+        """
+        if me:
+            print(restarts, json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"], flush=True)
+            sys.exit(restarts < 2)
+        """,
+        "--max_restarts=5",
+        "--restart_delay_seconds=0.01",
+    )
+    status, out, err = finish(process)
+    assert status == 0
+    assert [line[:12] for line in out] == ["[worker 1] 0", "[worker 1] 1", "[worker 1] 2"]
+    assert len({line[12:] for line in out}) == 3
+    assert err[1::2] == [f"[launch] all workers start again in 0.0{n} s (restart {n} of 5)" for n in (1, 2)]
+
+
+@pytest.mark.parametrize("status, starts", [(2, 1), (1, 3), (PREEMPTED_STATUS, 3)])
+def test_what_is_started_again(start, status, starts):
+    process = start(f"if me: print('start'); sys.exit({status})", "--max_restarts=2", "--restart_delay_seconds=0")
+    code, out, _ = finish(process)
+    assert code == status
+    assert len(out) == starts
+
+
+def test_bad_usage_of_one_worker_decides(start):
+    process = start(
+        """
+        if me == 1:
+            while not os.path.exists("ready"):
+                time.sleep(0.01)
+            sys.exit(1)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+        open("ready", "w").close()
+        while True:
+            signal.pause()
+        """,
+        "--max_restarts=2",
+    )
+    assert finish(process)[0] == 2
+
+
+def test_the_delay_doubles_up_to_a_minute(monkeypatch):
+    delays = []
+
+    class Failing:
+        def __init__(self, *_, **__):
+            pass
+
+        def run(self):
+            return 1
+
+    monkeypatch.setattr(launch_module, "WorkerGroup", Failing)
+    monkeypatch.setattr(Signals, "wait", lambda self, seconds: delays.append(seconds))
+    assert launch(LaunchConfig(command=("x.py",), num_workers=1, max_restarts=8)) == 1
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_signal_ends_the_delay(start):
+    process = start("sys.exit(1)", "--max_restarts=1", "--restart_delay_seconds=50")
+    while b"start again" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 75
+
+
+def test_no_process_is_left(start):
+    process = start(
+        """
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+        print(os.getpid(), child.pid, flush=True)
+        open(f"said-{me}", "w").close()
+        while not os.path.exists(f"said-{1 - me}"):  # The failure of one stops the other, in the middle of a line too.
+            time.sleep(0.01)
+        sys.exit(me)
+        """
+    )
+    status, out, _ = finish(process)
+    pids = [int(pid) for line in out for pid in line.split()[2:]]
+    assert (status, len(pids)) == (1, 4)
+    assert wait_until(lambda: not any(map(is_running, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_workers_die_with_a_killed_launcher(start):
+    process = start("print(os.getpid(), flush=True); time.sleep(100)")
+    pids = [int(line.split()[-1]) for line in read_lines(process, 2)]
+    assert all(map(is_running, pids))
+    process.kill()
+    assert wait_until(lambda: not any(map(is_running, pids)))
+
+
+def test_a_closed_pipe_ends_all_workers(start):
+    process = start(
+        """
+        print("ready", flush=True)
+        while True:
+            print("more", flush=True)
+            time.sleep(0.01)
+        """
+    )
+    process.stdout.close()
+    assert process.wait(TIMEOUT_SECONDS) == 141
+    process.stdout = None
+
+
+def test_a_program_other_than_python_is_run_as_it_is(capfdbinary):
+    assert launch(LaunchConfig(command=("sh", "-c", "echo $0", "hello"))) == 0
+    assert capfdbinary.readouterr().out == b"[worker 0] hello\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "A command must follow --. Received: none."),
+        (["--num_workers=2", "x.py"], "The command must follow --. Received: 'x.py' before it."),
+        (["--workers=2", "--", "x.py"], "Received: Unknown command line flag 'workers'"),
+        (["--num_workers=two", "--", "x.py"], "Received: flag --num_workers=two"),
+        (["--num_workers=0", "--", "x.py"], "num_workers must be 1 or more. Received: num_workers=0."),
+        (["--grace_seconds=nan", "--", "x.py"], "grace_seconds must be 0 or more."),
+    ],
+)
+def test_bad_usage_is_one_line(arguments, message):
+    with pytest.raises(UsageError) as caught:
+        parse_command_line(arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "flag, answer",
+    [
+        ("num_worker", " Did you mean --num_workers? Usage: "),
+        ("nproc_per_node", " Did you mean --num_workers? Usage: "),
+        ("x", " Usage: "),
+    ],
+)
+def test_a_flag_that_it_does_not_have_gets_the_nearest(flag, answer):
+    with pytest.raises(UsageError) as caught:
+        parse_command_line([f"--{flag}=2", "--", "x.py"])
+    assert f"Received: Unknown command line flag '{flag}'.{answer}" in str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--num_workers=2", "--help", "--", "x.py"]])
+def test_its_help_is_laid_out_as_that_of_the_other_commands(arguments, capsys):
+    assert launch_module.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "\n  --num_workers=N\n      Processes to start" in text and " Default: 1.\n" in text
+    assert all(f"  --{field.name}=" in text for field in dataclasses.fields(LaunchConfig) if field.name != "command")
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_its_help_may_be_cut_short():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tfbert.launch", "--help"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=TIMEOUT_SECONDS)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_the_command_reports_bad_usage_with_status_2(capsys):
+    assert launch_module.main(["--num_workers=2", "--", "no-such-program"]) == 2
+    assert capsys.readouterr().err == (
+        "The command must be a program. Received: 'no-such-program' (No such file or directory). Check its path.\n"
+    )
+
+
+def test_fewer_gpus_than_workers_are_refused(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(UsageError, match="2 workers on a machine with 1 visible"):
+        worker_environments(2)
+
+
+def test_gpus_are_counted_by_nvidia_smi(monkeypatch, tmp_path):
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text("#!/bin/sh\necho 'GPU 0: A (UUID: x)'; echo 'GPU 1: A (UUID: y)'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in worker_environments(2)] == ["0", "1"]
+
+
+def test_the_launcher_imports_no_tensorflow():
+    code = (
+        "import sys, tfbert.launch.launcher\nassert not {'tensorflow', 'keras', 'tf_keras', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=TIMEOUT_SECONDS)

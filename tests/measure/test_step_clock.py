@@ -1,0 +1,231 @@
+"""Speeds and the model's arithmetic, against NumPy and against TensorFlow's own count."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from transformers import TFBertForPreTraining
+
+from tests.support.models import strategy_of, tiny_bert
+from tfbert.batches.plan import FILL
+from tfbert.batches.schedule import plan_run, planned_steps, training_batches
+from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.measure.data_clock import ARRIVED, ASKED, DataClock, timed_next
+from tfbert.measure.flops import Work, forward_flops, training_flops
+from tfbert.measure.step_clock import PlannedStep, StepClock
+from tfbert.model.forward import forward, forward_pretraining
+from tfbert.step.finetuner import FineTuner
+
+
+def ticking(readings):
+    """A clock that shows these seconds, one after the other."""
+    return iter(readings).__next__
+
+
+def planned(examples, tokens, widths):
+    return (
+        PlannedStep(work=Work(examples=e, tokens=t, squared_tokens=t * t), width=w)
+        for e, t, w in zip(examples, tokens, widths, strict=True)
+    )
+
+
+@pytest.mark.parametrize("compiles_widths", [False, True])
+def test_speeds_are_numpys(compiles_widths):
+    rng = np.random.default_rng(0)
+    n, warm_up = 40, 7
+    seconds, examples, tokens = rng.random(n), rng.integers(1, 9, n), rng.integers(10, 90, n)
+    widths = rng.integers(1, 6, n)
+    clock = StepClock(
+        planned(examples.tolist(), tokens.tolist(), widths.tolist()),
+        warm_up=warm_up,
+        compiles_widths=compiles_widths,
+        clock=ticking(np.concatenate([[5.0], 5.0 + np.cumsum(seconds)]).tolist()),
+    )
+    clock.start()
+    for _ in range(n):
+        clock.tick()
+    compiles = np.arange(n) == 0
+    if compiles_widths:
+        compiles[np.unique(widths, return_index=True)[1]] = True
+    steady = (np.arange(n) >= warm_up) & ~compiles
+    assert clock.total.steps == n
+    assert clock.total.examples_per_second == pytest.approx(examples.sum() / seconds.sum())
+    assert clock.usual.steps == (~compiles).sum()
+    assert clock.usual.seconds == pytest.approx(seconds[~compiles].sum())
+    assert clock.steady.steps == steady.sum()
+    assert clock.steady.examples_per_second == pytest.approx(examples[steady].sum() / seconds[steady].sum())
+    assert clock.steady.tokens_per_second == pytest.approx(tokens[steady].sum() / seconds[steady].sum())
+    assert clock.steady.work.squared_tokens == (tokens[steady] ** 2).sum()
+    for percent in (50, 95):
+        assert clock.percentile(percent) == pytest.approx(np.percentile(seconds[steady], percent))
+    expected = (seconds[compiles] - np.median(seconds[steady])).sum()
+    assert clock.compile_seconds() == pytest.approx(expected)
+
+
+def test_pauses_do_not_count_and_stretches_add_up():
+    clock = StepClock(planned([4] * 3, [8] * 3, [8] * 3), warm_up=1, clock=ticking([0.0, 2.0, 7.0, 8.0]))
+    clock.start()
+    clock.tick()
+    clock.paused += 4.0  # An evaluation after the first update.
+    clock.tick()
+    first = clock.take_recent()
+    clock.tick()
+    assert (first.seconds, first.steps) == (3.0, 2)
+    assert (clock.take_recent().seconds, clock.take_recent().steps) == (1.0, 0)
+    assert clock.total.seconds == 4.0
+    assert clock.steady.seconds == 2.0
+
+
+def test_a_run_of_one_update_has_no_steady_speed():
+    clock = StepClock(planned([4], [8], [8]), warm_up=0, clock=ticking([0.0, 2.0]))
+    clock.start()
+    clock.tick()
+    assert clock.total.examples_per_second == 2.0
+    assert all(math.isnan(x) for x in (clock.steady.examples_per_second, clock.percentile(50), clock.compile_seconds()))
+
+
+@pytest.mark.parametrize("batching", ["length_grouped", "packed"])
+@pytest.mark.parametrize("first_step", [0, 9])
+def test_planned_steps_are_what_the_plans_say(first_step, batching):
+    lengths = np.random.default_rng(0).integers(3, 30, 52)
+    training = TrainingConfig(global_batch_size=8, num_train_epochs=2)
+    config = Config(training=training, data=DataConfig(batching=batching)).resolved()
+    schedule = plan_run(config, len(lengths))
+    schedule = type(schedule)(**{**vars(schedule), "first_step": first_step})
+    batches = training_batches(config, lengths, schedule, num_replicas=1)
+    plans = batches.plans
+    steps = list(planned_steps(plans(), lengths))
+    rows = np.concatenate([plan.rows for plan in plans()])
+    assert len(steps) == schedule.total_steps - first_step == len(rows)
+    for step, row in zip(steps, rows, strict=True):
+        chosen = lengths[row[row != FILL]]
+        assert step.work == Work(examples=len(chosen), tokens=chosen.sum(), squared_tokens=(chosen**2).sum())
+        assert step.width == (batches.shape.width if batches.shape else chosen.max())
+    if not first_step:
+        assert sum((s.work for s in steps), Work()).tokens == 2 * lengths.sum()
+
+
+_ADJOINT = {"MatMul": ("transpose_a",), "BatchMatMulV2": ("adj_x",)}
+
+
+def products_of(compute, inputs):
+    """The floating-point operations of the products in a graph, from the shapes in it."""
+    graph = tf.function(compute).get_concrete_function(inputs).graph
+
+    def product(node):
+        """Twice the multiplications of a product."""
+        out = int(np.prod(node.outputs[0].shape))
+        inner = node.inputs[0].shape[-2 if node.get_attr(_ADJOINT[node.type][0]) else -1]
+        return 2 * out * inner
+
+    assert not [node for node in graph.get_operations() if node.type == "Einsum"]
+    return sum(product(node) for node in graph.get_operations() if node.type in _ADJOINT)
+
+
+def specs(width, **others):
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return {n: tf.TensorSpec([1, w], tf.int32) for n, w in (dict.fromkeys(names, width) | others).items()}
+
+
+def test_forward_flops_are_the_products_tensorflow_counts():
+    """One text without padding: TensorFlow's profiler counts the same products, and some element-wise work."""
+    model = tiny_bert(num_labels=3)
+    width = 24
+    found = products_of(lambda x: forward(model, x, training=False), specs(width))
+    expected = forward_flops(model.config, Work(examples=1, tokens=width, squared_tokens=width**2))
+    assert expected == found
+    assert training_flops(model.config, Work(examples=1, tokens=width, squared_tokens=width**2)) == 3 * found
+
+
+def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
+    model = tiny_bert(num_labels=2, kind=TFBertForPreTraining)
+    width, masked = 12, 3
+    inputs = specs(width, masked_lm_positions=masked)
+    found = products_of(lambda x: forward_pretraining(model, x, training=False), inputs)
+    work = Work(examples=1, tokens=width, squared_tokens=width**2)
+    assert forward_flops(model.config, work, masked_share=masked / width) == pytest.approx(found)
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_data_clock_sees_a_slow_pipeline(replicas):
+    strategy = strategy_of(replicas)
+    inputs, labels = np.ones([4 * replicas, 5], np.float32), np.zeros(4 * replicas, np.int32)
+    weights = np.ones(4 * replicas, np.float32)
+    pause, steps = 0.05, 8
+
+    def slow():
+        import time
+
+        for _ in itertools.count():
+            time.sleep(pause)
+            yield np.int32(0)
+
+    def dataset(_):
+        source = tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec([], tf.int32))
+        share = tf.nest.map_structure(lambda a: a[:4], (inputs, labels, weights))
+        return source.map(lambda _: share)
+
+    with strategy.scope():
+        model = FineTuner(keras.Sequential([keras.layers.Input([5]), keras.layers.Dense(3)]))
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.0), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        )
+        model.create_variables()
+        clock = DataClock()
+    clock.attach(model)
+    assert clock.seconds == 0.0
+    model.fit(strategy.distribute_datasets_from_function(dataset), steps_per_epoch=steps, verbose=0)
+    # Each replica's batch takes a pause to make; what is made while the step runs need not be waited for.
+    assert clock.seconds > 0.3 * pause * steps * replicas
+
+    quick = tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat().prefetch(8)
+    before = clock.seconds
+    model.fit(strategy.experimental_distribute_dataset(quick), steps_per_epoch=steps, verbose=0)
+    assert clock.seconds - before < 0.3 * pause * steps
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_batch_is_taken_only_after_its_time(replicas):
+    """A machine with one core would otherwise read the clock after the step: 97% waiting in place of 0.4%."""
+    strategy = strategy_of(replicas)
+    data = tf.data.Dataset.from_tensors(({"ids": tf.ones([4, 2], tf.int32)}, tf.ones([4]))).repeat()
+
+    @tf.function(autograph=False)
+    def take(batches):
+        batch, _ = timed_next(batches, asked=ASKED, arrived=ARRIVED)
+        return strategy.run(lambda inputs, labels: tf.reduce_sum(inputs["ids"]) + tf.cast(labels[0], tf.int32), batch)
+
+    graph = take.get_concrete_function(iter(strategy.experimental_distribute_dataset(data))).graph
+    made = {op.name: op for op in graph.get_operations() if op.type == "IteratorGetNext"}
+    arrived, taken = graph.get_operation_by_name(ARRIVED), []
+    for op in graph.get_operations():
+        sources = [made[tensor.op.name] for tensor in op.inputs if tensor.op.name in made]
+        if sources:
+            taken.append(op)
+            assert arrived in op.control_inputs and op.type == "Identity"
+            assert op.colocation_groups() == sources[0].colocation_groups(), "or all pass through the first device"
+    assert len(made) == replicas and len(taken) == 2 * replicas
+
+
+@pytest.mark.slow
+def test_the_data_clock_changes_no_update():
+    def trained(measured):
+        keras.utils.set_random_seed(3)
+        layers = [keras.layers.Input([5]), keras.layers.Dropout(0.5), keras.layers.Dense(3)]
+        model = FineTuner(keras.Sequential(layers), gradient_accumulation_steps=2, max_grad_norm=1.0)
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.1), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        )
+        model.create_variables()
+        if measured:
+            DataClock().attach(model)
+        rng = np.random.default_rng(0)
+        batch = rng.normal(size=(8, 5)).astype(np.float32), rng.integers(0, 3, 8)
+        model.fit(tf.data.Dataset.from_tensors(batch).repeat(), steps_per_epoch=3, verbose=0)
+        return [v.numpy() for v in model.trainable_variables]
+
+    for one, other in zip(trained(False), trained(True), strict=True):
+        np.testing.assert_array_equal(one, other)

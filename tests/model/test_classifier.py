@@ -1,0 +1,120 @@
+"""The classifier's own forward pass computes what transformers' does: logits, gradients, updates."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.support.models import POLICIES, VOCAB, NumpyAdamW, random_batch, reference_steps, tiny_bert
+from tests.support.updates import (
+    CLIP,
+    DECAY,
+    EPSILON,
+    RATE,
+    TOLERANCE,
+    assert_equal_weights,
+    batches,
+    build,
+    concatenated,
+)
+from tfbert.errors import UsageError
+from tfbert.model.files import load_config
+from tfbert.model.forward import forward
+from tfbert.step.dropout import KeyedDropout, Rows, noise_key
+from tfbert.step.optimizer import NO_DECAY
+
+
+def gradients_of(compute, model, inputs, labels):
+    """(logits, gradients) of a summed loss, in float32."""
+    with tf.GradientTape() as tape:
+        logits = tf.cast(compute(inputs), tf.float32)
+        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    return logits, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
+
+
+def assert_computes_the_models_own(model, inputs, labels, tolerance, xla=False):
+    expected, exact = gradients_of(lambda x: model(x, training=True).logits, model, inputs, labels)
+    step = tf.function(gradients_of, jit_compile=xla)
+    found, gradients = step(lambda x: forward(model, x, True), model, inputs, labels)
+    np.testing.assert_allclose(found, expected, atol=5 * tolerance)
+    size = max(1.0, float(tf.linalg.global_norm(exact)))
+    for variable, one, other in zip(model.trainable_variables, gradients, exact, strict=True):
+        np.testing.assert_allclose(one, other, atol=5 * tolerance * size, rtol=0, err_msg=variable.name)
+
+
+@POLICIES
+def test_logits_and_gradients_are_the_models_own(policy, tolerance, xla):
+    keras.mixed_precision.set_global_policy(policy)
+    inputs, labels, _ = random_batch(6)
+    inputs["token_type_ids"][:, 5:] = 1
+    assert_computes_the_models_own(tiny_bert(num_hidden_layers=3), inputs, labels, tolerance, xla)
+
+
+@pytest.mark.parametrize("options", [{"hidden_act": "gelu_new"}, {"hidden_act": "relu", "layer_norm_eps": 1e-3}])
+def test_other_models(options):
+    inputs, labels, _ = random_batch(4)
+    assert_computes_the_models_own(tiny_bert(num_hidden_layers=1, **options), inputs, labels, 2e-6)
+
+
+@pytest.mark.parametrize("names", [("input_ids",), ("input_ids", "attention_mask"), ("input_ids", "token_type_ids")])
+@pytest.mark.parametrize("width", [pytest.param(1, marks=pytest.mark.slow), 9])
+def test_inputs_that_may_be_left_out(names, width):
+    inputs, labels, _ = random_batch(4, width=12)
+    inputs = {name: inputs[name][:, :width] for name in names}
+    assert_computes_the_models_own(tiny_bert(num_hidden_layers=1), inputs, labels, 2e-6)
+
+
+def test_what_fills_a_row_changes_nothing():
+    model = tiny_bert()
+    inputs, _, _ = random_batch(5)
+    other = inputs | {"input_ids": np.where(inputs["attention_mask"], inputs["input_ids"], VOCAB - 1)}
+    np.testing.assert_array_equal(forward(model, other, False), forward(model, inputs, False))
+
+
+@pytest.mark.slow
+def test_with_dropout_the_logits_have_the_models_mean():
+    """Means over 3,000 noises of both, some standard errors apart at most; dropout is on at every place of both."""
+    model = tiny_bert(dropout=0.2)
+    inputs, _, _ = random_batch(2)
+    # Each row of a batch has noise of its own.
+    inputs = {name: np.tile(values, [3000, 1]) for name, values in inputs.items()}
+    dropout = KeyedDropout(model)
+
+    def logits(compute):
+        with dropout.keyed(noise_key(1, tf.constant(0, tf.int64)), Rows(0, 6000)):
+            found = compute(inputs).numpy().reshape(3000, 2, -1)
+        return found.mean(axis=0), found.std(axis=0)
+
+    mean, spread = logits(lambda x: forward(model, x, True))
+    expected, expected_spread = logits(lambda x: model(x, training=True).logits)
+    assert (np.abs(mean - expected) < 5 * np.hypot(spread, expected_spread) / np.sqrt(3000)).all()
+    np.testing.assert_allclose(spread, expected_spread, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "replicas, micro_batches, policy, xla",
+    [
+        pytest.param(1, 2, "float32", False, marks=pytest.mark.slow),
+        pytest.param(1, 1, "float32", False, marks=pytest.mark.slow),
+        pytest.param(2, 2, "float32", True, marks=pytest.mark.slow),
+        pytest.param(2, 2, "mixed_float16", False, marks=pytest.mark.slow),
+        pytest.param(1, 4, "mixed_bfloat16", True, marks=pytest.mark.slow),
+    ],
+)
+def test_updates_are_those_of_the_models_own_pass(replicas, micro_batches, policy, xla):
+    """Against the reference in NumPy, whose gradients are those of transformers' forward pass."""
+    steps = batches(steps=3)
+    expected = reference_steps(tiny_bert(), steps, NumpyAdamW(RATE, DECAY, EPSILON), CLIP, NO_DECAY)
+    options = {"gradient_accumulation_steps": micro_batches, "max_grad_norm": CLIP, "jit_compile": xla}
+    model = build(tiny_bert, replicas=replicas, policy=policy, forward=forward, **options)
+    model.fit(tf.data.Dataset.from_tensor_slices(concatenated(steps)).batch(16), verbose=0)
+    assert_equal_weights(model, expected, TOLERANCE[policy])
+
+
+@pytest.mark.parametrize("option", ["is_decoder", "add_cross_attention"])
+def test_a_decoder_is_refused(tmp_path, option):
+    config = tiny_bert().config
+    setattr(config, option, True)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match=f"an encoder.*{option}=True"):
+        load_config(tmp_path)

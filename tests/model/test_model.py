@@ -1,0 +1,674 @@
+"""Models from every weight format, against a BERT in NumPy; new weights; saving; what does not fit together."""
+
+import collections
+import json
+import pathlib
+import sys
+
+import h5py
+import huggingface_hub
+import ml_dtypes
+import numpy as np
+import pytest
+import requests
+import tensorflow as tf
+import tf_keras as keras
+from huggingface_hub import errors
+from safetensors.numpy import load_file, save_file
+from scipy.special import erf
+
+from tests.support.bert_files import (
+    CONFIG,
+    FINE_TUNED,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    NAMES,
+    POSITIONS,
+    SPECIALS,
+    VOCAB,
+    Vocabulary,
+    build,
+    pytorch_tensors,
+    write,
+)
+from tfbert.config.run import ModelConfig
+from tfbert.errors import RunError, UsageError
+from tfbert.model import weights
+from tfbert.model.load import load_config, load_tokenizer, resolve_model, save_pretrained
+
+INPUTS = {
+    "input_ids": np.array([[2, 11, 12, 13, 3], [2, 30, 3, 0, 0]]),
+    "token_type_ids": np.array([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]),
+    "attention_mask": np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+}
+
+
+def numpy_logits(tensors):
+    """BERT's forward pass (Devlin et al. 2019) on INPUTS, from PyTorch tensors with the prefix `bert.`."""
+    t = collections.defaultdict(lambda: 0.0, {name: np.float64(array) for name, array in tensors.items()})
+
+    def linear(x, name):
+        return x @ t[f"{name}.weight"].T + t[f"{name}.bias"]
+
+    def norm(x, name):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+        return x * t[f"{name}.LayerNorm.weight"] + t[f"{name}.LayerNorm.bias"]
+
+    def heads(x):
+        return x.reshape(*x.shape[:2], HEADS, -1).transpose(0, 2, 1, 3)
+
+    ids = INPUTS["input_ids"]
+    x = t["bert.embeddings.word_embeddings.weight"][ids]
+    x = x + t["bert.embeddings.token_type_embeddings.weight"][INPUTS["token_type_ids"]]
+    x = norm(x + t["bert.embeddings.position_embeddings.weight"][: ids.shape[1]], "bert.embeddings")
+    for i in range(LAYERS):
+        layer = f"bert.encoder.layer.{i}"
+        q, k, v = (heads(linear(x, f"{layer}.attention.self.{part}")) for part in ("query", "key", "value"))
+        scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(HIDDEN / HEADS)
+        scores = np.where(INPUTS["attention_mask"][:, None, None], scores, -1e9)
+        probabilities = np.exp(scores - scores.max(-1, keepdims=True))
+        probabilities /= probabilities.sum(-1, keepdims=True)
+        context = (probabilities @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = norm(x + linear(context, f"{layer}.attention.output.dense"), f"{layer}.attention.output")
+        wide = linear(x, f"{layer}.intermediate.dense")
+        wide = wide * 0.5 * (1 + erf(wide / np.sqrt(2)))
+        x = norm(x + linear(wide, f"{layer}.output.dense"), f"{layer}.output")
+    return linear(np.tanh(linear(x[:, 0], "bert.pooler.dense")), "classifier")
+
+
+def logits(model):
+    return model({name: tf.constant(array, tf.int32) for name, array in INPUTS.items()}).logits.numpy()
+
+
+def assert_same_weights(one, other):
+    one, other = (x if isinstance(x, dict) else weights.get_weights_dict(x) for x in (one, other))
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+# Formats.
+
+
+def test_pytorch_safetensors(tmp_path, logged):
+    tensors = pytorch_tensors()
+    model = build(write(tmp_path, tensors))
+    np.testing.assert_allclose(logits(model), numpy_logits(tensors), atol=2e-5)
+    assert_same_weights(model, tensors)
+    assert logged() == []
+
+
+def test_names_without_prefix_and_with_old_buffers(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=0, prefix="")
+    buffers = {"embeddings.position_ids": np.arange(POSITIONS)[None], "embeddings.token_type_ids": np.zeros([1, 4])}
+    model = build(write(tmp_path, tensors | buffers, CONFIG))
+    expected = {f"bert.{name}": array for name, array in tensors.items()}
+    got = weights.get_weights_dict(model)
+    head = {name: got.pop(name) for name in ("classifier.weight", "classifier.bias")}
+    assert_same_weights(got, expected)
+    np.testing.assert_allclose(logits(model), numpy_logits(expected | head), atol=2e-5)
+    assert logged() == ["New weights, to be trained: classifier.weight, classifier.bias."]
+
+
+def test_legacy_layer_norm_names(tmp_path):
+    tensors = pytorch_tensors()
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in tensors.items()
+    }
+    assert_same_weights(build(write(tmp_path, old)), tensors)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+def test_other_float_types_become_float32(tmp_path, dtype):
+    tensors = {name: array.astype(dtype) for name, array in pytorch_tensors().items()}
+    model = build(write(tmp_path, tensors))
+    assert_same_weights(model, {name: array.astype(np.float32) for name, array in tensors.items()})
+
+
+def test_shards(tmp_path):
+    tensors = pytorch_tensors()
+    files = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)}
+    write(tmp_path)
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in tensors if files[name] == file}, tmp_path / file)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    assert_same_weights(build(tmp_path), tensors)
+
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UsageError, match="without 'model-00002-of-00002.safetensors'"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize("safe, file", [(True, "model.safetensors"), (False, "tf_model.h5")])
+@pytest.mark.parametrize("kind", ["classifier", "encoder", "pretraining"])
+def test_files_that_transformers_writes_in_tensorflow(tmp_path, safe, file, kind, logged):
+    from transformers import TFBertForPreTraining, TFBertModel
+
+    tensors = pytorch_tensors()
+    source = write(tmp_path / "source", tensors)
+    saved = tmp_path / "saved"
+    if kind == "classifier":
+        build(source).save_pretrained(saved, safe_serialization=safe)
+    else:
+        cls = TFBertModel if kind == "encoder" else TFBertForPreTraining
+        cls.from_pretrained(source).save_pretrained(saved, safe_serialization=safe)
+    assert weights.find_weight_file(saved) == saved / file
+
+    logged()
+    got = weights.get_weights_dict(build(saved))
+    lines = logged()
+
+    head = [name for name in tensors if name.startswith("classifier")]
+    if kind != "classifier":
+        assert lines.pop(0) == "New weights, to be trained: classifier.weight, classifier.bias."
+        tensors, got = ({n: a for n, a in d.items() if n not in head} for d in (tensors, got))
+    if kind == "pretraining":
+        unused = lines.pop(0)
+        assert unused.startswith("Weights in the file that this model does not use: cls.")
+        assert "cls.predictions.* (" in unused and "cls.seq_relationship.* (2)" in unused
+    assert_same_weights(got, tensors)
+    assert lines == []
+
+
+def test_pytorch_bin(tmp_path):
+    torch = pytest.importorskip("torch")
+    tensors = pytorch_tensors()
+    write(tmp_path)
+    state = {name: torch.from_numpy(array) for name, array in tensors.items()}
+    state["classifier.bias"] = state["classifier.bias"].bfloat16()
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    tensors["classifier.bias"] = tensors["classifier.bias"].astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert_same_weights(build(tmp_path), tensors)
+
+
+WRAPPED = {
+    "module.": "names that begin with 'module.bert.' (37) in place of 'bert.'",
+    "_orig_mod.module.": "names that begin with '_orig_mod.module.bert.' (37) in place of 'bert.'",
+    "model.": "names that begin with 'model.bert.' (37) in place of 'bert.'",
+    "bert.": "names that begin with 'bert.bert.' (37) in place of 'bert.'",
+}
+
+
+@pytest.mark.parametrize("prefix", WRAPPED)
+def test_weights_under_other_names_say_what_was_found(tmp_path, prefix):
+    """Of PyTorch's DataParallel, of torch.compile, and of modules that hold a BERT."""
+    directory = write(tmp_path, {f"{prefix}{name}": array for name, array in pytorch_tensors().items()})
+    with pytest.raises(UsageError) as error:
+        build(directory)
+    message = str(error.value)
+    assert WRAPPED[prefix] in message and "no bert.embeddings.word_embeddings.weight, " in message
+    assert "\n" not in message and message.endswith("Save them under the names of transformers' BERT.")
+
+
+def test_an_encoder_in_a_module_two_encoders_and_no_encoder(tmp_path):
+    encoder = pytorch_tensors(num_labels=0, prefix="")
+    for tensors, found in (
+        ({f"encoder_q.{name}": array for name, array in encoder.items()}, "with 'encoder_q.' (37) in place"),
+        (
+            {f"{who}.{name}": array for who in ("query", "passage") for name, array in encoder.items()},
+            "begin with 'query.' (37) or 'passage.' (37) in place of 'bert.'",
+        ),
+        (
+            {"transformer.h.0.attn.weight": np.ones(2), "wte.weight": np.ones(2)},
+            "the names transformer.h.0.attn.weight",
+        ),
+    ):
+        with pytest.raises(UsageError) as error:
+            build(write(tmp_path, {name: np.asarray(array, np.float32) for name, array in tensors.items()}))
+        assert found in str(error.value).replace("passage.' (37) or 'query", "query.' (37) or 'passage")
+
+
+def test_a_pytorch_file_that_holds_more_than_weights(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {name: torch.from_numpy(array) for name, array in pytorch_tensors().items()}
+    torch.save({"epoch": 3, "state_dict": state}, write(tmp_path) / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="it holds 'epoch', 'state_dict' in place of weights by their names"):
+        build(tmp_path)
+
+
+def test_pytorch_bin_without_torch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (write(tmp_path) / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[torch\]' in the clone"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize("file", weights.WEIGHT_FILES)
+def test_damaged_files(tmp_path, file):
+    tensors = pytorch_tensors()
+    path = write(tmp_path, tensors) / file
+    if file == "tf_model.h5":
+        (tmp_path / "model.safetensors").unlink()
+        with h5py.File(path, "w") as h5:
+            h5["bert/m/bert/x:0"] = np.ones([100, 100])
+    elif file == "pytorch_model.bin":
+        (tmp_path / "model.safetensors").unlink()
+        pytest.importorskip("torch").save({"x": tensors}, path)
+    elif file.endswith("index.json"):
+        (tmp_path / "model.safetensors").unlink()
+        path.write_text('{"weight_map": ')
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"abc", b"version https://git-lfs.github.com/spec/v1\nsize 1"):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="A weight file must be readable and whole") as error:
+            build(tmp_path)
+        assert "\n" not in str(error.value)
+        assert ("git lfs pull" in str(error.value)) == content.startswith(b"version")
+
+
+# Weights that do not fit.
+
+
+def test_unused_and_new_weights_take_two_lines(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=0)
+    for name in ("transform.dense.weight", "transform.dense.bias", "bias"):
+        tensors[f"cls.predictions.{name}"] = np.ones([3], np.float32)
+    tensors["cls.alone"] = np.ones([3], np.float32)
+    del tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"]
+    build(write(tmp_path, tensors, CONFIG))
+    assert logged() == [
+        "New weights, to be trained: bert.pooler.dense.weight, bert.pooler.dense.bias, classifier.weight, "
+        "classifier.bias.",
+        "Weights in the file that this model does not use: cls.alone, cls.predictions.* (3).",
+    ]
+
+
+def test_missing_encoder_weights(tmp_path):
+    tensors = pytorch_tensors(layers=1)
+    with pytest.raises(UsageError) as error:
+        build(write(tmp_path, tensors))
+    message = str(error.value)
+    assert "no bert.encoder.layer.1.attention.self.query.weight, " in message
+    assert "... (16 in all)" in message and "\n" not in message
+
+
+def test_misshapen_encoder_weights(tmp_path):
+    with pytest.raises(UsageError, match=r"word_embeddings.weight \[40, 32\] in place of \[41, 32\]"):
+        build(write(tmp_path, pytorch_tensors(), FINE_TUNED | {"vocab_size": 41}))
+
+
+# Heads.
+
+
+def test_head_of_another_size_is_replaced(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=3)
+    model = build(write(tmp_path, tensors, CONFIG))
+    assert logged() == [
+        "New weights, to be trained: classifier.weight, classifier.bias (the file's head has 3 labels, this task 2)."
+    ]
+    got = weights.get_weights_dict(model)
+    assert got["classifier.weight"].shape == (2, HIDDEN)
+    np.testing.assert_array_equal(got["classifier.bias"], [0, 0])
+
+
+def test_head_in_another_label_order_keeps_its_meaning(tmp_path, logged):
+    tensors = pytorch_tensors()
+    model = build(write(tmp_path, tensors), labels=("Good", "Bad"))
+    np.testing.assert_allclose(logits(model), numpy_logits(tensors)[:, ::-1], atol=2e-5)
+    assert logged() == ["The head's labels (bad, good) are put in the data's order: Good, Bad."]
+    assert model.config.id2label == {0: "Good", 1: "Bad"}
+
+
+def test_head_for_other_labels_is_replaced(tmp_path, logged):
+    tensors = pytorch_tensors()
+    model = build(write(tmp_path, tensors), labels=("cat", "dog"))
+    lines = logged()
+    assert "(the file's head is for other labels: bad, good)" in lines[0] and len(lines) == 1
+    assert not np.allclose(weights.get_weights_dict(model)["classifier.weight"], tensors["classifier.weight"])
+
+
+def test_head_with_unnamed_labels_is_kept_and_said(tmp_path, logged):
+    tensors = pytorch_tensors()
+    model = build(write(tmp_path, tensors, CONFIG))
+    assert_same_weights(model, tensors)
+    assert logged() == ["The file does not name its head's labels; these are assumed, in order: bad, good."]
+
+
+def test_head_for_tokens_is_replaced(tmp_path, logged):
+    config = CONFIG | {"architectures": ["BertForTokenClassification"]}
+    build(write(tmp_path, pytorch_tensors(), config))
+    assert "(the file's head is that of BertForTokenClassification)" in logged()[0]
+
+
+def test_evaluation_refuses_a_new_head(tmp_path):
+    with pytest.raises(UsageError, match="need a fine-tuned model.*without a trained classifier.weight"):
+        build(write(tmp_path, pytorch_tensors(num_labels=0)), require_head=True)
+    build(write(tmp_path, pytorch_tensors()), require_head=True)
+    with pytest.raises(UsageError, match="need a fine-tuned model"):
+        build(require_head=True)
+
+
+def test_regression(tmp_path):
+    tensors = pytorch_tensors(num_labels=1)
+    model = build(write(tmp_path, tensors, CONFIG), labels=(), task="regression")
+    np.testing.assert_allclose(logits(model), numpy_logits(tensors), atol=2e-5)
+    assert (model.config.num_labels, model.config.problem_type) == (1, "regression")
+    model = build(tmp_path)
+    assert (model.config.num_labels, model.config.problem_type) == (2, "single_label_classification")
+    with pytest.raises(UsageError, match="two classes or more"):
+        build(tmp_path, labels=("only",))
+
+
+# New weights.
+
+
+def test_new_weights_are_a_function_of_the_seed(tmp_path):
+    directory = write(tmp_path, pytorch_tensors(num_labels=0))
+    one, same, other = (build(seed=seed) for seed in (1, 1, 2))
+    assert_same_weights(one, same)
+    assert not np.allclose(*(weights.get_weights_dict(m)["classifier.weight"] for m in (one, other)))
+
+    heads = [weights.get_weights_dict(build(directory, seed=seed))["classifier.weight"] for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(heads[0], heads[1])
+    assert not np.allclose(heads[0], heads[2])
+    assert heads[0].std() == pytest.approx(0.02, rel=0.3)
+
+
+def test_new_weights_have_berts_distribution():
+    for name, array in weights.get_weights_dict(build()).items():
+        if name.endswith("LayerNorm.weight"):
+            assert (array == 1).all()
+        elif name.endswith(".bias"):
+            assert (array == 0).all()
+        else:
+            error = 5 / np.sqrt(array.size)
+            assert array.std() == pytest.approx(0.02, rel=error) and abs(array.mean()) < 0.02 * error, name
+
+
+@pytest.mark.parametrize("size, layers, hidden, heads", [("tiny", 2, 128, 2), ("mini", 4, 256, 4)])
+def test_scratch_sizes(size, layers, hidden, heads):
+    config = ModelConfig(model_name_or_path=f"scratch/{size}")
+    model = build(config=config, length=600, labels=("a", "b", "c"))
+    got = model.config
+    assert (got.num_hidden_layers, got.hidden_size, got.num_attention_heads) == (layers, hidden, heads)
+    assert (got.intermediate_size, got.max_position_embeddings, got.vocab_size) == (4 * hidden, 600, VOCAB)
+    assert logits(model).shape == (2, 3)
+
+
+@pytest.mark.parametrize("own", [{}, {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.5}])
+@pytest.mark.parametrize("dropout", [None, 0.0, 0.3])
+def test_dropout_takes_the_place_of_all_the_models_own_rates(tmp_path, own, dropout):
+    directory = write(tmp_path / "model", pytorch_tensors(num_labels=len(NAMES)), FINE_TUNED | own)
+    for model in (build(directory, dropout=dropout), *([] if own else [build(dropout=dropout)])):
+        config, rates = model.config, collections.Counter()
+        for layer in model._flatten_layers():
+            if isinstance(layer, keras.layers.Dropout):
+                rates[layer.rate] += 1
+        if dropout is None:
+            expected = collections.Counter({0.1: config.num_hidden_layers})
+            expected[own.get("hidden_dropout_prob", 0.1)] += 1 + 2 * config.num_hidden_layers
+            expected[own.get("classifier_dropout", 0.1)] += 1
+        else:
+            expected = {dropout: 2 + 3 * config.num_hidden_layers}
+        assert rates == expected
+        rates = config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.classifier_dropout
+        if dropout is None:
+            assert rates == (own.get("hidden_dropout_prob", 0.1), 0.1, own.get("classifier_dropout"))
+        else:
+            assert rates == (dropout, dropout, None)
+
+
+def test_replicas_and_precisions_start_equal(tmp_path):
+    directory = write(tmp_path, pytorch_tensors(num_labels=0))
+    expected = build(directory, seed=3)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        mirrored = build(directory, seed=3)
+    assert_same_weights(mirrored, expected)
+    for variable in mirrored.trainable_variables:
+        copies = strategy.experimental_local_results(variable)
+        assert len(copies) == 2
+        np.testing.assert_array_equal(copies[0].numpy(), copies[1].numpy())
+
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    mixed = build(directory, seed=3)
+    assert all(variable.dtype == tf.float32 for variable in mixed.trainable_variables)
+    assert_same_weights(mixed, expected)
+    assert mixed({"input_ids": tf.constant(INPUTS["input_ids"])}).logits.dtype == tf.bfloat16
+
+
+def test_set_weights_is_all_or_nothing(tmp_path):
+    model = build(write(tmp_path, pytorch_tensors()))
+    before = weights.get_weights_dict(model)
+    changed = {name: array + 1 for name, array in before.items()}
+    with pytest.raises(UsageError, match="no classifier.bias"):
+        weights.set_weights_dict(model, {n: a for n, a in changed.items() if n != "classifier.bias"})
+    with pytest.raises(UsageError, match=r"classifier.bias \[1\] in place of \[2\]"):
+        weights.set_weights_dict(model, changed | {"classifier.bias": np.zeros([1])})
+    assert_same_weights(model, before)
+    weights.set_weights_dict(model, changed)
+    assert_same_weights(model, changed)
+
+
+# What does not fit the model.
+
+
+def test_vocabulary_and_length_must_fit(tmp_path):
+    directory = write(tmp_path / "model", pytorch_tensors())
+    vocab_file = tmp_path / "vocab.txt"
+    vocab_file.write_text("x\n" * 30)
+    config = ModelConfig(model_name_or_path=str(directory), vocab_file=str(vocab_file))
+
+    with pytest.raises(UsageError, match="has 40 embeddings.*with 41 tokens"):
+        build(directory, tokenizer=Vocabulary(41))
+    build(directory, tokenizer=Vocabulary(30))
+    with pytest.raises(UsageError, match=r"has 40 embeddings.*vocab.txt with 30 tokens"):
+        build(directory, config=config, tokenizer=Vocabulary(30))
+    (directory / "vocab.txt").write_text("y\n" * 30)
+    build(directory, config=config, tokenizer=Vocabulary(30))
+
+    build(directory, length=64)
+    with pytest.raises(UsageError, match="within the model's 64 positions.*max_seq_length=65"):
+        build(directory, length=65)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"model_type": "roberta"}, "model_type='roberta'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({"num_attention_heads": 3}, "must be a multiple of num_attention_heads"),
+        ({"hidden_act": "gelly"}, "gelly"),
+    ],
+)
+def test_config_must_be_a_bert(tmp_path, change, message):
+    with pytest.raises(UsageError, match=message):
+        build(write(tmp_path, pytorch_tensors(), FINE_TUNED | change))
+
+
+def test_labels_may_be_numbered(tmp_path):
+    tensors = pytorch_tensors()
+    numbered = FINE_TUNED | {"id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1}}
+    directory = write(tmp_path / "m", tensors, numbered)
+    model = build(directory, labels=("1", "0"))
+    assert model.config.id2label == {0: "1", 1: "0"}
+    np.testing.assert_allclose(logits(model), numpy_logits(tensors)[:, ::-1], atol=1e-4)
+    for names in (["bad", "good"], {"first": "bad", "second": "good"}):
+        with pytest.raises(UsageError, match="id2label must name each label under its number. Received: .*Repair it"):
+            load_config(write(tmp_path / "m", config=FINE_TUNED | {"id2label": names}))
+
+
+def test_config_must_be_readable(tmp_path):
+    write(tmp_path, pytorch_tensors())
+    (tmp_path / "config.json").write_text('{"hidden_size": 32}')
+    with pytest.raises(UsageError, match="without vocab_size, num_hidden_layers"):
+        load_config(tmp_path)
+    for text in ("{", "[]"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UsageError, match="config.json must be"):
+            load_config(tmp_path)
+
+
+# Saving.
+
+
+@pytest.mark.parametrize("labels", [NAMES, ("LABEL_0", "LABEL_1"), ("a", "b", "c"), ()])
+def test_saved_model_loads_in_transformers_and_here(tmp_path, labels, logged):
+    from transformers import TFBertForSequenceClassification
+
+    task = "classification" if labels else "regression"
+    model = build(config=ModelConfig(model_name_or_path="scratch/tiny"), labels=labels, task=task)
+    out = tmp_path / "out"
+    save_pretrained(model, Vocabulary(), out)
+
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors", "vocab.txt"]
+    saved = json.loads((out / "config.json").read_text())
+    names = list(labels) or ["LABEL_0"]
+    assert saved["architectures"] == ["BertForSequenceClassification"]
+    assert saved["id2label"] == {str(i): name for i, name in enumerate(names)}
+    assert saved["torch_dtype"] == "float32"
+    assert (out / "model.safetensors").stat().st_mode == (out / "config.json").stat().st_mode
+    assert_same_weights(load_file(out / "model.safetensors"), model)
+    loaded, info = TFBertForSequenceClassification.from_pretrained(out, output_loading_info=True)
+    assert info["missing_keys"] == info["unexpected_keys"] == []
+    np.testing.assert_allclose(logits(loaded), logits(model), atol=1e-6)
+    logged()
+    assert_same_weights(build(out, labels=labels, task=task, seed=9, require_head=True), model)
+    assert logged() == []
+    assert list(load_config(out).id2label.values()) == names
+
+
+def test_pytorch_loads_the_saved_model(tmp_path):
+    torch = pytest.importorskip("torch")
+    from transformers import BertForSequenceClassification
+
+    model = build(config=ModelConfig(model_name_or_path="scratch/tiny"))
+    save_pretrained(model, Vocabulary(), tmp_path)
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        expected = loaded(**{name: torch.from_numpy(array) for name, array in INPUTS.items()}).logits.numpy()
+    np.testing.assert_allclose(logits(model), expected, atol=1e-5)
+
+
+def test_failed_save_leaves_the_older_file(tmp_path, monkeypatch):
+    write(tmp_path, pytorch_tensors())
+    before = (tmp_path / "model.safetensors").read_bytes()
+
+    def fail(tensors, path, metadata):
+        pathlib.Path(path).write_bytes(b"part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", fail)
+    with pytest.raises(RunError, match="No space left"):
+        save_pretrained(build(), Vocabulary(), tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_no_file_of_a_model_is_written_through_a_link(tmp_path):
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    out.mkdir()
+    mine.write_text("mine")
+    names = ["config.json", "model.safetensors", "vocab.txt"]
+    for name in names:
+        (out / name).symlink_to(mine)
+        (out / f"{name}.partial").symlink_to(mine)
+    save_pretrained(build(), Vocabulary(), out)
+    weights.write_weights({"w": np.ones(2, np.float32)}, out / "model.safetensors")
+    assert mine.read_text() == "mine" and not any((out / name).is_symlink() for name in names)
+    assert (out / "vocab.txt").read_text() != "mine"
+
+
+# Where files come from.
+
+
+def resolve(name):
+    return resolve_model(ModelConfig(model_name_or_path=str(name)))
+
+
+def test_resolve_directory(tmp_path, monkeypatch):
+    assert resolve("scratch/tiny") is None
+    assert resolve(write(tmp_path / "whole", pytorch_tensors())) == tmp_path / "whole"
+    with pytest.raises(UsageError, match="must hold its weights"):
+        resolve(write(tmp_path / "config_only"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="must hold config.json"):
+        resolve(tmp_path / "empty")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **kwargs: pytest.fail("asked the hub"))
+    for name in (tmp_path / "absent", "./absent", "whole/absent", "a/b/c", "absent/", tmp_path / "whole/config.json"):
+        with pytest.raises(UsageError, match="must lead to a model's directory"):
+            resolve(name)
+
+
+def response(status):
+    answer = requests.Response()
+    answer.status_code = status
+    return answer
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (errors.LocalEntryNotFoundError("x"), "cannot be reached"),
+        (errors.OfflineModeIsEnabled("x"), "HF_HUB_OFFLINE"),
+        (errors.RepositoryNotFoundError("401", response=response(404)), "no such public model"),
+        (errors.GatedRepoError("403", response=response(403)), "terms must be accepted"),
+        (errors.HFValidationError("x"), "possible name"),
+        (errors.HfHubHTTPError("500 Server Error\nmore", response=response(500)), ": 500 Server Error"),
+        (requests.exceptions.SSLError("bad certificate"), "bad certificate"),
+        (OSError(28, "No space left on device"), "No space left"),
+    ],
+)
+def test_hub_errors_take_one_line(monkeypatch, error, message):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(UsageError, match=message) as caught:
+        resolve("owner/model")
+    text = str(caught.value)
+    assert "\n" not in text and "Pass a local directory" in text and "model_name_or_path='owner/model'" in text
+
+
+def test_hub_download_takes_one_weight_file(tmp_path, monkeypatch):
+    asked = []
+
+    def download(name, allow_patterns):
+        asked.append(allow_patterns)
+        write(tmp_path)
+        if "tf_model.h5" in allow_patterns:
+            (tmp_path / "tf_model.h5").write_bytes(b"")
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert resolve("owner/model") == tmp_path
+    assert ["model.safetensors" in patterns for patterns in asked] == [True, False]
+    assert all("config.json" in patterns and "vocab.txt" in patterns for patterns in asked)
+    assert not any("pytorch_model.bin" in patterns for patterns in asked)
+
+
+# Tokenizers.
+
+
+def test_tokenizer_of_the_model_and_of_a_file(tmp_path, logged):
+    vocabulary = [*SPECIALS, "hello", "world", "##s"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    config = ModelConfig(model_name_or_path=str(tmp_path))
+    assert load_tokenizer(config, tmp_path, training_texts=[]).vocab_size == 8
+    assert logged() == ["Text is lower-cased, as the vocabulary suggests."]
+
+    cased = tmp_path / "cased.txt"
+    cased.write_text("\n".join([*vocabulary, "Hello"]) + "\n")
+    config = ModelConfig(model_name_or_path=str(tmp_path), vocab_file=str(cased))
+    assert load_tokenizer(config, tmp_path, training_texts=[]).vocab_size == 9
+    assert logged() == [f"Text is not lower-cased for the vocabulary {cased}."]
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    load_tokenizer(config, tmp_path, training_texts=[])
+    assert logged() == [
+        f"Text is lower-cased, as {tmp_path}/tokenizer_config.json says, but 25% of the vocabulary's words have "
+        "capitals and are never found then.",
+        f"Text is lower-cased for the vocabulary {cased}.",
+    ]
+
+
+def test_tokenizer_is_learned_for_scratch(logged):
+    texts = (f"the cat sat on mat number {i}" for i in range(20))
+    tokenizer = load_tokenizer(ModelConfig(), None, training_texts=texts)
+    assert len(SPECIALS) < tokenizer.vocab_size <= 4000
+    assert logged() == [f"Learned a vocabulary of {tokenizer.vocab_size} tokens from the training texts."]
+    model = build(tokenizer=tokenizer)
+    assert model.config.vocab_size == tokenizer.vocab_size

@@ -1,0 +1,295 @@
+"""BERT's own heads: their logits where words are masked, against transformers' model; their weights in every format."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from safetensors.numpy import load_file, save_file
+from transformers import TFBertForMaskedLM, TFBertForPreTraining
+
+from tests.support.batches import make_examples, packed_batches, plain_batches, plan_of
+from tests.support.bert_files import CONFIG, HIDDEN, SPECIALS, VOCAB, Vocabulary, build, pytorch_tensors, write
+from tests.support.models import tiny_bert
+from tfbert.batches.plan import FILL
+from tfbert.config.run import SCRATCH_SIZES, ModelConfig
+from tfbert.errors import UsageError
+from tfbert.model import weights
+from tfbert.model.files import SCRATCH_LAYOUTS
+from tfbert.model.forward import forward_pretraining
+from tfbert.model.load import build_model, save_pretrained
+from tfbert.model.pretraining_head import pretraining_head
+
+KINDS = {True: TFBertForPreTraining, False: TFBertForMaskedLM}
+PREDICTIONS = 3
+
+
+def build_pretraining(directory=None, *, next_sentence=True, seed=0, **options):
+    config = ModelConfig(model_name_or_path=str(directory or "scratch/tiny"))
+    head = pretraining_head(next_sentence=next_sentence)
+    options = {"tokenizer": Vocabulary(), "head": head, "max_seq_length": 16} | options
+    return build_model(config, directory, seed=seed, **options)
+
+
+def own_logits(model, inputs, positions):
+    """transformers' own pass: logits at the positions of each row, and of the next sentence where it has one."""
+    own = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    outputs = model(own, training=False)
+    if isinstance(model, TFBertForMaskedLM):
+        return {"masked_lm": tf.gather(outputs.logits, positions, batch_dims=1)}
+    words = tf.gather(outputs.prediction_logits, positions, batch_dims=1)
+    return {"masked_lm": words, "next_sentence": outputs.seq_relationship_logits}
+
+
+def masked_positions(lengths):
+    """Places of each example, int32 `[n, PREDICTIONS]`."""
+    rng = np.random.default_rng(4)
+    return rng.integers(0, np.asarray(lengths)[:, None], (len(lengths), PREDICTIONS)).astype(np.int32)
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_logits_and_gradients_are_those_of_transformers(next_sentence):
+    model = tiny_bert(kind=KINDS[next_sentence])
+    examples = make_examples()
+    inputs, _, _ = plain_batches(examples, plan_of(examples))[0]
+    positions = masked_positions(inputs["attention_mask"].numpy().sum(axis=1))
+    rng = np.random.default_rng(1)
+
+    def compute(outputs_of):
+        with tf.GradientTape() as tape:
+            outputs = outputs_of()
+            loss = tf.add_n([tf.reduce_sum(outputs[name] * side) for name, side in sides.items()])
+        return outputs, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
+
+    shapes = {name: value.shape for name, value in own_logits(model, inputs, positions).items()}
+    sides = {name: tf.constant(rng.normal(size=shape), tf.float32) for name, shape in shapes.items()}
+    expected = compute(lambda: own_logits(model, inputs, positions))
+    found = compute(lambda: forward_pretraining(model, inputs | {"masked_lm_positions": positions}, training=False))
+    assert found[0].keys() == expected[0].keys() == ({"masked_lm", "next_sentence"} if next_sentence else {"masked_lm"})
+    for name, values in expected[0].items():
+        np.testing.assert_allclose(found[0][name], values, atol=2e-5)
+    for variable, one, other in zip(model.trainable_variables, found[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, atol=3e-4, err_msg=variable.name)
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+@pytest.mark.parametrize(
+    "policy, tolerance", [("float32", 2e-5), pytest.param("mixed_bfloat16", 0.15, marks=pytest.mark.slow)]
+)
+def test_packed_logits_are_those_of_one_example_a_row(policy, tolerance, next_sentence):
+    keras.mixed_precision.set_global_policy(policy)
+    model, examples = tiny_bert(kind=KINDS[next_sentence]), make_examples()
+    plan = plan_of(examples)
+    for rows, (inputs, _, _), (plain, _, _) in zip(
+        plan.rows, packed_batches(examples, plan), plain_batches(examples, plan), strict=True
+    ):
+        positions = masked_positions(plain["attention_mask"].numpy().sum(axis=1))
+        is_real = rows != FILL
+        through = np.where(is_real[:, None], inputs["cls_positions"][:, None] + positions, 0)
+        # Predictions that a record lacks read the first place of the micro-batch.
+        through[::2, -1] = 0
+        counts = np.ones(positions.shape, bool)
+        counts[::2, -1] = False
+        found = forward_pretraining(model, inputs | {"masked_lm_positions": tf.constant(through, tf.int32)}, False)
+        expected = forward_pretraining(model, plain | {"masked_lm_positions": tf.constant(positions)}, False)
+        assert found.keys() == expected.keys()
+        assert all(np.isfinite(value.numpy().astype(np.float32)).all() for value in found.values())
+        counted = counts & is_real[:, None]
+        words = [tf.cast(outputs["masked_lm"], tf.float32).numpy()[counted] for outputs in (found, expected)]
+        np.testing.assert_allclose(*words, atol=tolerance)
+        if next_sentence:
+            pairs = [tf.cast(outputs["next_sentence"], tf.float32).numpy()[is_real] for outputs in (found, expected)]
+            np.testing.assert_allclose(*pairs, atol=tolerance)
+
+
+# Weights.
+
+
+def head_tensors(*, next_sentence=True):
+    """Random weights of the heads as PyTorch has them, without the decoder's."""
+    rng = np.random.default_rng(5)
+    stem = "cls.predictions"
+    shapes = {
+        f"{stem}.bias": [VOCAB],
+        f"{stem}.transform.dense.weight": [HIDDEN, HIDDEN],
+        f"{stem}.transform.dense.bias": [HIDDEN],
+        f"{stem}.transform.LayerNorm.weight": [HIDDEN],
+        f"{stem}.transform.LayerNorm.bias": [HIDDEN],
+    }
+    shapes |= {"cls.seq_relationship.weight": [2, HIDDEN], "cls.seq_relationship.bias": [2]} if next_sentence else {}
+    return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def assert_weights(model, tensors):
+    found = weights.get_weights_dict(model)
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(found[name], tensor, err_msg=name)
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_saved_model_loads_in_transformers_and_here(tmp_path, next_sentence, logged):
+    model = build_pretraining(next_sentence=next_sentence)
+    save_pretrained(model, Vocabulary(), tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["architectures"] == ["BertForPreTraining" if next_sentence else "BertForMaskedLM"]
+    assert not any("decoder" in name for name in load_file(tmp_path / "model.safetensors"))
+    loaded, info = KINDS[next_sentence].from_pretrained(tmp_path, output_loading_info=True)
+    assert info["missing_keys"] == info["unexpected_keys"] == []
+    assert_weights(loaded, weights.get_weights_dict(model))
+    logged()
+    again = build_pretraining(tmp_path, next_sentence=next_sentence, seed=7, require_head=True)
+    assert_weights(again, weights.get_weights_dict(model))
+    assert logged() == []
+
+
+@pytest.mark.parametrize("name", ["BertForPreTraining", "BertForMaskedLM"])
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_pytorch_loads_the_saved_model(tmp_path, name, next_sentence):
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    model = build_pretraining(next_sentence=next_sentence)
+    save_pretrained(model, Vocabulary(), tmp_path)
+    loaded = getattr(transformers, name).from_pretrained(tmp_path).eval()
+    ids = np.array([[2, 11, 4, 13, 3]])
+    with torch.no_grad():
+        outputs = loaded(input_ids=torch.from_numpy(ids))
+    words = outputs.logits if name == "BertForMaskedLM" else outputs.prediction_logits
+    inputs = {"input_ids": tf.constant(ids, tf.int32), "masked_lm_positions": tf.constant([[2]])}
+    np.testing.assert_allclose(
+        forward_pretraining(model, inputs, False)["masked_lm"][0, 0], words.numpy()[0, 2], atol=1e-5
+    )
+
+
+def test_weights_of_pytorch_with_their_decoder(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=0) | head_tensors()
+    table = tensors["bert.embeddings.word_embeddings.weight"]
+    second = {"cls.predictions.decoder.weight": table, "cls.predictions.decoder.bias": tensors["cls.predictions.bias"]}
+    write(tmp_path, tensors | second, CONFIG | {"architectures": ["BertForPreTraining"]})
+    assert_weights(build_pretraining(tmp_path), tensors)
+    assert logged() == []
+
+    # The bias by its second name alone, as some versions of transformers left it.
+    renamed = {name: value for name, value in (tensors | second).items() if name != "cls.predictions.bias"}
+    assert_weights(build_pretraining(write(tmp_path / "renamed", renamed, CONFIG)), tensors)
+
+
+def test_a_decoder_of_its_own_is_left_aside(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=0) | head_tensors()
+    own = {"cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"] + 1}
+    model = build_pretraining(write(tmp_path, tensors | own, CONFIG))
+    new, *_ = logged()
+    assert new.startswith("New weights, to be trained: cls.predictions.") and "seq_relationship" not in new
+    assert new.endswith("(the decoder of the file's masked-word head is not its table of embeddings).")
+    kept = weights.get_weights_dict(model)["cls.seq_relationship.weight"]
+    np.testing.assert_array_equal(kept, tensors["cls.seq_relationship.weight"])
+
+
+@pytest.mark.parametrize("prefix", ["bert.", ""])
+def test_missing_heads_are_new_and_said(tmp_path, prefix, logged):
+    write(tmp_path, pytorch_tensors(num_labels=2, prefix=prefix) if prefix else pytorch_tensors(0, prefix=""), CONFIG)
+    model = build_pretraining(tmp_path)
+    new, *unused = logged()
+    assert new.startswith("New weights, to be trained: ") and new.count("cls.") == 7
+    assert new.endswith("(the file has no masked-word head; the file has no next-sentence head).")
+    assert len(unused) == bool(prefix)
+    found = weights.get_weights_dict(model)
+    assert not found["cls.predictions.bias"].any()
+    np.testing.assert_array_equal(found["cls.predictions.transform.LayerNorm.weight"], 1)
+    assert found["cls.predictions.transform.dense.weight"].std() == pytest.approx(0.02, rel=0.1)
+    with pytest.raises(UsageError, match="without a trained"):
+        build_pretraining(tmp_path, require_head=True)
+
+
+def test_a_head_of_another_vocabulary_is_refused(tmp_path):
+    tensors = pytorch_tensors(num_labels=0) | head_tensors() | {"cls.predictions.bias": np.zeros(VOCAB - 1, np.float32)}
+    with pytest.raises(UsageError, match=r"another shape of cls.predictions.bias \[39\] in place of \[40\]"):
+        build_pretraining(write(tmp_path, tensors, CONFIG))
+
+
+def test_masked_words_alone_need_no_pooler(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=0) | head_tensors()
+    encoder = {name: value for name, value in tensors.items() if "pooler" not in name and "seq_rel" not in name}
+    model = build_pretraining(write(tmp_path, tensors, CONFIG), next_sentence=False)
+    assert_weights(model, encoder)
+    (unused,) = logged()
+    assert "bert.pooler.* (2)" in unused and "cls.seq_relationship.* (2)" in unused
+    # And back: what such a model lacks is new.
+    other = tmp_path / "masked_lm"
+    write(other, weights.get_weights_dict(model), CONFIG | {"architectures": ["BertForMaskedLM"]})
+    build_pretraining(other)
+    (new,) = logged()
+    assert "bert.pooler.dense.weight" in new and new.endswith("(the file has no next-sentence head).")
+
+
+def test_a_classifier_starts_from_a_pretrained_model(tmp_path, logged):
+    save_pretrained(build_pretraining(), Vocabulary(), tmp_path)
+    found = weights.get_weights_dict(build(tmp_path, seed=3))
+    new, unused = logged()
+    assert new == "New weights, to be trained: classifier.weight, classifier.bias."
+    assert "cls.predictions.* (5), cls.seq_relationship.* (2)" in unused
+    saved = load_file(tmp_path / "model.safetensors")
+    for name in found:
+        if name.startswith("bert."):
+            np.testing.assert_array_equal(found[name], saved[name])
+
+
+def test_labels_of_a_classifier_are_not_kept(tmp_path):
+    names = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}}
+    tensors = pytorch_tensors(num_labels=3)
+    config = build_pretraining(write(tmp_path, tensors, CONFIG | names | {"tie_word_embeddings": False})).config
+    assert config.id2label == {0: "LABEL_0", 1: "LABEL_1"} and config.num_labels == 2 and config.tie_word_embeddings
+
+
+def test_checkpoints_of_google_have_the_heads(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=0) | head_tensors()
+    google = {}
+    for name, value in tensors.items():
+        stem, _, leaf = name.rpartition(".")
+        stem = stem.replace("layer.", "layer_").replace(".", "/")
+        if "LayerNorm" in stem:
+            stem = f"{stem}/{'gamma' if leaf == 'weight' else 'beta'}"
+        elif name.startswith(("cls.seq_relationship", "cls.predictions.bias")):
+            stem += "/output_weights" if leaf == "weight" else "/output_bias"
+        elif not stem.endswith("_embeddings"):
+            stem, value = (f"{stem}/kernel", value.T) if leaf == "weight" else (f"{stem}/bias", value)
+        google[stem] = np.ascontiguousarray(value)
+    names = list(google)
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "bert_model.ckpt"),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[google[name] for name in names],
+    )
+    (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))
+    words = SPECIALS + [f"w{i}" for i in range(VOCAB - len(SPECIALS))]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    assert_weights(build_pretraining(tmp_path), tensors)
+    assert logged() == []
+
+
+def test_shards_of_a_head_load(tmp_path):
+    tensors = pytorch_tensors(num_labels=0) | head_tensors()
+    write(tmp_path, None, CONFIG)
+    parts = [dict(list(tensors.items())[i::2]) for i in range(2)]
+    names = [f"model-0000{i + 1}-of-00002.safetensors" for i in range(2)]
+    for name, part in zip(names, parts, strict=True):
+        save_file(part, tmp_path / name, metadata={"format": "pt"})
+    index = {name: file for file, part in zip(names, parts, strict=True) for name in part}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    assert_weights(build_pretraining(tmp_path), tensors)
+
+
+def test_the_24_miniatures_have_layouts():
+    assert set(SCRATCH_SIZES) == set(SCRATCH_LAYOUTS) and len(SCRATCH_SIZES) == 6 + 24
+    # Of Turc et al. 2019, table 1: 64 to a head.
+    for name, numbers in {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512)}.items():
+        layers, hidden = numbers
+        assert (
+            SCRATCH_LAYOUTS[f"L-{layers}_H-{hidden}"][:3] == (layers, hidden, hidden // 64) == SCRATCH_LAYOUTS[name][:3]
+        )
+    assert SCRATCH_LAYOUTS["L-12_H-768"][:3] == SCRATCH_LAYOUTS["base"][:3]
+    (problem,) = ModelConfig(model_name_or_path="scratch/L-3_H-128").problems()
+    assert "L-2_H-128 to L-12_H-768" in problem

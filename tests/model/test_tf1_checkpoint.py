@@ -1,0 +1,212 @@
+"""Google's TensorFlow 1 checkpoints, built here under the names of Google's own code, give the same logits."""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.models import VOCAB, random_batch, tiny_bert
+from tfbert.config.run import ModelConfig
+from tfbert.errors import UsageError
+from tfbert.model.load import build_model, load_tokenizer, resolve_model
+from tfbert.model.tf1_checkpoint import tensor_name
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tokens.tokenizer import BertTokenizer
+
+LAYER = {
+    "attention/self/query/kernel": "attention/self/query/kernel:0",
+    "attention/self/query/bias": "attention/self/query/bias:0",
+    "attention/self/key/kernel": "attention/self/key/kernel:0",
+    "attention/self/key/bias": "attention/self/key/bias:0",
+    "attention/self/value/kernel": "attention/self/value/kernel:0",
+    "attention/self/value/bias": "attention/self/value/bias:0",
+    "attention/output/dense/kernel": "attention/output/dense/kernel:0",
+    "attention/output/dense/bias": "attention/output/dense/bias:0",
+    "attention/output/LayerNorm/gamma": "attention/output/LayerNorm/gamma:0",
+    "attention/output/LayerNorm/beta": "attention/output/LayerNorm/beta:0",
+    "intermediate/dense/kernel": "intermediate/dense/kernel:0",
+    "intermediate/dense/bias": "intermediate/dense/bias:0",
+    "output/dense/kernel": "output/dense/kernel:0",
+    "output/dense/bias": "output/dense/bias:0",
+    "output/LayerNorm/gamma": "output/LayerNorm/gamma:0",
+    "output/LayerNorm/beta": "output/LayerNorm/beta:0",
+}
+"""Names in google-research/bert's modeling.py, and of the same variables of transformers' TensorFlow model."""
+OTHERS = {
+    "bert/embeddings/word_embeddings": "bert/embeddings/word_embeddings/weight:0",
+    "bert/embeddings/token_type_embeddings": "bert/embeddings/token_type_embeddings/embeddings:0",
+    "bert/embeddings/position_embeddings": "bert/embeddings/position_embeddings/embeddings:0",
+    "bert/embeddings/LayerNorm/gamma": "bert/embeddings/LayerNorm/gamma:0",
+    "bert/embeddings/LayerNorm/beta": "bert/embeddings/LayerNorm/beta:0",
+    "bert/pooler/dense/kernel": "bert/pooler/dense/kernel:0",
+    "bert/pooler/dense/bias": "bert/pooler/dense/bias:0",
+}
+
+
+def google_weights(model, *, with_head=True):
+    """The model's weights as Google's checkpoints hold them, the optimizer's state and the pretraining heads too."""
+    values = {variable.name.partition("/")[2]: variable.numpy() for variable in model.weights}
+    names = dict(OTHERS)
+    for layer in range(2):
+        for google, own in LAYER.items():
+            names[f"bert/encoder/layer_{layer}/{google}"] = f"bert/encoder/layer_._{layer}/{own}"
+    out = {google: values[own] for google, own in names.items()}
+    if with_head:  # run_classifier.py multiplies with the transpose.
+        out |= {"output_weights": values["classifier/kernel:0"].T, "output_bias": values["classifier/bias:0"]}
+    for name in list(out):
+        out |= {f"{name}/adam_m": out[name] * 0 + 7, f"{name}/adam_v": out[name] * 0 + 7}
+    out["global_step"] = np.int64(343)
+    out |= {"cls/seq_relationship/output_weights": np.ones((2, 32), np.float32)}
+    out |= {"cls/predictions/output_bias": np.ones(VOCAB, np.float32)}
+    return out
+
+
+def write(directory, weights, prefix="bert_model.ckpt", *, cased=False):
+    directory.mkdir(exist_ok=True)
+    names = list(weights)
+    tf.raw_ops.SaveV2(
+        prefix=str(directory / prefix),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[weights[name] for name in names],
+    )
+    config = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "type_vocab_size": 2,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "initializer_range": 0.02,
+    }
+    (directory / "bert_config.json").write_text(json.dumps(config))
+    words = [f"{'W' if cased and i % 3 else 'w'}ord{i}" for i in range(VOCAB - 5)]
+    (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
+    return directory
+
+
+def load(directory, **options):
+    config = ModelConfig(model_name_or_path=str(directory))
+    found = resolve_model(config)
+    tokenizer = load_tokenizer(config, found, training_texts=())
+    labels = ["a", "b", "c"]
+    return build_model(
+        config,
+        found,
+        tokenizer=tokenizer,
+        head=Classification(tuple(labels)).head(),
+        max_seq_length=16,
+        seed=0,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("prefix", ["bert_model.ckpt", "model.ckpt-343"])
+def test_a_checkpoint_gives_the_same_logits(tmp_path, prefix):
+    model = tiny_bert(num_labels=3)
+    for variable in model.weights:  # Random everywhere, so that no two weights can be mixed up.
+        variable.assign(np.random.default_rng(zlib.crc32(variable.name.encode())).normal(0, 0.2, variable.shape))
+    directory = write(tmp_path / "google", google_weights(model), prefix)
+    loaded = load(directory, require_head=True)
+    inputs, _, _ = random_batch(8)
+    inputs["token_type_ids"][:, 6:] = 1
+    np.testing.assert_allclose(loaded(inputs).logits, model(inputs).logits, atol=1e-6)
+    for ours, own in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), own.numpy(), err_msg=own.name)
+
+
+def test_a_pretrained_one_has_no_head(tmp_path):
+    directory = write(tmp_path / "google", google_weights(tiny_bert(num_labels=3), with_head=False))
+    assert load(directory).config.num_labels == 3
+    with pytest.raises(UsageError, match="need a fine-tuned model.*classifier.weight"):
+        load(directory, require_head=True)
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_the_vocabulary_shows_whether_text_is_lower_cased(tmp_path, cased):
+    directory = write(tmp_path / "google", google_weights(tiny_bert()), cased=cased)
+    config = ModelConfig(model_name_or_path=str(directory))
+    tokenizer = load_tokenizer(config, directory, training_texts=())
+    assert isinstance(tokenizer, BertTokenizer) and tokenizer.do_lower_case != cased
+
+
+def weights_of(step):
+    return google_weights(tiny_bert(num_labels=3)) | {"output_bias": np.full(3, step, np.float32)}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "model.ckpt-{}",
+        "./model.ckpt-{}",
+        "/home/someone/else/output/model.ckpt-{}",
+        "gs://bucket/output/model.ckpt-{}",
+        "C:\\\\runs\\\\model.ckpt-{}",
+    ],
+)
+def test_the_checkpoint_that_is_named_the_newest_is_taken(tmp_path, path, logged):
+    for step in (1000, 343, 2000):
+        write(tmp_path, weights_of(step), f"model.ckpt-{step}")
+    for step in (343, 2000, 1000):  # Neither the first nor the last by name or by time.
+        lines = [f'model_checkpoint_path: "{path.format(step)}"', f'all_model_checkpoint_paths: "{path.format(343)}"']
+        (tmp_path / "checkpoint").write_text("\n".join(lines) + "\n")
+        logged()
+        np.testing.assert_array_equal(load(tmp_path).classifier.bias, [step] * 3)
+        said = f"Of 3 checkpoints, the weights are those of model.ckpt-{step}, which {tmp_path}/checkpoint names."
+        assert logged().count(said) == 1
+
+
+def test_a_published_checkpoint_beside_others(tmp_path, logged):
+    write(tmp_path, weights_of(1))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/train/model.ckpt-9"')  # Renamed when published.
+    np.testing.assert_array_equal(load(tmp_path).classifier.bias, [1] * 3)
+    said = f"The weights are those of {tmp_path}/bert_model.ckpt; the file checkpoint names model.ckpt-9, which is not"
+    assert any(line.startswith(said) for line in logged())
+    (tmp_path / "checkpoint").unlink()
+    write(tmp_path, weights_of(5), "model.ckpt-5")
+    np.testing.assert_array_equal(load(tmp_path).classifier.bias, [1] * 3)
+    assert f"The weights are those of {tmp_path}/bert_model.ckpt, of several." in logged()
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-5"')
+    np.testing.assert_array_equal(load(tmp_path).classifier.bias, [5] * 3)
+
+
+def test_names():
+    assert tensor_name("bert/encoder/layer_11/output/dense/kernel") == (
+        "bert.encoder.layer.11.output.dense.weight",
+        True,
+    )
+    assert tensor_name("bert/embeddings/word_embeddings") == ("bert.embeddings.word_embeddings.weight", False)
+    assert tensor_name("output_bias") == ("classifier.bias", False)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    weights = google_weights(tiny_bert(num_labels=3))
+    holed = {name: value for name, value in weights.items() if "layer_1/output/dense/kernel" not in name}
+    with pytest.raises(UsageError, match="bert_model.ckpt.index with no bert.encoder.layer.1.output.dense.weight"):
+        load(write(tmp_path / "holed", holed))
+    misshapen = weights | {"bert/pooler/dense/bias": np.zeros(3, np.float32)}
+    with pytest.raises(UsageError, match=r"bert.pooler.dense.bias \[3\] in place of \[32\]"):
+        load(write(tmp_path / "misshapen", misshapen))
+    directory = write(tmp_path / "half", weights)
+    (directory / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(UsageError, match="must be readable and whole.*bert_model.ckpt.index"):
+        load(directory)
+    directory = write(tmp_path / "two", weights, "model.ckpt-1")
+    write(tmp_path / "two", weights, "model.ckpt-2")
+    for state in ("", "nonsense", 'all_model_checkpoint_paths: "model.ckpt-1"', "\0"):
+        with pytest.raises(UsageError, match=r"must hold one checkpoint.*model.ckpt-1.index, model.ckpt-2.index\. "):
+            load(directory)
+        (directory / "checkpoint").write_text(state)
+    (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
+    with pytest.raises(UsageError, match=r"checkpoint names model\.ckpt-3, which is not there"):
+        load(directory)
+    directory = write(tmp_path / "wordless", weights)
+    (directory / "vocab.txt").unlink()
+    with pytest.raises(UsageError, match="must hold its vocabulary.*--vocab_file"):
+        load(directory)

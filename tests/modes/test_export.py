@@ -1,0 +1,316 @@
+"""`--mode=export`: a SavedModel in a process without this package answers as `--mode=predict` does."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import softmax
+
+from tests.support.saved_models import (
+    HOSTILE,
+    label_names,
+    predict_with,
+    read_json,
+    reference_logits,
+    reference_logits_of,
+    save_with_nan,
+)
+from tests.support.served import export_of
+from tfbert.config.run import DataConfig
+from tfbert.errors import RunError, UsageError
+from tfbert.modes.export import _replace_contents
+from tfbert.tasks.served_model import ServedModel
+
+EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variables")
+
+
+@pytest.fixture(scope="module")
+def single(runs, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("exports") / "single"
+    assert export_of(runs, "single", directory) == {
+        "num_texts": 1,
+        "max_seq_length": 16,
+        "label_names": ["0", "1"],
+        "weights": "float32",
+    }
+    return directory
+
+
+def test_text_in_a_clean_process_is_answered_as_by_transformers(runs, single, ask):
+    lines = (runs / "dev.tsv").read_text().splitlines()[1:]
+    found = ask(single, text=[line.split("\t")[1].encode() for line in lines])
+    assert found["signatures"] == ["serving_default", "text", "token_ids"]
+    _, logits = reference_logits(runs / "single", runs / "dev.tsv")
+    np.testing.assert_allclose(found["logits"], logits, atol=1e-5)
+    np.testing.assert_allclose(found["probabilities"], softmax(logits, axis=1), atol=1e-5)
+    names = label_names(runs / "single")
+    assert found["label"] == [names[i] for i in logits.argmax(axis=1)]
+
+
+def test_hostile_text_is_answered_as_by_predict(runs, single, ask, tmp_path):
+    texts = [*HOSTILE, b"\x00" * 100, b"\xff\xfe\xfd", "\u0000\ufffe\uffff".encode(), b"x " * 500_000]
+    (tmp_path / "in.txt").write_bytes(b"".join(text + b"\n" for text in texts))
+    predict_with(runs, input_file=tmp_path / "in.txt", output_file=tmp_path / "out.jsonl")
+    found = ask(single, text=texts)
+    rows = read_json(tmp_path / "out.jsonl")
+    np.testing.assert_allclose(found["logits"], [row["logits"] for row in rows], atol=1e-5)
+    assert found["label"] == [row["label"] for row in rows]
+    # Line ends, which a file of lines cannot hold.
+    found = ask(single, text=[b"good\r\nfilm\n", b"good film"])
+    np.testing.assert_allclose(found["logits"][0], found["logits"][1], atol=1e-6)
+
+
+def test_no_text_gives_no_answer(single, ask):
+    found = ask(single, text=[])
+    assert found["logits"] == found["label"] == []
+
+
+def test_token_ids_are_answered(runs, single, ask):
+    from transformers import BertTokenizerFast
+
+    texts = ["good film", "the plot was bad"]
+    encoded = BertTokenizerFast.from_pretrained(runs / "single")(texts, padding=True)
+    found = ask(single, "token_ids", **{name: encoded[name] for name in encoded})
+    np.testing.assert_allclose(found["logits"], reference_logits_of(runs / "single", texts), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def open_model(runs, tmp_path_factory):
+    """`pairs` without its word on whether it takes single texts or pairs."""
+    directory = shutil.copytree(runs / "pairs", tmp_path_factory.mktemp("models") / "open")
+    config = json.loads((directory / "config.json").read_text())
+    del config["tfbert"]
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def pairs(runs, open_model, tmp_path_factory):
+    """An export for pairs, as only the columns say: 60 tokens, 160 positions, two token types."""
+    directory = tmp_path_factory.mktemp("exports") / "pairs"
+    assert export_of(runs, open_model, directory, data=DataConfig(text_column=("a", "b")))["num_texts"] == 2
+    return directory
+
+
+@pytest.fixture(scope="module")
+def untrained(pairs):
+    return tf.saved_model.load(str(pairs)).signatures
+
+
+def ids(*shape, **changed):
+    """Inputs of a shape for `token_ids`."""
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return {name: tf.ones(shape, tf.int32) for name in names} | changed
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (0, 0), (0, 99)])
+def test_no_rows_of_ids_give_no_answer(untrained, shape):
+    found = untrained["token_ids"](**ids(*shape))
+    assert {name: tuple(value.shape) for name, value in found.items()} == {
+        "logits": (0, 2),
+        "probabilities": (0, 2),
+        "label": (0,),
+        "error": (0,),
+    }
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        (ids(2, 0), r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 0\]"),
+        (ids(2, 161), r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 161\]"),
+        (ids(2, 9, attention_mask=tf.ones([2, 8], tf.int32)), r"must be of one shape. Received: \] \[2 8\] \[2 9\]"),
+        (ids(2, 9, token_type_ids=tf.ones([1, 9], tf.int32)), r"must be of one shape. Received: .*\[1 9\]"),
+    ],
+)
+def test_ids_that_the_model_cannot_take_are_told_the_rule(untrained, inputs, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        untrained["token_ids"](**inputs)
+    assert np.isfinite(untrained["token_ids"](**ids(2, 160))["logits"]).all()
+    assert untrained["token_ids"](**ids(1, 1))["logits"].shape == (1, 2)
+
+
+def test_a_row_of_ids_that_do_not_exist_changes_no_other(untrained):
+    rows = {"input_ids": tf.constant([[0, 60, 1], [5, 6, 7], [0, 1, 2], [5, -1, 7]])}
+    rows["token_type_ids"] = tf.constant([[0, 0, 0], [0, 1, 1], [0, -1, 0], [2, 0, 0]])
+    found = untrained["token_ids"](**ids(4, 3, **rows))
+    alone = untrained["token_ids"](**ids(1, 3, **{name: values[1:2] for name, values in rows.items()}))
+    errors = [b"input_ids must be from 0 to 59.", b"", b"token_type_ids must be from 0 to 1."]
+    assert found["error"].numpy().tolist() == [*errors, b"input_ids must be from 0 to 59."]
+    for name in ("logits", "probabilities"):
+        assert np.isfinite(found[name]).all(axis=1).tolist() == [False, True, False, False]
+        np.testing.assert_allclose(found[name][1:2], alone[name], atol=1e-6)
+    assert found["label"].numpy().tolist() == [b"", alone["label"].numpy()[0], b"", b""]
+
+
+def test_a_text_that_is_not_finite_has_no_label_and_changes_no_other(runs, tmp_path):
+    save_with_nan(runs / "single", tmp_path / "broken", word="dull")
+    export_of(tmp_path, "broken", tmp_path / "export")
+    classify = tf.saved_model.load(str(tmp_path / "export")).signatures["text"]
+    found = {name: values.numpy() for name, values in classify(text=tf.constant(["good", "dull", "bad film"])).items()}
+    assert [bool(error) for error in found["error"]] == [False, True, False] and found["label"][1] == b""
+    assert found["error"][1].startswith(b"Predictions must be finite.")
+    assert np.isnan(found["logits"]).all(axis=1).tolist() == [False, True, False]
+    want = reference_logits_of(runs / "single", ["good", "bad film"])
+    np.testing.assert_allclose(found["logits"][::2], want, atol=1e-5)
+
+
+def test_pairs_without_rows_and_without_second_texts(untrained):
+    none = tf.constant([], tf.string)
+    assert untrained["text"](text=none, text_pair=none)["logits"].shape == (0, 2)
+    for texts in ([], ["good", "bad"]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must be of one length"):
+            untrained["text"](text=tf.constant(texts, tf.string), text_pair=tf.constant(["film"]))
+
+
+def test_pairs_and_float16_with_its_measured_loss(runs, pairs, ask, tmp_path):
+    data = DataConfig(validation_file=str(runs / "pairs.tsv"))
+    results = export_of(runs, "pairs", tmp_path / "half", export_float16=True, data=data)
+    labels, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
+    rows = [line.split("\t") for line in (runs / "pairs.tsv").read_text().splitlines()[1:]]
+    first, second = ([row[i].encode() for row in rows] for i in (0, 1))
+    found = ask(tmp_path / "half", text=first, text_pair=second)
+    error = float(np.abs(np.array(found["logits"]) - logits).max())
+    assert 1e-6 < error < 1e-2, "the weights were rounded"
+    assert results["eval_largest_logit_error"] == pytest.approx(error, rel=0.05)
+    names = label_names(runs / "pairs")
+    accuracy = np.mean([names[i] == label for i, label in zip(logits.argmax(axis=1), labels, strict=True)])
+    assert results["eval_float32_accuracy"] == pytest.approx(accuracy)
+    accuracy = np.mean([name == label for name, label in zip(found["label"], labels, strict=True)])
+    assert results["eval_float16_accuracy"] == pytest.approx(accuracy)
+    assert 0 < results["largest_weight_error"] < 1e-3
+    assert json.loads((tmp_path / "half" / "export_results.json").read_text()) == results
+    sizes = [(d / "variables" / "variables.data-00000-of-00001").stat().st_size for d in (tmp_path / "half", pairs)]
+    assert sizes[0] < 0.6 * sizes[1]
+
+
+@pytest.mark.slow
+def test_scores(runs, ask, tmp_path):
+    export_of(runs, "scores", tmp_path / "scores")
+    found = ask(tmp_path / "scores", text=[b"good film", b"bad"])
+    expected = reference_logits_of(runs / "scores", ["good film", "bad"])
+    np.testing.assert_allclose(found["score"], expected[:, 0], atol=1e-5)
+    assert set(found) == {"signatures", "logits", "score"}
+
+
+@pytest.fixture
+def answering_nothing(monkeypatch):
+    """Exports that hold the model's weights and no signature of it, whose tracing takes seconds."""
+    nothing = tf.function(lambda: tf.constant(0), input_signature=[]).get_concrete_function()
+    monkeypatch.setattr(ServedModel, "signature_functions", lambda module: {"text": nothing})
+
+
+@pytest.mark.usefixtures("answering_nothing")
+def test_an_earlier_export_is_replaced_only_when_asked_and_nothing_else_ever(runs, single, tmp_path):
+    single = shutil.copytree(single, tmp_path / "earlier" / "single")
+    before = (single / "fingerprint.pb").read_bytes()
+    with pytest.raises(UsageError, match="must be new or empty.*--overwrite_output_dir"):
+        export_of(runs, "single", single)
+    assert (single / "fingerprint.pb").read_bytes() == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="replaces an earlier export, and nothing else.*'thesis.txt'"):
+        export_of(runs, "single", tmp_path / "mine", overwrite=True)
+    with pytest.raises(UsageError, match="replaces an earlier export"):
+        export_of(runs, "single", runs / "single", overwrite=True)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["earlier", "mine"]
+    export_of(runs, "single", single, overwrite=True)
+    assert sorted(path.name for path in single.parent.iterdir()) == ["single"]
+
+
+@pytest.mark.usefixtures("answering_nothing")
+def test_an_existing_directory_is_filled_and_no_other_programs_files_go(runs, tmp_path, monkeypatch):
+    """A mount point cannot be renamed, nor a directory whose parent cannot be written."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    original = pathlib.Path.rename
+
+    def busy(path, target):
+        if mount in (path, pathlib.Path(target)) or pathlib.Path(target).parent == tmp_path:
+            raise OSError(16, "Device or resource busy")
+        return original(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", busy)
+    (tmp_path / "link").symlink_to(mount)
+    for name in ("mount", "link"):
+        export_of(runs, "scores", tmp_path / name, overwrite=name == "link")
+        assert sorted(path.name for path in mount.iterdir()) == sorted([*EXPORTED, "assets"])
+        tf.saved_model.load(str(mount))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "mount"]
+    assert (tmp_path / "link").is_symlink()
+    for name in (*EXPORTED[1:], "assets"):  # What is left is nobody's export.
+        path = mount / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(UsageError, match="replaces an earlier export, and nothing else.*'saved_model.pb'"):
+        export_of(runs, "scores", mount, overwrite=True)
+
+
+@pytest.mark.parametrize("failing", range(1, 11))
+def test_a_move_that_fails_leaves_the_earlier_export_and_the_new_one(tmp_path, monkeypatch, failing):
+    directory, partial = tmp_path / "export", tmp_path / "export" / ".export.partial"
+    for path, text in ((directory, "old"), (partial, "new")):
+        for name in ("variables", "assets"):
+            (path / name).mkdir(parents=True)
+            (path / name / "file").write_text(text)
+        for name in ("saved_model.pb", "fingerprint.pb", "export_results.json"):
+            (path / name).write_text(text)
+    before = {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")}
+    original, moved = pathlib.Path.rename, []
+
+    def rename(path, target):
+        moved.append(path)
+        if len(moved) == failing:
+            raise OSError(5, "Input/output error")
+        return original(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", rename)
+    with pytest.raises(OSError, match="Input/output"):
+        _replace_contents(directory, partial)
+    assert {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")} == before
+    monkeypatch.undo()
+    _replace_contents(directory, partial)
+    assert sorted(path.name for path in directory.iterdir()) == sorted([*EXPORTED, "assets"])
+    assert {path.read_text() for path in directory.rglob("*") if path.is_file()} == {"new"}
+
+
+@pytest.mark.usefixtures("answering_nothing")
+def test_a_finished_export_that_cannot_be_moved_is_kept(runs, tmp_path, monkeypatch):
+    def busy(path, target):
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(pathlib.Path, "rename", busy)
+    with pytest.raises(RunError, match="Device or resource busy. It is whole in .*/.new.partial: move it"):
+        export_of(runs, "scores", tmp_path / "new")
+    tf.saved_model.load(str(tmp_path / ".new.partial"))
+
+
+@pytest.mark.usefixtures("answering_nothing")
+def test_the_current_directory_and_the_root(runs, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for overwrite in (False, True):
+        export_of(runs, "scores", ".", overwrite=overwrite)
+        assert sorted(path.name for path in tmp_path.rglob("*.pb")) == ["fingerprint.pb", "saved_model.pb"]
+        with pytest.raises(UsageError, match="Received: output_dir='/'"):
+            export_of(runs, "scores", "/", overwrite=overwrite)
+
+
+def test_text_columns_say_what_a_model_leaves_open(runs, pairs, ask, tmp_path):
+    assert set(ask(pairs, text=[b"good"], text_pair=[b"bad"])) > {"label", "logits"}
+    with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
+        export_of(runs, "pairs", tmp_path / "5", data=DataConfig(text_column=("a",)))
+    assert not (tmp_path / "5").exists()
+
+
+@pytest.mark.usefixtures("answering_nothing")
+def test_else_the_data_or_the_model_says(runs, open_model, tmp_path):
+    def num_texts(number, model=open_model, **options):
+        return export_of(runs, model, tmp_path / str(number), **options)["num_texts"]
+
+    assert num_texts(1) == 1
+    assert num_texts(3, data=DataConfig(validation_file=str(runs / "pairs.tsv")), export_float16=True) == 2
+    assert num_texts(4, "pairs", data=DataConfig(text_column=("a", "b"))) == 2

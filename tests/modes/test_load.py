@@ -1,0 +1,401 @@
+"""`tfbert.load`: its answers are those of `--mode=predict` and of transformers' TensorFlow pipelines, in order."""
+
+import copy
+import functools
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+import transformers
+
+import tfbert
+from tests.support.models import VOCAB, strategy_of, tiny_bert
+from tests.support.runs import WORDS, changed, make_config
+from tests.support.saved_models import save_with_nan
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, ModelConfig, RuntimeConfig
+from tfbert.devices.runtime import set_up
+from tfbert.model.bert_config import record_inputs
+from tfbert.model.load import save_pretrained
+from tfbert.model.predictor import DirectPredictor, Predictor
+from tfbert.modes import load as load_module
+from tfbert.modes.saved_model import load_trained_model
+from tfbert.tasks.answering.answer_lists import Asked, answered
+from tfbert.tasks.answering.examples import QuestionExamples
+from tfbert.tasks.answering.prediction import unanswered
+from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.tagging.prediction import encode_tagged_texts
+from tfbert.tasks.tagging.tag_files import TaggedItem, tagged
+from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.texts.inputs import TextInputs
+from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.texts.text_task import TextExamples
+from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+TASKS = {
+    "classes": (Classification(("low", "middle", "high")), 1),
+    "pairs": (Classification(("other", "same")), 2),
+    "scores": (Regression(), 1),
+    "entities": (TokenClassification(("O", "B-PER", "I-PER", "B-LOC", "I-LOC")), 1),
+    "speech": (TokenClassification(("NOUN", "VERB", "ADJ")), 1),
+    "questions": (QuestionAnswering(doc_stride=4), 2),
+}
+TEXTS = ["good film", "the plot was bad and very slow " * 3, "", "dull", "a Bright cast, not bad", "  ", "fine \ud800"]
+rng = np.random.default_rng(0)
+QUESTIONS = [
+    {"question": "the film" * (i + 1), "context": " ".join(rng.choice(WORDS, n))} for i, n in enumerate((3, 40, 9))
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A directory with a 1-layer, hidden-32 model of each kind, as training saves one."""
+    directory = tmp_path_factory.mktemp("models")
+    base = tiny_bert(num_hidden_layers=1).config
+    for seed, (name, (task, num_texts)) in enumerate(TASKS.items()):
+        config, head = copy.deepcopy(base), task.head()
+        head.describe_in(config)
+        keras.utils.set_random_seed(seed)
+        model = getattr(transformers, f"TF{head.architecture}")(config)
+        model.build_in_name_scope()
+        record_inputs(model.config, num_texts=num_texts, max_seq_length=16, **task.notes())
+        tokenizer = BertTokenizer(TOKENS + [f"[unused{i}]" for i in range(VOCAB - len(TOKENS))])
+        save_pretrained(model, tokenizer, directory / name)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def models(saved):
+    return {name: tfbert.load(saved / name) for name in TASKS}
+
+
+def predicted(directory, encode):
+    """(model, predictions) on `--mode=predict`'s path; `encode` is given the model."""
+    config = Config(
+        mode="predict",
+        model=ModelConfig(model_name_or_path=str(directory)),
+        predict=PredictConfig(input_file="-"),
+    )
+    strategy = strategy_of(1)
+    with strategy.scope():
+        model = load_trained_model(config)
+    encoded = encode(model)
+    return model, model.task.predictions(model.predictor(strategy, 4).outputs(encoded), encoded)
+
+
+def assert_alike(found, expected):
+    """The same answers but for the rounding of their scores."""
+    assert type(found) is type(expected)
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert found[key] == (pytest.approx(value, abs=1e-5) if isinstance(value, float) else value), key
+    else:
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+
+
+@functools.cache
+def pipeline(task, directory, **options):
+    return transformers.pipeline(task, model=str(directory), framework="tf", torch_dtype=None, **options)
+
+
+def test_classes_are_those_of_the_pipeline_in_the_order_of_the_input(saved, models):
+    model, texts = models["classes"], TEXTS[:-1]  # The pipeline's tokenizer refuses half a surrogate pair.
+    expected = pipeline("text-classification", saved / "classes")(texts, truncation=True, max_length=16)
+    assert len({round(answer["score"], 3) for answer in expected}) > 4
+    for batch_size in (1, 4, 32):
+        assert_alike(model(texts, batch_size=batch_size), expected)
+    assert_alike([model(text) for text in texts], expected)
+    assert [list(answer) for answer in model(texts)] == [["label", "score"]] * len(texts)
+    assert_alike(model(texts[::-1]), expected[::-1])
+    assert_alike(model("fine \ud800"), model("fine"))
+    assert repr(model).endswith("classes', classification into 3 classes)")
+    assert (model.task, model.label_names, model.max_seq_length) == ("classification", ("low", "middle", "high"), 16)
+
+
+def test_top_k_is_that_of_the_pipeline(saved, models):
+    pipe = pipeline("text-classification", saved / "classes")
+    for k in (None, 1, 2, 7):
+        expected = pipe(TEXTS[:2], truncation=True, max_length=16, top_k=k)
+        assert_alike(models["classes"](TEXTS[:2], top_k=k), expected)
+        assert_alike(models["classes"](TEXTS[0], top_k=k), expected[0])
+
+
+class Column:
+    """What of a pandas column is used: it has a length and is iterated over; its index may start anywhere."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __len__(self):
+        return len(self._values)
+
+    def __iter__(self):
+        return iter(self._values)
+
+
+def test_every_iterable_gives_a_list_in_its_order(models):
+    model, texts = models["classes"], ["good film", "bad", "a slow plot"]
+    expected = [model(text) for text in texts]
+    for inputs in (texts, tuple(texts), iter(texts), Column(texts), np.array(texts), np.array(texts, object)):
+        assert_alike(model(inputs), expected)
+    assert_alike(model(tuple(texts[:2])), expected[:2])  # No pair: the model takes single texts.
+    assert_alike(model([{"text": text} for text in texts]), expected)
+    assert_alike(model(np.str_("bad")), expected[1])
+    assert all(loaded([]) == loaded(iter(())) == [] for loaded in models.values())
+
+
+def test_pairs_and_scores(saved, models):
+    pairs = [("good film", "bad"), ("the cast " * 9, "a very dull plot was slow " * 2), ("", "fine")]
+    as_dicts = [{"text": first, "text_pair": second} for first, second in pairs]
+    expected = pipeline("text-classification", saved / "pairs")(as_dicts, truncation=True, max_length=16)
+    model = models["pairs"]
+    for inputs in (pairs, as_dicts, [list(pair) for pair in pairs], np.array(pairs), [pairs[0], *as_dicts[1:]]):
+        assert_alike(model(inputs), expected)
+    assert_alike(model(pairs[0]), expected[0])
+    assert_alike(model(as_dicts[1]), expected[1])
+    expected = pipeline("text-classification", saved / "scores")(TEXTS[:-1], truncation=True, max_length=16)
+    assert_alike(models["scores"](TEXTS[:-1]), expected)
+    assert {answer["label"] for answer in expected} == {"LABEL_0"}
+    assert_alike(models["scores"](TEXTS[0], top_k=None), [expected[0]])
+
+
+def test_answers_of_texts_are_those_of_predict(saved, models):
+    examples = TextExamples(name="", text=TEXTS, text_pair=None, labels=None)
+    model, logits = predicted(saved / "classes", lambda model: model.encode(examples))
+    objects = list(model.task.objects(logits))
+    found = models["classes"](TEXTS, top_k=None)
+    for answer, expected in zip(found, objects, strict=True):
+        assert answer[0]["label"] == expected["label"]
+        shares = {entry["label"]: entry["score"] for entry in answer}
+        assert shares == pytest.approx(expected["probabilities"], abs=1e-6)
+
+
+def as_pipeline(entities, name):
+    return [
+        {name: e["type"], "score": e["score"], "word": e["text"], "start": e["start"], "end": e["end"]}
+        for e in entities
+    ]
+
+
+def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, models):
+    items = [TaggedItem(name=i, words=[], text=text) for i, text in enumerate(TEXTS)]
+    model, logits = predicted(saved / "entities", lambda model: encode_tagged_texts(model, items))
+    expected = [as_pipeline(entities, "entity_group") for _, _, entities in tagged(model.task, items, logits)]
+    assert sum(map(len, expected)) > 5
+    found = models["entities"](TEXTS, batch_size=3)
+    assert_alike(found, expected)
+    assert found[2] == found[5] == models["entities"]("") == models["entities"](["", " "])[1] == []
+    pipe = pipeline("token-classification", saved / "entities", aggregation_strategy="first")
+    for row in (0, 3, 4):  # Those of one row: the pipeline has another longest one.
+        theirs = [
+            {**e, "score": float(e["score"]), "word": TEXTS[row][e["start"] : e["end"]]} for e in pipe(TEXTS[row])
+        ]
+        assert_alike(found[row], theirs)
+
+
+def test_entities_of_words_count_words(saved, models):
+    sentences = [text.split() for text in TEXTS[:5]]  # One is longer than a row, one has no words.
+    items = [TaggedItem(name=i, words=words) for i, words in enumerate(sentences)]
+    examples = SentenceExamples(name="", words=sentences, labels=None)
+    model, logits = predicted(saved / "entities", lambda model: model.encode(examples))
+    expected = [as_pipeline(entities, "entity_group") for _, _, entities in tagged(model.task, items, logits)]
+    assert max(e["end"] for e in expected[1]) > 16
+    for inputs in (sentences, map(tuple, sentences), [np.array(words, str) for words in sentences]):
+        assert_alike(models["entities"](inputs), expected)
+    for words, entities in zip(sentences, expected, strict=True):
+        assert [e["word"] for e in entities] == [" ".join(words[e["start"] : e["end"]]) for e in entities]
+
+
+def test_tags_that_are_no_entities_are_given_word_by_word(saved, models):
+    text = "the Film, was slow"
+    (whole,) = models["speech"]([text])
+    assert [(word["word"], word["start"], word["end"]) for word in whole] == [
+        ("the", 0, 3),
+        ("Film", 4, 8),
+        (",", 8, 9),
+        ("was", 10, 13),
+        ("slow", 14, 18),
+    ]
+    theirs = pipeline("token-classification", saved / "speech")(text)
+    assert [word["entity"] for word in whole] == [word["entity"] for word in theirs]
+    assert [word["score"] for word in whole] == pytest.approx([float(word["score"]) for word in theirs], abs=1e-5)
+    assert list(whole[0]) == ["entity", "score", "word", "start", "end"]
+    (words,) = models["speech"]([["the", "Film", ",", "was", "slow"]])
+    assert [(word["start"], word["end"]) for word in words] == [(i, i + 1) for i in range(5)]
+    assert [word["score"] for word in words] == pytest.approx([word["score"] for word in whole], abs=1e-5)
+
+
+def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, models):
+    asked = [Asked(name=i, **question) for i, question in enumerate(QUESTIONS)]
+    examples = QuestionExamples(table=unanswered("", asked))
+    model, candidates = predicted(saved / "questions", lambda model: model.encode(examples))
+    expected = list(answered(model.task, asked, candidates))
+    found = models["questions"](({**question, "id": 7} for question in QUESTIONS), batch_size=2)
+    assert_alike(found, [{key: answer[key] for key in ("score", "start", "end", "answer")} for answer in expected])
+    assert [list(answer) for answer in found] == [["score", "start", "end", "answer"]] * 3
+    for answer, question in zip(found, QUESTIONS, strict=True):
+        assert answer["answer"] == question["context"][answer["start"] : answer["end"]] != ""
+    assert_alike(models["questions"](QUESTIONS[1]), found[1])
+    theirs = pipeline("question-answering", saved / "questions", max_answer_len=30)(**QUESTIONS[0])
+    assert {key: theirs[key] for key in ("start", "end", "answer")} == {
+        key: found[0][key] for key in ("start", "end", "answer")
+    }
+
+
+def test_options_of_a_task(saved, models):
+    short = tfbert.load(saved / "questions", answering=tfbert.AnsweringConfig(max_answer_length=1))
+    assert all(len(answer["answer"].split()) == 1 for answer in short(QUESTIONS))
+    assert any(len(answer["answer"].split()) > 1 for answer in models["questions"](QUESTIONS))
+    options = tfbert.AnsweringConfig(version_2_with_negative=True, null_score_diff_threshold=-1e6)
+    none = tfbert.load(saved / "questions", answering=options)(QUESTIONS[0])
+    assert (none["start"], none["end"], none["answer"]) == (0, 0, "") and 0 < none["score"] < 1
+    assert tfbert.load(saved / "classes", max_seq_length=8)(TEXTS[1]) == models["classes"](
+        " ".join(TEXTS[1].split()[:6])
+    )
+
+
+def test_inputs_are_taken_in_chunks(models, monkeypatch):
+    model, texts = models["classes"], TEXTS * 3
+    expected, sizes, taken = model(texts), [], []
+    original = model._predictor.outputs
+
+    def outputs(encoded, rows):
+        sizes.append((len(encoded), len(taken)))
+        return original(encoded, rows=rows)
+
+    monkeypatch.setattr(model._predictor, "outputs", outputs)
+    monkeypatch.setattr(TextInputs, "most", 5)
+    assert_alike(model(taken.append(text) or text for text in texts), expected)
+    assert sizes == [(5, 5), (5, 10), (5, 15), (5, 20), (1, 21)], "a generator is read as far as is needed"
+    sizes.clear()
+    monkeypatch.setattr(load_module, "CHUNK_CHARACTERS", 60)
+    assert_alike(model(texts), expected)
+    assert len(sizes) > 5 and sum(size for size, _ in sizes) == 21
+
+
+def test_nothing_of_the_process_is_changed(saved, models):
+    def state():
+        draws = [random.random(), np.random.rand(), *keras.initializers.GlorotUniform()(shape=(3,)).numpy().tolist()]
+        return [*draws, float(tf.random.uniform([])), keras.mixed_precision.global_policy().name]
+
+    def run(between):
+        keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        keras.utils.set_random_seed(5)
+        between()
+        return state()
+
+    loaded = []
+    assert run(lambda: loaded.append(tfbert.load(saved / "classes"))) == run(lambda: None)
+    assert run(lambda: loaded[0](TEXTS)) == run(lambda: None)
+    assert loaded[0](TEXTS) == models["classes"](TEXTS), "float32 whatever the caller's own models compute in"
+    set_up(RuntimeConfig(seed=1, mixed_precision=True))  # As another run of the process begins.
+    assert loaded[0](TEXTS) == models["classes"](TEXTS)
+
+
+BAD = {
+    "none": ("classes", ["a", "b", None], r"needs a text.*Received: none for 'text' in inputs\[2\]\. Repair"),
+    "nan": ("classes", np.array(["a", np.nan], object), r"Received: nan for 'text' in inputs\[1\]"),
+    "bytes": ("classes", b"text", r"Received: 116 for 'text' in inputs\[0\]"),
+    "number": ("classes", 3, r"an iterable of them\. Received: 3\. Pass"),
+    "nothing": ("scores", None, r"an iterable of them\. Received: None\. Pass"),
+    "pair": ("classes", ["a", ("b", "c")], r"takes single texts.*Received: a pair in inputs\[1\]\. Pass a text\."),
+    "single": ("pairs", [("b", "c"), "a"], r"takes pairs of texts.*Received: a single text in inputs\[1\]\. Pass \{"),
+    "lone": ("pairs", "a", r"takes pairs of texts.*Received: a single text in the input\."),
+    "half": ("pairs", [{"text": "a", "text_pair": None}], r"Received: none for 'text_pair' in inputs\[0\]"),
+    "three": ("pairs", [("a", "b", "c")], r"Received: 3 values in inputs\[0\]"),
+    "keys": ("classes", [{"text": "a", "label": 1}], r"Received: the keys 'text', 'label' in inputs\[0\]\. Rename"),
+    "word": ("entities", [["a"], ["a", None]], r"Received: none for 'words' in inputs\[1\]"),
+    "kinds": ("entities", [["a"], "a"], r"one kind per call\. Received: a text in inputs\[1\]\. Call it once for"),
+    "context": ("questions", [{"question": "a"}], r"comes with its context.*the keys 'question' in inputs\[0\]"),
+    "question": ("questions", "who?", r"comes with its context.*Received: 'who\?' in the input\. Pass both"),
+    "blank": ("questions", {"question": " ", "context": "a"}, r"question must not be empty.*in the input\."),
+    "missing": ("questions", [{"question": "a", "context": None}], r"Received: none for 'context' in inputs\[0\]"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(models, case, monkeypatch):
+    name, inputs, message = BAD[case]
+    monkeypatch.setattr(models[name], "_predictor", None)  # It is found before anything is computed.
+    with pytest.raises(tfbert.UsageError, match=message) as caught:
+        models[name](inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_options_and_models(saved, models, tmp_path):
+    for model, options, message in (
+        ("classes", {"top_k": 0}, "top_k must be a whole number of at least 1. Received: top_k=0"),
+        ("questions", {"top_k": 3}, "top_k chooses among classes, and this is question answering"),
+        ("entities", {"batch_size": 0.5}, "batch_size must be a whole number of at least 1. Received: batch_size=0.5"),
+    ):
+        with pytest.raises(tfbert.UsageError, match=message):
+            models[model](["a"], **options)
+    with pytest.raises(tfbert.UsageError, match="n_best_size is for question_answering"):
+        tfbert.load(saved / "classes", answering=tfbert.AnsweringConfig(n_best_size=3))
+    with pytest.raises(tfbert.UsageError, match="must hold config.json"):
+        tfbert.load(tmp_path)
+    with pytest.raises(tfbert.UsageError, match="needs a trained model"):
+        tfbert.load("scratch/tiny")
+    with strategy_of(1).scope(), pytest.raises(tfbert.UsageError, match="in the scope of OneDeviceStrategy"):
+        tfbert.load(saved / "classes")
+    save_with_nan(saved / "classes", tmp_path / "broken", word="dull")
+    with pytest.raises(tfbert.RunError, match=r"must be finite.*for id 2 of inputs"):
+        tfbert.load(tmp_path / "broken")(["good", "bad", "dull"])
+
+
+@pytest.mark.slow
+def test_models_are_trained_beside(models, corpus, undrawn):
+    before = models["classes"](TEXTS)
+    config = changed(
+        make_config(corpus, "run", mixed_precision=True), training={"max_steps": 2, "num_train_epochs": None}
+    )
+    for number in range(2):
+        tfbert.finetune(changed(config, output={"output_dir": str(corpus / f"run{number}")}))
+        assert models["classes"](TEXTS) == before
+    first, second = (tfbert.load(corpus / f"run{number}") for number in range(2))
+    assert first.label_names == ("0", "1")
+    assert_alike(first(TEXTS), second(TEXTS))
+    answer = first("good film", top_k=None)
+    assert sum(entry["score"] for entry in answer) == pytest.approx(1)
+
+
+class Table(Column):
+    """What of a pandas table shows that it is one."""
+
+    columns, ndim = ["text", "label"], 2
+
+
+def test_a_table_is_no_column(models):
+    with pytest.raises(tfbert.UsageError, match=r"a table with the columns 'text', 'label'\. Pass table\["):
+        models["classes"](Table(["text", "label"]))
+
+
+def test_direct_predictions_are_those_of_the_pipeline_of_data():
+    """Of several outputs, and of no rows, which texts without words become."""
+
+    def outputs(inputs, training):
+        ids = tf.cast(inputs["input_ids"], tf.float32)
+        width = tf.reduce_sum(tf.cast(inputs["attention_mask"], tf.float32), axis=1)
+        return {"tags": ids[:, :, None] * tf.range(1.0, 6.0), "whole": tf.stack([width, ids[:, 1]], axis=1)}
+
+    direct = DirectPredictor(outputs, of_tokens={"tags"})
+    staged = Predictor(outputs, strategy_of(1), rows_per_replica=4, of_tokens={"tags"})
+    lengths = np.random.default_rng(0).integers(2, 14, 9)
+    splits = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = TokenIds(flat=np.arange(splits[-1], dtype=np.int32) % VOCAB, row_splits=splits, second_start=lengths)
+    none = TokenIds(flat=np.zeros(0, np.int32), row_splits=np.zeros(1, np.int64), second_start=np.zeros(0, np.int32))
+    expected = list(staged.stream([none, tokens, none]))
+    for found, part in zip((direct.outputs(each, rows=4) for each in (none, tokens, none)), expected, strict=True):
+        for name, values in part.items():
+            np.testing.assert_array_equal(found[name], values)
+            assert found[name].shape == values.shape
+    assert expected[0]["tags"].shape == (0, 5) and expected[2]["whole"].shape == (0, 2)
+    np.testing.assert_array_equal(expected[1]["tags"], tokens.flat[:, None] * np.arange(1.0, 6))
+    np.testing.assert_array_equal(expected[1]["whole"], np.stack([lengths, tokens.flat[splits[:-1] + 1]], axis=1))

@@ -1,0 +1,372 @@
+"""`--mode=predict`: labels as transformers gives them, every format in and out, bad rows, GLUE's files."""
+
+import csv
+import datetime
+import decimal
+import functools
+import gzip
+import io
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from scipy.special import softmax
+
+from tests.support.data_sets import PAIR, prepare
+from tests.support.saved_models import (
+    HOSTILE,
+    label_names,
+    read_json,
+    reference_logits,
+    reference_logits_of,
+    save_random,
+    save_with_nan,
+)
+from tests.support.saved_models import predict_with as run
+from tfbert.config.run import DataConfig, OutputConfig, RuntimeConfig
+from tfbert.errors import RunError, UsageError
+from tfbert.modes import predict as predict_module
+from tfbert.modes.predict import ahead
+from tfbert.private import number_collectives_apart
+from tfbert.tasks import prediction_texts
+
+ROOT = pathlib.Path(__file__).parents[2]
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+TEXTS = ["good film", "the plot was bad and very slow " * 3, "", "dull", "a bright cast"]
+
+
+def read_tsv(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+@pytest.fixture(scope="module")
+def expected(runs):
+    """transformers' logits for TEXTS."""
+    return reference_logits_of(runs / "single", TEXTS)
+
+
+def write_texts(path, texts=TEXTS):
+    """The texts in the format that the path's ending says."""
+    content = {
+        ".txt": "".join(f"{text}\n" for text in texts),
+        ".tsv": "text\n" + "".join(f"{text}\n" for text in texts),
+        ".jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts),
+    }
+    if path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": texts}), path)
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["text"], *([text] for text in texts)])
+    else:
+        path.write_text(content[path.suffix])
+    return path
+
+
+def test_a_file_of_predictions_is_what_transformers_says(runs, tmp_path):
+    labels, logits = reference_logits(runs / "single", runs / "dev.tsv")
+    results = run(runs, input_file=runs / "dev.tsv", output_file=tmp_path / "out" / "labels.tsv")
+    rows = read_tsv(tmp_path / "out" / "labels.tsv")
+    assert list(rows[0]) == ["id", "label", "probability_0", "probability_1"]
+    assert [row["id"] for row in rows] == [str(i) for i in range(21)]
+    assert [int(row["label"]) for row in rows] == logits.argmax(axis=1).tolist()
+    found = [[float(row["probability_0"]), float(row["probability_1"])] for row in rows]
+    np.testing.assert_allclose(found, softmax(logits, axis=1), atol=1e-5)
+    assert (results["predict_samples"], results["predict_skipped_rows"]) == (21, 0)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["labels.tsv"]
+
+    run(runs, input_file=runs / "dev.tsv", output_file=tmp_path / "labels.jsonl")
+    objects = read_json(tmp_path / "labels.jsonl")
+    np.testing.assert_allclose([row["logits"] for row in objects], logits, atol=1e-5)
+    names = label_names(runs / "single")
+    assert [row["label"] for row in objects] == [names[i] for i in logits.argmax(axis=1)]
+    np.testing.assert_allclose(
+        [[row["probabilities"][name] for name in names] for row in objects], softmax(logits, axis=1), atol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_pairs_and_scores(runs, tmp_path):
+    _, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
+    run(runs, "pairs", input_file=runs / "pairs.tsv", output_file=tmp_path / "pairs.jsonl")
+    rows = read_json(tmp_path / "pairs.jsonl")
+    np.testing.assert_allclose([row["logits"] for row in rows], logits, atol=1e-4)
+    assert {row["label"] for row in rows} <= {"same", "other"}
+    scores = reference_logits_of(runs / "scores", TEXTS)
+    write_texts(tmp_path / "in.txt")
+    for name, read in (("scores.tsv", read_tsv), ("scores.jsonl", read_json)):
+        run(runs, "scores", input_file=tmp_path / "in.txt", output_file=tmp_path / name)
+        rows = read(tmp_path / name)
+        assert list(rows[0]) == ["id", "score"]
+        np.testing.assert_allclose([float(row["score"]) for row in rows], scores[:, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.parquet", slow("in.tsv"), slow("in.csv"), slow("in.jsonl")])
+def test_every_format_of_training_and_plain_text(runs, tmp_path, expected, name):
+    path = write_texts(tmp_path / name)
+    run(runs, input_file=path, output_file=tmp_path / "out.jsonl")
+    found = read_json(tmp_path / "out.jsonl")
+    assert [row["id"] for row in found] == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose([row["logits"] for row in found], expected, atol=1e-5)
+
+
+def test_order_and_ids_hold_over_many_chunks_and_on_two_replicas(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_texts, "CHUNK_ROWS", 7)
+    rng = np.random.default_rng(3)
+    texts = [" ".join(rng.choice(["good", "bad", "film", "slow"], rng.integers(1, 14))) for _ in range(40)]
+    expected = reference_logits_of(runs / "single", texts)
+    path = tmp_path / "in.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write("label,idx,sentence\n" + "".join(f"?,n{i * 3},{text}\n" for i, text in enumerate(texts)))
+    # All MirroredStrategies of a process otherwise number their collectives alike, and TensorFlow mixes them up.
+    number_collectives_apart()
+    two = RuntimeConfig(strategy="mirrored", num_replicas=2, per_device_eval_batch_size=2)
+    for runtime, name in ((None, "one.jsonl"), (two, "two.jsonl")):
+        run(runs, input_file=path, output_file=tmp_path / name, runtime=runtime)
+        rows = read_json(tmp_path / name)
+        assert [row["id"] for row in rows] == [f"n{i * 3}" for i in range(40)]
+        np.testing.assert_allclose([row["logits"] for row in rows], expected, atol=1e-5)
+
+
+def test_progress_counts_examples_while_a_chunk_is_computed(runs, tmp_path, monkeypatch, logged):
+    monkeypatch.setattr(predict_module, "_SECONDS_BETWEEN_REPORTS", 0)
+    path = tmp_path / "in.txt"
+    write_texts(path, ["good film", "bad"] * 5)
+    runtime = RuntimeConfig(strategy="one_device", per_device_eval_batch_size=3)
+    run(runs, input_file=path, output_file=tmp_path / "out.jsonl", runtime=runtime)
+    counts = [line.split(" examples")[0] for line in logged() if line.endswith(" a second") and "predicted" not in line]
+    assert counts == ["3", "6", "9", "10"]
+
+
+def test_chunks_end_where_texts_are_long(monkeypatch, tmp_path):
+    from tfbert.data.rows import open_rows
+
+    monkeypatch.setattr(prediction_texts, "CHUNK_CHARACTERS", 100)
+    write_texts(tmp_path / "in.txt", ["x" * 60] * 5)
+    file = open_rows(tmp_path / "in.txt", "text")
+    chunks = prediction_texts.read_texts(file, ("text",), "", prediction_texts.BadRows(False))
+    assert [chunk.ids for chunk in chunks] == [[0, 1], [2, 3], [4]]
+
+
+class Stdin:
+    def __init__(self, content):
+        self.buffer = io.BytesIO(content)
+
+
+@pytest.mark.parametrize("format", ["jsonl", slow("auto"), slow("tsv")])
+def test_standard_input_to_standard_output(runs, tmp_path, monkeypatch, capsys, expected, format):
+    name = {"auto": "in.txt", "jsonl": "in.jsonl", "tsv": "in.tsv"}[format]
+    content = write_texts(tmp_path / name).read_bytes()
+    monkeypatch.setattr(sys, "stdin", Stdin(content))
+    run(runs, input_file="-", input_format=format)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out), delimiter="\t"))
+    assert [int(row["label"]) for row in rows] == expected.argmax(axis=1).tolist()
+
+
+def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
+    """The reference drops bytes that are not UTF-8, and lets no text write control tokens."""
+    path = tmp_path / "in.tsv"
+    path.write_bytes(b"text\tx\n" + b"".join(text + b"\ty\n" for text in HOSTILE))
+    with caplog.at_level("INFO", "tfbert"):
+        run(runs, input_file=path, output_file=tmp_path / "out.jsonl")
+    assert "left out of 1 texts, the first 0xff in" in caplog.text and "line 9" in caplog.text
+    plain = [text.decode(errors="ignore") for text in HOSTILE]
+    plain[4] = "[ SEP ] good [ CLS ] film [ PAD ] [ UNK ] [ MASK ]"
+    expected = reference_logits_of(runs / "single", plain)
+    np.testing.assert_allclose([row["logits"] for row in read_json(tmp_path / "out.jsonl")], expected, atol=1e-5)
+
+
+BROKEN = {
+    "in.tsv": ("id\ttext\na\tgood\nb\nc\tbad\n", 3),
+    "in.csv": ('id,text\na,good\nb,"x"y\nc,bad\n', 3),
+    "in.jsonl": ('{"id": "a", "text": "good"}\n{"id": "b", "text": 7}\n{"id": "c", "text": "bad"}\n', 2),
+    "half.jsonl": ('{"id": "a", "text": "good"}\n{"id": "b", "te\n{"id": "c", "text": "bad"}\n', 2),
+    "first.jsonl": ('nothing\n{"id": "a", "text": "good"}\n{"id": "c", "text": "bad"}\n', 1),
+    "noid.jsonl": ('{"id": "a", "text": "good"}\n{"text": "good"}\n{"id": "c", "text": "bad"}\n', 2),
+}
+
+
+@pytest.mark.parametrize("name", [name if name in ("in.tsv", "first.jsonl") else slow(name) for name in BROKEN])
+def test_a_broken_row_is_an_error_with_its_line_or_skipped_and_counted(runs, tmp_path, caplog, name):
+    content, line = BROKEN[name]
+    (tmp_path / name).write_text(content)
+    options = {"input_file": tmp_path / name, "output_file": tmp_path / "out.tsv"}
+    if name != "first.jsonl":  # There, no row is known to be whole before one has been found.
+        with pytest.raises(UsageError, match=rf"{name}.*line {line}\b.*--skip_bad_rows") as caught:
+            run(runs, **options)
+        assert "\n" not in str(caught.value)
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+    with caplog.at_level("INFO", "tfbert"):
+        results = run(runs, **options, skip_bad_rows=True)
+    assert [row["id"] for row in read_tsv(tmp_path / "out.tsv")] == ["a", "c"]
+    assert (results["predict_samples"], results["predict_skipped_rows"]) == (2, 1)
+    assert f"line {line}" in caplog.text and "1 rows skipped" in caplog.text
+
+
+def test_a_stray_quote_costs_its_own_row_only(runs, tmp_path, expected):
+    (tmp_path / "in.csv").write_text("text,x\n" + "".join(f"{text},y\n" for text in ['"stray', *TEXTS]))
+    results = run(runs, input_file=tmp_path / "in.csv", output_file=tmp_path / "out.jsonl", skip_bad_rows=True)
+    assert (results["predict_samples"], results["predict_skipped_rows"]) == (5, 1)
+    rows = read_json(tmp_path / "out.jsonl")
+    assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose([row["logits"] for row in rows], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "written"),
+    [
+        (
+            [datetime.datetime(2026, 1, 2, 3), datetime.datetime(2026, 1, 3)],
+            ["2026-01-02 03:00:00", "2026-01-03 00:00:00"],
+        ),
+        ([datetime.date(2026, 1, 2), None], ["2026-01-02"]),
+        ([decimal.Decimal("1.50"), decimal.Decimal("2.00")], ["1.50", "2.00"]),
+        ([1.5, float("nan")], [1.5]),
+        ([True, False], [True, False]),
+        ([b"a", b"b"], []),
+        ([{"a": 1}, {"a": 2}], []),
+    ],
+)
+def test_ids_that_json_cannot_hold(tmp_path, ids, written):
+    import pyarrow
+    from pyarrow import parquet
+
+    from tfbert.data.rows import open_rows
+
+    parquet.write_table(pyarrow.table({"id": ids, "text": ["good", "bad"]}), tmp_path / "in.parquet")
+    bad_rows = prediction_texts.BadRows(True)
+    file = open_rows(tmp_path / "in.parquet", "parquet")
+    found = [i for chunk in prediction_texts.read_texts(file, ("text",), "id", bad_rows) for i in chunk.ids]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found == written
+    assert bad_rows.count == 2 - len(written)
+
+
+def test_columns_that_look_like_labels_do_not_matter(runs, tmp_path, expected):
+    (tmp_path / "in.tsv").write_text("label\tLabel\ttext\n" + "".join(f"x\ty\t{text}\n" for text in TEXTS))
+    run(runs, input_file=tmp_path / "in.tsv", output_file=tmp_path / "out.TSV.GZ")
+    with gzip.open(tmp_path / "out.TSV.GZ", "rt") as file:  # An ending says the same in any case.
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [int(row["label"]) for row in rows] == expected.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("name", ["out.tsv", slow("out.jsonl")])
+def test_predictions_that_are_not_finite_are_no_predictions(runs, tmp_path, name):
+    save_with_nan(runs / "single", tmp_path / "broken", word="dull")
+    write_texts(tmp_path / "in.txt")
+    with pytest.raises(RunError, match=r"must be finite\. Received: \[nan nan\] for id 3 of .*in\.txt\. Pass another"):
+        run(tmp_path, "broken", input_file=tmp_path / "in.txt", output_file=tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "in.txt"]
+
+
+def test_a_header_that_is_missing(runs, tmp_path, expected):
+    (tmp_path / "in.tsv").write_text("".join(f"k{i}\t{text}\n" for i, text in enumerate(TEXTS)))
+    data = DataConfig(header=False, text_column=("1",))
+    options = {"input_file": tmp_path / "in.tsv", "output_file": tmp_path / "out.jsonl", "id_column": "0"}
+    run(runs, data=data, **options)
+    rows = read_json(tmp_path / "out.jsonl")
+    assert [row["id"] for row in rows] == [f"k{i}" for i in range(5)]
+    np.testing.assert_allclose([row["logits"] for row in rows], expected, atol=1e-5)
+
+
+BAD = {
+    "output exists": ("single", {"output_file": "{runs}/dev.tsv"}, "must not exist yet"),
+    "output ending": ("single", {"output_file": "out.xls"}, "ends in .tsv or .jsonl"),
+    "input ending": ("single", {"input_file": "{runs}/vocab.doc"}, "A data file ends in"),
+    "id": ("single", {"id_column": "key"}, "id_column='key' for .*dev.tsv with columns 'label', 'sentence'"),
+    "pairs": ("pairs", {}, "trained on pairs of texts.*--text_column=FIRST,SECOND"),
+    "single": ("single", {"input_file": "{runs}/pairs.tsv"}, "trained on single texts.*--text_column=COLUMN"),
+    "GLUE labels": ("pairs", {"input_file": "{runs}/pairs.tsv", "glue_task": "rte"}, "must be those of the task"),
+    "GLUE classes": ("scores", {"glue_task": "rte"}, "entailment, not_entailment. Received: a model for regression"),
+    "GLUE regression": ("single", {"glue_task": "stsb"}, "those of the task: a score. Received: 0, 1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_writes_nothing(runs, case, tmp_path, monkeypatch):
+    (runs / "vocab.doc").write_text("good\n")
+    monkeypatch.chdir(tmp_path)
+    model, options, message = BAD[case]
+    options = {"input_file": "{runs}/dev.tsv"} | options
+    if "glue_task" not in options:
+        options.setdefault("output_file", "out.tsv")
+    before = sorted(runs.rglob("*"))
+    with pytest.raises(UsageError, match=message) as caught:
+        run(runs, model, **{name: value.format(runs=runs) for name, value in options.items()})
+    assert "\n" not in str(caught.value)
+    assert sorted(runs.rglob("*")) == before and not list(tmp_path.iterdir())
+
+
+def test_glue_files_from_local_files(runs, tmp_path):
+    path = tmp_path / "test.tsv"
+    path.write_text("index\tsentence\n" + "".join(f"{9 - i}\t{text or 'x'}\n" for i, text in enumerate(TEXTS)))
+    run(runs, input_file=path, glue_task="sst2", output=OutputConfig(output_dir=str(tmp_path / "glue")))
+    logits = reference_logits_of(runs / "single", [text or "x" for text in TEXTS])
+    lines = [f"{9 - i}\t{label}" for i, label in reversed(list(enumerate(logits.argmax(axis=1))))]
+    assert (tmp_path / "glue" / "SST-2.tsv").read_text().splitlines() == ["index\tprediction", *lines]
+    run(runs, "scores", input_file=path, glue_task="stsb", output=OutputConfig(output_dir=str(tmp_path / "glue")))
+    scores = reference_logits_of(runs / "scores", [text or "x" for text in TEXTS])[::-1, 0]
+    rows = read_tsv(tmp_path / "glue" / "STS-B.tsv")
+    np.testing.assert_allclose([float(row["prediction"]) for row in rows], np.clip(scores, 0, 5), atol=6e-4)
+
+
+@pytest.mark.slow
+def test_glue_files_from_a_data_set(tmp_path, monkeypatch):
+    """MNLI has two test sets, whose examples TensorFlow Datasets shuffles."""
+    words = ["entailment", "neutral", "contradiction"]
+    save_random(tmp_path / "mnli", words, num_texts=2)
+    texts = {"test_matched": ["good film", "the plot", "bad", "slow"], "test_mismatched": ["dull", "fine cast"]}
+    splits = {name: [(text, i, "a film", -1) for i, text in enumerate(part)] for name, part in texts.items()}
+    prepare(tmp_path / "data", "tiny_mnli", PAIR, splits)
+    real = tfds.builder
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: real("tiny_mnli", data_dir=data_dir))
+    data = DataConfig(dataset="glue/mnli", data_dir=str(tmp_path / "data"))
+    run(tmp_path, "mnli", data=data, output=OutputConfig(output_dir=str(tmp_path / "glue")))
+    assert sorted(path.name for path in (tmp_path / "glue").iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
+    for name, part in (("MNLI-m.tsv", "test_matched"), ("MNLI-mm.tsv", "test_mismatched")):
+        logits = reference_logits_of(tmp_path / "mnli", texts[part], ["a film"] * len(texts[part]))
+        lines = [f"{i}\t{words[label]}" for i, label in enumerate(logits.argmax(axis=1))]
+        assert (tmp_path / "glue" / name).read_text().splitlines() == ["index\tprediction", *lines]
+
+
+def test_things_made_ahead_keep_their_order_and_errors():
+    assert list(ahead(range(100))) == list(range(100))
+    assert list(ahead([])) == []
+
+    def broken():
+        yield 1
+        raise UsageError("line 7")
+
+    found = []
+    with pytest.raises(UsageError, match="line 7"):
+        for item in ahead(broken()):
+            found.append(item)
+    assert found == [1]
+
+
+@pytest.mark.slow
+def test_the_command_reads_a_pipe_and_exits(runs, tmp_path):
+    def command(*arguments, text=""):
+        return subprocess.run(
+            [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=tmp_path,
+        )
+
+    model = f"--model={runs / 'single'}"
+    done = command("--mode=predict", model, "--input_file=-", "--output_format=jsonl", text="good film\nbad\n")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
+    assert "predicted 2 examples in" in done.stderr
+    wrong = command("--mode=predict", model, "--input_file=-", "--learning_rate=1", "--seed=3")
+    assert wrong.returncode == 2 and wrong.stdout == ""
+    assert [line.split()[2] for line in wrong.stderr.splitlines()] == ["learning_rate", "seed"]

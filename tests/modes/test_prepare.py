@@ -1,0 +1,352 @@
+"""Records of a corpus: the same bytes however they are made, read back by TensorFlow, and what is refused."""
+
+import dataclasses
+import gzip
+import json
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.run import RuntimeConfig
+from tfbert.corpus import buckets, engines, manifest
+from tfbert.corpus.schema import detect_schema, restore
+from tfbert.errors import RunError, UsageError
+from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
+from tfbert.output import progress
+from tfbert.output.lock import locked
+from tfbert.tokens.tokenizer import BertTokenizer
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def overwriting(options):
+    return dataclasses.replace(options, output=dataclasses.replace(options.output, overwrite_output_dir=True))
+
+
+@pytest.fixture(scope="module")
+def words():
+    return BertTokenizer(CORPUS_VOCAB)
+
+
+@pytest.fixture(scope="module")
+def made(words, tmp_path_factory):
+    """The records of the made-up corpus, by one process."""
+    directory = tmp_path_factory.mktemp("records")
+    prepare_records(made_up_corpus(), words, config(), directory)
+    return directory
+
+
+def parsed(directory):
+    """All records of a directory."""
+    values = manifest.read_manifest(directory)
+    kind = "GZIP" if values["options"]["compress_records"] else ""
+    records = []
+    for entry in values["shards"]:
+        found = list(tf.data.TFRecordDataset(str(directory / entry["file"]), kind).as_numpy_iterator())
+        assert len(found) == entry["records"] == sum(entry["lengths"].values())
+        records += found
+    schema = detect_schema(records[0], "here")
+    return schema, {name: value.numpy() for name, value in tf.io.parse_example(records, schema.feature_spec()).items()}
+
+
+def restored(records):
+    return restore(
+        *(records[name] for name in ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights"))
+    )
+
+
+def test_a_directory_holds_records_and_what_they_are(made):
+    names = [f"records-{shard:05}-of-00004.tfrecord" for shard in range(4)]
+    entries = [f"entries/{shard:05}.json" for shard in range(4)]
+    assert sorted(content(made)) == sorted([*names, *entries, "manifest.json", "tokenizer_config.json", "vocab.txt"])
+    values = manifest.read_manifest(made)
+    corpus = made_up_corpus()
+    documents = [document for part in corpus.parts() for document in corpus.read(part)]
+    assert values["totals"]["documents"] == len(documents)
+    assert values["totals"]["sentences"] == sum(map(len, documents))
+    assert values["inputs"] == corpus.fingerprints()
+    assert values["options"]["max_seq_length"] == WIDTH and values["options"]["max_predictions_per_seq"] == 5
+    assert (made / "vocab.txt").read_text().split() == CORPUS_VOCAB
+    for entry in values["shards"]:
+        assert entry["bytes"] == (made / entry["file"]).stat().st_size
+
+
+def test_records_are_pairs_of_sentences_of_the_corpus(made, words):
+    corpus = made_up_corpus()
+    documents = [" ".join(document) for part in corpus.parts() for document in corpus.read(part)]
+    documents = [" " + " ".join(map(str, ids)) + " " for ids in words.tokenize(tf.constant(documents)).to_list()]
+    schema, records = parsed(made)
+    assert schema.names == "v1" and schema.max_predictions_per_seq == 5
+    ids = restored(records)
+    lengths = records["input_mask"].sum(axis=1)
+    assert (ids[records["input_mask"] == 0] == 0).all()
+    second = lengths - records["segment_ids"].sum(axis=1)
+    for row in range(len(ids)):
+        a, b = ids[row, 1 : second[row] - 1].tolist(), ids[row, second[row] : lengths[row] - 1].tolist()
+        assert [ids[row, i] for i in (0, second[row] - 1, lengths[row] - 1)] == [2, 3, 3]
+        homes = [{d for d, text in enumerate(documents) if f" {' '.join(map(str, part))} " in text} for part in (a, b)]
+        assert homes[0] and homes[1]
+        if records["next_sentence_labels"][row, 0] == 0:
+            both = f" {' '.join(map(str, a))} ", f" {' '.join(map(str, b))} "
+            assert any(documents[d].find(both[0]) < documents[d].rfind(both[1]) for d in homes[0] & homes[1])
+    totals = manifest.read_manifest(made)["totals"]
+    assert totals["random_next_sentences"] == records["next_sentence_labels"].sum()
+    assert totals["predictions"] == records["masked_lm_weights"].sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_processes", [2, 4])
+def test_the_number_of_processes_changes_no_byte(made, words, tmp_path, num_processes):
+    prepare_records(made_up_corpus(), words, config(num_processes=num_processes), tmp_path)
+    assert content(tmp_path) == content(made)
+
+
+def test_pieces_of_any_size_change_no_byte(made, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(buckets, "_BUFFER_BYTES", 300)
+    monkeypatch.setattr(buckets, "_NUMBERS", 7)
+    monkeypatch.setattr(engines, "_TASK_BYTES", 1)
+    monkeypatch.setattr("tfbert.corpus.shards._CHUNK_BYTES", 50)
+    monkeypatch.setattr("tfbert.corpus.shards._BLOCK", 5)
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    assert content(tmp_path) == content(made)
+
+
+def test_an_array_job_makes_the_same_bytes(made, words, tmp_path, logged):
+    for shards in ("2-3", "0", "1"):
+        done = prepare_records(made_up_corpus(), words, config(shards=shards), tmp_path)
+        assert (done is None) == (shards != "1")
+        if done is None:
+            with pytest.raises(UsageError, match="without one yet: shards are missing"):
+                manifest.read_manifest(tmp_path)
+    assert content(tmp_path) == content(made)
+
+
+def test_what_is_whole_is_not_made_again(made, words, tmp_path, logged, monkeypatch):
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("records*")}
+    first, second, *_ = sorted(before)
+    damaged = bytearray(first.read_bytes())
+    damaged[100] ^= 1
+    first.write_bytes(damaged)
+    second.unlink()
+    logged()
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    assert logged()[0] == "2 of 4 shards are whole already."
+    assert content(tmp_path) == content(made)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("records*")}
+    assert {path for path in before if before[path] != after[path]} == {first, second}
+    monkeypatch.setattr("tfbert.modes.prepare.make_shards", None)
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    assert logged() == ["4 of 4 shards are whole already."]
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    sizes = np.cumsum([entry["bytes"] for entry in manifest.read_manifest(tmp_path)["shards"]])
+    lines = [line.split(",")[0] for line in logged()]
+    assert lines[:4] == [f"checking the shards that exist: {100 * size / sizes[-1]:.0f}%" for size in sizes]
+
+
+PROGRAM = """\
+import os, pathlib, signal, sys
+sys.path.insert(0, {root!r})
+from tests.support.corpora import CORPUS_VOCAB, config, made_up_corpus
+from tfbert.corpus import buckets, shards
+at = sys.argv[1]
+
+def dying(module, name, times):
+    original, calls = getattr(module, name), []
+    def call(*args):
+        calls.append(1)
+        if len(calls) == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args)
+    setattr(module, name, call)
+
+if at == "scan":
+    buckets._BUFFER_BYTES = 300
+    dying(buckets, "_append", 5)
+elif at == "records":
+    shards._BLOCK = 5
+    dying(shards, "serialize", 9)
+elif at == "rename":
+    dying(shards, "crc32_of", 2)
+else:
+    dying(shards, "write_entry", 3)
+from tfbert.modes.prepare import prepare_records
+from tfbert.tokens.tokenizer import BertTokenizer
+prepare_records(made_up_corpus(), BertTokenizer(CORPUS_VOCAB), config(), pathlib.Path({directory!r}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["scan", "records", "rename", "entry"])
+def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
+    directory = tmp_path / "killed"
+    program = PROGRAM.format(root=str(ROOT), directory=str(directory))
+    done = subprocess.run([sys.executable, "-c", program, at], cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL
+    assert not (directory / "manifest.json").exists()
+    logged()
+    prepare_records(made_up_corpus(), words, config(), directory)
+    lines = logged()
+    assert any("reading the corpus" in line for line in lines) == (at == "scan"), "what was scanned is used again"
+    assert any("shards are whole already" in line for line in lines) == (at in ("rename", "entry"))
+    assert content(directory) == content(made)
+
+
+def test_other_options_and_another_corpus_are_refused(made, words):
+    before = content(made)
+    with pytest.raises(UsageError, match=r"made with seed=42, asked for 7\. Pass another"):
+        prepare_records(
+            made_up_corpus(), words, dataclasses.replace(config(), runtime=RuntimeConfig(**{"seed": 7})), made
+        )
+    with pytest.raises(UsageError, match="1 other parts of the corpus, such as part-9"):
+        other = dataclasses.replace(made_up_corpus())
+        other.documents["part-9"] = [["fan bel.", "kir."]]
+        prepare_records(other, words, config(), made)
+    with pytest.raises(UsageError, match="vocab_size=69, asked for 70; vocab_sha256="):
+        prepare_records(made_up_corpus(), BertTokenizer([*CORPUS_VOCAB, "more"]), config(), made)
+    assert content(made) == before
+
+
+def test_a_directory_of_other_files_is_refused_unless_asked_for(words, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="directory of their own. Received: .* holds thesis.txt"):
+        prepare_records(made_up_corpus(), words, config(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    over = overwriting(config())
+    prepare_records(made_up_corpus(), words, over, tmp_path)
+    prepare_records(made_up_corpus(), words, overwriting(config(num_shards=2)), tmp_path)
+    assert len(list(tmp_path.glob("records*"))) == len(list(tmp_path.glob("entries/*"))) == 2
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_a_directory_that_another_run_writes_is_refused(words, tmp_path):
+    with locked(tmp_path), pytest.raises(RunError, match="another process is writing"):
+        prepare_records(made_up_corpus(), words, config(), tmp_path)
+    with locked(tmp_path, shared=True):
+        prepare_records(made_up_corpus(), words, config(shards="1"), tmp_path)
+        with pytest.raises(RunError, match="another process is writing"):
+            prepare_records(made_up_corpus(), words, config(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "documents, options, message",
+    [
+        ([], {}, "must have documents. Received: the list without a sentence"),
+        ([["fan."]] * 40, {}, "40 documents of one sentence each"),
+        ([["fan.", "bel."]] * 3, {}, "needs at least 2 documents; .* Received: [01] in shard"),
+        ([["fan.", "bel."]], {"random_next_sentence": False}, "needs at least 1 documents; .* Received: 0 in shard"),
+    ],
+)
+def test_a_corpus_that_makes_no_records_is_refused(documents, options, message, words, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        prepare_records(ListedCorpus({"a": documents}), words, config(**options), tmp_path / "records")
+    assert not list(tmp_path.iterdir()), "nothing is left"
+
+
+def test_parts_without_documents_are_told_of(words, tmp_path, caplog):
+    corpus = made_up_corpus()
+    corpus.documents["nothing.txt"] = []
+    prepare_records(corpus, words, config(), tmp_path)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "1 parts of the corpus hold no sentence, such as nothing.txt."
+    ]
+
+
+def test_the_command_learns_a_vocabulary_once(tmp_path, monkeypatch, logged):
+    text = "\n\n".join("\n".join(d) for part in ("part-0", "part-1") for d in made_up_corpus().read(part))
+    (tmp_path / "corpus.txt").write_text(text + "\n")
+    options = config(input_files=(str(tmp_path / "corpus.txt"),), learn_vocab=200)
+    options = dataclasses.replace(options, output=dataclasses.replace(options.output, output_dir=str(tmp_path / "out")))
+    totals = prepare(options)
+    assert totals["documents"] == 40 and totals["records"] > 40
+    before = content(tmp_path / "out")
+    monkeypatch.setattr("tfbert.modes.prepare.learn_vocab", None)
+    next((tmp_path / "out").glob("records*")).unlink()
+    assert prepare(options) == totals
+    assert content(tmp_path / "out") == before
+
+
+def test_shards_that_would_not_fit_in_memory_are_refused(words, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfbert.corpus.shards.MAX_SHARD_BYTES", 100)
+    with pytest.raises(UsageError, match="text of a shard must be at most 0 MiB: .* Pass a higher --num_shards"):
+        prepare_records(made_up_corpus(), words, config(), tmp_path / "records")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shards, num_shards", [("0-4", 4), ("3-2", 4), ("0", 0)])
+def test_shards_that_there_are_not_are_refused(shards, num_shards):
+    with pytest.raises(UsageError, match="shards must be among the num_shards"):
+        shards_asked_for(CorpusConfig(shards=shards, num_shards=num_shards), num_shards or 4)
+
+
+def test_a_task_of_an_array_job_empties_nothing(words, tmp_path):
+    over = overwriting(config(shards="0"))
+    with pytest.raises(UsageError, match="none may empty it"):
+        prepare_records(made_up_corpus(), words, over, tmp_path)
+
+
+def test_a_full_disk_ends_the_run_and_leaves_no_half(made, words, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for most, message in ((2_000, "text of their shards must be writable"), (12_000, "Records must be writable")):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))  # Python ignores the signal.
+        try:
+            with pytest.raises(RunError, match=message):
+                prepare_records(made_up_corpus(), words, config(), tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert not list(tmp_path.glob("records*")) and not (tmp_path / "manifest.json").exists()
+    prepare_records(made_up_corpus(), words, config(), tmp_path)
+    assert content(tmp_path) == content(made)
+
+
+def test_gzip_and_the_names_of_model_garden(made, words, tmp_path):
+    options = config(compress_records=True, record_names="v2")
+    prepare_records(made_up_corpus(), words, options, tmp_path)
+    schema, records = parsed(tmp_path)
+    assert schema.names == "v2"
+    _, plain = parsed(made)
+    np.testing.assert_array_equal(records["input_word_ids"], plain["input_ids"])
+    np.testing.assert_array_equal(records["input_type_ids"], plain["segment_ids"])
+    file = next(tmp_path.glob("records*.tfrecord.gz"))
+    assert gzip.decompress(file.read_bytes())
+
+
+def test_full_sentences_and_several_passes(words, tmp_path):
+    prepare_records(made_up_corpus(), words, config(random_next_sentence=False, dupe_factor=3), tmp_path)
+    schema, records = parsed(tmp_path)
+    assert not records["segment_ids"].any() and not records["next_sentence_labels"].any()
+    values = manifest.read_manifest(tmp_path)["totals"]
+    ids = restored(records)
+    seps = (ids == 3).sum()
+    tokens = records["input_mask"].sum() - len(records["input_mask"]) - seps
+    assert tokens == 3 * values["tokens"], "every token is there once a pass"
+    masked = records["input_ids"]
+    assert len(np.unique(masked, axis=0)) > 0.9 * len(masked), "each pass has other records, or masks"
+
+
+def test_few_documents_make_one_shard():
+    assert default_num_shards(made_up_corpus(60)) == 1
+    assert default_num_shards(made_up_corpus(400)) == 4
+    large = dataclasses.replace(made_up_corpus(2))
+    object.__setattr__(large, "sizes", lambda: {"a": 5 << 28, "b": 1})
+    assert default_num_shards(large) == 21
+
+
+def test_a_damaged_manifest_is_refused(made, tmp_path):
+    values = json.loads((made / "manifest.json").read_text())
+    values["totals"]["records"] += 1
+    (tmp_path / "manifest.json").write_text(json.dumps(values))
+    with pytest.raises(UsageError, match="manifest.json: not what was written. Make the records again"):
+        manifest.read_manifest(tmp_path)
+    with pytest.raises(UsageError, match="without one. Pass its output_dir"):
+        manifest.read_manifest(tmp_path / "elsewhere")

@@ -1,0 +1,150 @@
+"""`run_pretraining.py` without records, and what records say of a run on them."""
+
+import concurrent.futures
+import json
+import pathlib
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+from transformers import BertConfig
+
+from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.corpus.manifest import read_manifest
+from tfbert.data.demo_corpus import demo_corpus
+from tfbert.errors import UsageError
+from tfbert.modes.prepare import prepare
+from tfbert.modes.pretrain import pretrain, with_records
+from tfbert.tasks.masked.pretraining import Pretraining
+from tfbert.tasks.registry import task_of_model
+
+TASK = DataConfig(task=PRETRAINING)
+
+
+class Here(concurrent.futures.Executor):
+    """Does in this process what another would take seconds to start for."""
+
+    def __init__(self, *arguments):
+        pass
+
+    def submit(self, function, *arguments):
+        done = concurrent.futures.Future()
+        done.set_result(function(*arguments))
+        return done
+
+
+@pytest.mark.parametrize("executor", [Here, pytest.param(ProcessPoolExecutor, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("undrawn")
+def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path, monkeypatch, executor):
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", executor)
+    if executor is Here:  # A part is enough.
+        monkeypatch.setattr("tfbert.corpus.built_in.demo_corpus", lambda split: demo_corpus(split)[::6])
+    data = DataConfig(task=PRETRAINING, max_seq_length=32, max_train_examples=64, max_eval_examples=32)
+    results = pretrain(
+        Config(
+            data=data,
+            model=ModelConfig(model_name_or_path="scratch/L-2_H-128"),
+            training=TrainingConfig(max_steps=2),
+            output=OutputConfig(output_dir=str(tmp_path / "run")),
+        )
+    )
+    assert results["eval_loss"] > 0 and 0 <= results["eval_next_sentence_accuracy"] <= 1
+    made = {split: read_manifest(tmp_path / "run-records" / split) for split in ("train", "validation")}
+    assert {manifest["options"]["max_seq_length"] for manifest in made.values()} == {32}
+    assert made["train"]["totals"]["records"] > 64 > 32 < made["validation"]["totals"]["records"]
+    said = json.loads((tmp_path / "run" / "run_config.json").read_text())
+    assert said["pretraining"]["train_records"] == [str(tmp_path / "run-records" / "train")]
+    assert said["pretraining"]["validation_records"] == [str(tmp_path / "run-records" / "validation")]
+    own = (tmp_path / "run" / "vocab.txt").read_bytes()
+    assert own == (tmp_path / "run-records" / "validation" / "vocab.txt").read_bytes()
+
+
+def test_several_workers_are_not_given_the_built_in_corpus():
+    with pytest.raises(UsageError, match=r"Several workers need records that exist.*--mode=prepare first"):
+        with_records(Config(data=TASK, runtime=RuntimeConfig(strategy="multi_worker")))
+
+
+def prepared(directory, masks):
+    """Records of a few sentences, in a directory."""
+    (directory / "corpus.txt").write_text("one two three .\nfour five six .\n\nseven eight nine .\nten eleven .\n" * 3)
+    records = directory / "records"
+    prepare(
+        Config(
+            mode="prepare",
+            data=DataConfig(max_seq_length=24),
+            corpus=CorpusConfig(input_files=(str(directory / "corpus.txt"),), learn_vocab=60, num_processes=1),
+            pretraining=masks,
+            output=OutputConfig(output_dir=str(records)),
+        )
+    )
+    return records
+
+
+def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path, monkeypatch):
+    records = prepared(tmp_path, PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
+
+    def masks(name=str(records), **options):
+        named = PretrainingConfig(train_records=(name,), **options)
+        found = with_records(Config(data=TASK, pretraining=named)).pretraining
+        return found.masked_lm_prob, found.whole_word_masking
+
+    assert masks() == (0.3, True)
+    for name in (f"{records}/*.tfrecord", f"~/{records.name}"):  # The shell expands no ~ after a `=`.
+        monkeypatch.setenv("HOME", str(records.parent))
+        assert masks(name) == (0.3, True)
+    assert masks(masked_lm_prob=0.2) == (0.2, True)
+    assert masks(whole_word_masking=False) == (0.3, False)
+    assert PretrainingConfig().with_masking().masked_lm_prob == 0.15
+    for spoiled in (None, {"masked_lm_prob": "0.3", "whole_word_masking": 1}, {"masked_lm_prob": 3.0}):
+        found = PretrainingConfig().with_masking(spoiled)
+        assert (found.masked_lm_prob, found.whole_word_masking) == (0.15, False)
+
+
+def test_built_in_records_lie_beside_the_directory_that_a_dot_means(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    made = []
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor.submit", lambda *args: made.append(args[-1]) or 1 / 0)
+    for name in (".", "..", "x"):
+        with pytest.raises(ZeroDivisionError):
+            with_records(Config(data=TASK, output=OutputConfig(output_dir=name)))
+    assert made == [
+        tmp_path / "here-records",
+        tmp_path.with_name(f"{tmp_path.name}-records"),
+        pathlib.Path("x-records"),
+    ]
+
+
+def test_no_records_are_made_for_a_directory_that_cannot_be(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(UsageError, match="output_dir must be a directory"):
+        with_records(Config(data=TASK, output=OutputConfig(output_dir=str(tmp_path / "run"))))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_model_remembers_how_its_words_were_masked(tmp_path):
+    trained = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
+    saved = BertConfig(architectures=["BertForPreTraining"], tfbert=trained.notes())
+    assert task_of_model(saved, tmp_path, Config().task_options).notes() == trained.notes()
+    asked = Config(pretraining=PretrainingConfig(masked_lm_prob=0.15))
+    assert task_of_model(saved, tmp_path, asked.task_options).notes() == {
+        "masked_lm_prob": 0.15,
+        "whole_word_masking": True,
+    }
+
+
+def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
+    records = prepared(tmp_path, PretrainingConfig())
+    named = PretrainingConfig(train_records=(str(records),), masked_lm_prob=0.2, whole_word_masking=False)
+    found = with_records(Config(data=TASK, pretraining=named))
+    assert found.data.max_seq_length == 24 and found.model.vocab_file == str(records / "vocab.txt")
+    # What is asked for stays, and a model has a vocabulary of its own.
+    asked = Config(
+        data=DataConfig(task=PRETRAINING, max_seq_length=40),
+        model=ModelConfig(model_name_or_path="somewhere"),
+        pretraining=named,
+    )
+    assert with_records(asked) == asked
+    (records / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match="Received: "):
+        with_records(Config(data=TASK, pretraining=named))

@@ -1,0 +1,111 @@
+"""The scripts of docs/pretraining: commands that parse, every shard made once, what was stopped queued again."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+
+import pytest
+from absl import flags as absl_flags
+
+import flags
+from tfbert.config.commands import PRETRAIN
+
+ROOT = pathlib.Path(__file__).parents[2]
+SCRIPTS = ROOT / "docs" / "pretraining"
+
+
+def parse(arguments):
+    values = absl_flags.FlagValues()
+    flags.define_flags(values, PRETRAIN)
+    assert values(arguments) == [PRETRAIN.script]
+    return flags.config_from_flags(values, PRETRAIN)
+
+
+def start(script, directory, code, arguments=(), **variables):
+    """Runs a script where `srun` notes its arguments and ends with a status: the status, calls of srun, of scontrol."""
+    programs = {
+        "srun": f'printf "%s\\n" "$@" END >> "{directory}/srun.args"; {code}',
+        "scontrol": f'echo "$@" >> "{directory}/scontrol.args"',
+    }
+    for name, text in programs.items():
+        (directory / name).write_text(f"#!/bin/sh\n{text}\n")
+        (directory / name).chmod(0o755)
+    env = {"PATH": f"{directory}:{os.environ['PATH']}", "TFBERT": str(ROOT), "SLURM_CPUS_PER_TASK": "8"}
+    env |= {name: str(value) for name, value in variables.items()}
+    done = subprocess.run(["bash", SCRIPTS / script, *arguments], env=env, cwd=directory, timeout=20)
+    calls = [
+        (directory / f"{name}.args").read_text() if (directory / f"{name}.args").exists() else ""
+        for name in ("srun", "scontrol")
+    ]
+    return done.returncode, [call.splitlines() for call in calls[0].split("END\n")[:-1]], calls[1]
+
+
+@pytest.mark.parametrize("script, strategy", [("one_node.sbatch", "mirrored"), ("multi_node.sbatch", "multi_worker")])
+@pytest.mark.parametrize("status", [0, 1, 75])
+def test_the_second_phase_follows_the_first(tmp_path, monkeypatch, script, strategy, status):
+    monkeypatch.chdir(ROOT)  # Where the presets are.
+    out = tmp_path / "runs"
+    given = {"SLURM_JOB_ID": 7, "RECORDS_128": "a", "RECORDS_512": "b", "OUTPUT": out, "SIZE": "base"}
+    found, calls, requeued = start(script, tmp_path, f"exit {status}", ["--seed=3"], **given)
+    assert found == status
+    assert requeued == ("requeue 7\n" if status == 75 else "")
+    assert len(calls) == (1 if status else 2)
+    for call, phase, records, model in zip(calls, (1, 2), "ab", ("scratch/base", str(out / "phase1")), strict=False):
+        assert call[:3] == ["--kill-on-bad-exit=0", "python", PRETRAIN.script]
+        config = parse(call[2:])
+        assert (config.runtime.strategy, config.runtime.seed) == (strategy, 3)
+        assert (config.pretraining.train_records, config.model.model_name_or_path) == ((records,), model)
+        assert config.output.output_dir == str(out / f"phase{phase}")
+        assert config.data.max_seq_length == (128, 512)[phase - 1]
+
+
+def test_a_phase_that_is_done_is_not_started_again(tmp_path):
+    for phase in ("phase1", "phase2"):
+        (tmp_path / "runs" / phase).mkdir(parents=True)
+        given = {"SLURM_JOB_ID": 7, "RECORDS_128": "a", "RECORDS_512": "b", "OUTPUT": tmp_path / "runs"}
+        (tmp_path / "runs" / phase / "all_results.json").touch()
+        (tmp_path / "srun.args").unlink(missing_ok=True)
+        status, calls, _ = start("one_node.sbatch", tmp_path, "exit 0", **given)
+        assert (status, len(calls)) == (0, 1 if phase == "phase1" else 0)
+
+
+def test_the_tasks_of_an_array_make_every_shard_once(tmp_path):
+    (tmp_path / "vocab.txt").touch()
+    given = {"CORPUS": "corpus/*.jsonl.gz", "VOCAB": tmp_path / "vocab.txt", "OUTPUT": "records", "NUM_SHARDS": 11}
+    given |= {"SLURM_ARRAY_TASK_COUNT": 4, "SLURM_ARRAY_TASK_MIN": 5}
+    made = []
+    for task in range(5, 9):
+        (tmp_path / "srun.args").unlink(missing_ok=True)
+        status, (call,), _ = start("prepare_array.sbatch", tmp_path, "exit 0", SLURM_ARRAY_TASK_ID=task, **given)
+        assert status == 0
+        config = parse(call[1:])
+        assert (config.mode, config.corpus.num_shards, config.corpus.num_processes) == ("prepare", 11, 8)
+        assert config.corpus.input_files == ("corpus/*.jsonl.gz",)
+        first, last = map(int, config.corpus.shards.split("-"))
+        made += range(first, last + 1)
+    assert made == list(range(11))
+
+
+def test_more_tasks_than_shards_are_no_error(tmp_path):
+    given = {"CORPUS": "c", "VOCAB": "v", "OUTPUT": "r", "NUM_SHARDS": 1, "SLURM_ARRAY_TASK_COUNT": 2}
+    found = start("prepare_array.sbatch", tmp_path, "", SLURM_ARRAY_TASK_ID=0, SLURM_ARRAY_TASK_MIN=0, **given)
+    assert found[:2] == (0, [])
+
+
+def test_the_pods_of_an_indexed_job_make_every_shard_once(tmp_path):
+    text = (SCRIPTS / "prepare_job.yaml").read_text()
+    pods = int(re.search(r"completions: (\d+)", text)[1])
+    script = re.search(r"- \|\n(.*?)          resources", text, re.DOTALL)[1]
+    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    made = []
+    for index in range(pods):
+        env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": str(index)}
+        done = subprocess.run(["bash", "-euc", script], env=env, capture_output=True, text=True, check=True, timeout=20)
+        arguments = [word.replace("/data/vocab.txt", str(tmp_path / "python")) for word in done.stdout.splitlines()]
+        config = parse(arguments)
+        first, last = map(int, config.corpus.shards.split("-"))
+        made += range(first, last + 1)
+    assert made == list(range(config.corpus.num_shards)), shlex.join(arguments)

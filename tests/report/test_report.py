@@ -1,0 +1,466 @@
+"""What people read: numbers equal the files', texts are escaped, comparisons are NumPy's, and no run is lost to it."""
+
+import dataclasses
+import html.parser
+import json
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from tests.support.labelled import labelled
+from tests.support.reports import make_run
+from tfbert.errors import UsageError
+from tfbert.report import pages, plots
+from tfbert.report.__main__ import main
+from tfbert.report.compare import compare, comparison_markdown, comparison_page, smoothed, tables
+from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts
+from tfbert.report.run_files import read_run
+from tfbert.report.settings import differing, used
+from tfbert.tasks.answering.answers import Candidates
+from tfbert.tasks.answering.examples import QuestionExamples
+from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.answering.question_rows import question_table
+from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.texts.regression import Regression
+
+ROOT = pathlib.Path(__file__).parents[2]
+NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once():
+    """Plots of the same numbers, which take seconds, are drawn once for all tests."""
+
+    def kept(draw, done):
+        def drawn(*arguments, **options):
+            key = pickle.dumps((arguments, options))
+            if key not in done:
+                done[key] = draw(*arguments, **options)
+            return done[key]
+
+        return drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("lines", "bars", "split_bar"):
+            patch.setattr(plots, name, kept(getattr(plots, name), {}))
+        yield
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, visible text and table cells of a page."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.rows, self.text, self._open = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+        if tag not in ("meta", "link", "br", "path", "use"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self._open:
+            while self._open.pop() != tag:
+                pass
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self._open and self.rows and ("td" in self._open or "th" in self._open):
+            self.rows[-1][-1] += data
+
+
+def test_a_page_shows_every_text_and_runs_none(tmp_path):
+    run = make_run(tmp_path / "<b>run</b> $a_1$", nasty=NASTY)
+    page = Page(pages.run_page(read_run(run)))
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "b", "link", "iframe", "img", "object"}
+    assert not [value for _, attrs in page.tags for name, value in attrs.items() if name.startswith("on")]
+    assert [row[-1] for row in page.rows].count(NASTY + NASTY) == 1  # The one wrong example: text and its pair.
+    text = "".join(page.text)
+    assert "<b>run</b> $a_1$" in text
+    assert text.count(NASTY) >= 6  # Device, command, label, column, text, pair.
+    both = Page(comparison_page([read_run(run), read_run(make_run(tmp_path / "_other", nasty=NASTY))]))
+    assert not {tag for tag, _ in both.tags} & {"script", "b"}
+    assert "".join(both.text).count("<b>run</b> $a_1$") >= 4  # In both tables and both legends.
+
+
+def evaluated_run(directory, task, examples, predictions):
+    """A run whose report shows an evaluation of another task."""
+    run = make_run(directory)
+    facts = json.loads((run / "report.json").read_text())
+    facts["evaluation"] = evaluation_facts(task, "validation", examples, predictions)
+    (run / "report.json").write_text(json.dumps(facts))
+    return pages.run_page(read_run(run))
+
+
+def test_a_page_of_tags_shows_both_taggings(tmp_path):
+    task = TokenClassification(("O", "B-X", "I-X", f"B-{NASTY}"))
+    words = [["a", NASTY, "b"], ["c"]]
+    examples = SentenceExamples(name="x", words=words, labels=np.array([1, 2, 0, 3]))
+    text = evaluated_run(tmp_path / "run", task, examples, np.eye(4, dtype=np.float32)[[1, 0, 0, 3]] * 9)
+    page = Page(text)
+    assert not {tag for tag, _ in page.tags} & {"script"}
+    tables = [[cell.strip() for cell in row] for row in page.rows]
+    assert ["X", "0.0000", "0.0000", "0.0000", "1"] in tables and [NASTY, "1.0000", "1.0000", "1.0000", "1"] in tables
+    marked = [(attrs["class"], attrs["title"]) for tag, attrs in page.tags if tag == "span" and "title" in attrs]
+    assert marked == [("entity", "B-X"), ("entity wrong", "I-X"), ("entity", "B-X"), ("entity wrong", "O")]
+    assert "The 1 worst of 1 wrong" in "".join(page.text)
+
+
+def test_a_page_of_answers_marks_the_right_and_the_given_one(tmp_path):
+    context = f"so {NASTY} it was, they said"
+    rows = [
+        ((1,), {"id": "a", "question": NASTY, "context": context, "answers": [{"text": NASTY, "answer_start": 3}]}),
+        ((2,), {"id": "b", "question": "who?", "context": context, "answers": [{"text": "so", "answer_start": 0}]}),
+    ]
+    examples = QuestionExamples(table=question_table("x", rows, place_names=("line",)))
+    numbers = dict.fromkeys(("start_logit", "end_logit", "score", "null_start_logit", "null_end_logit", "null_score"))
+    given = Candidates(
+        row_splits=np.arange(3),
+        char_start=np.array([0, 0]),
+        char_end=np.array([2, 2]),
+        **dict.fromkeys(numbers, np.ones(2)),
+    )
+    page = Page(evaluated_run(tmp_path / "run", QuestionAnswering(), examples, given))
+    assert not {tag for tag, _ in page.tags} & {"script"}
+    marks = [attrs["class"] for tag, attrs in page.tags if tag == "span" and "class" in attrs]
+    assert sorted(marks) == ["answer", "wrong"]
+    (worst,) = [row for row in page.rows if row[-1].strip() == context]
+    assert worst[:5] == ["line 1", "1", NASTY, NASTY, "so"]
+    assert "50.00" in [cell for row in page.rows for cell in row]
+
+
+def test_a_page_needs_no_other_file(tmp_path):
+    written = pages.run_page(read_run(make_run(tmp_path / "run")))
+    page = Page(written)
+    for tag, attrs in page.tags:
+        for name in ("src", "href", "xlink:href"):
+            assert attrs.get(name, "#").startswith("#"), (tag, attrs)
+    ids = [attrs["id"] for tag, attrs in page.tags if "id" in attrs and tag == "g"]
+    assert not ids
+    style = written.split("</style>")[0]
+    assert "url(" not in style and "@import" not in style
+
+
+def test_numbers_are_those_of_the_log(tmp_path, monkeypatch):
+    run = read_run(make_run(tmp_path / "run"))
+    drawn = {}
+    real = plots.lines
+
+    def lines(series, *, x_label, y_label, **options):
+        for line in series:
+            drawn[line.label or y_label] = (list(line.x), list(line.y))
+        return real(series, x_label=x_label, y_label=y_label, **options)
+
+    monkeypatch.setattr(plots, "lines", lines)
+    page = Page(pages.run_page(run))
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    for label, kind, name in (
+        ("training loss", "train", "loss"),
+        ("validation loss", "eval", "eval_loss"),
+        ("learning rate", "train", "learning_rate"),
+        ("examples/s", "train", "examples_per_second"),
+        ("accuracy", "eval", "eval_accuracy"),
+    ):
+        of_kind = [r for r in records if r["kind"] == kind]
+        assert drawn[label] == ([r["step"] for r in of_kind], [r[name] for r in of_kind])
+    trained = [r["loss"] for r in records if r["kind"] == "train"]
+    evaluated = [(r["step"], r["eval_loss"], r["eval_accuracy"]) for r in records if r["kind"] == "eval"]
+    expected = [(step, loss, *scores) for (step, *scores), loss in zip(evaluated, trained, strict=True)]
+    start = page.rows.index(["step", "epoch", "training loss", "eval_loss", "eval_accuracy"]) + 1
+    shown = [[float(cell) for cell in row] for row in page.rows[start : start + len(expected)]]
+    np.testing.assert_allclose([[row[0], *row[2:]] for row in shown], expected, rtol=1e-3)
+    kept = re.search(r'<tr class="kept"><td class="n">(\d+)<', pages.run_page(run))
+    assert kept[1] == "20"
+    assert ["train_runtime", "12"] in page.rows
+
+
+def test_facts_of_a_classifier_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(200, 4)), rng.integers(0, 3, 200)
+    texts = [f"text {i}" for i in range(200)]
+    texts[int(np.argmax(-logits[np.arange(200), labels]))] = "long " * MAX_TEXT
+    facts = evaluation_facts(Classification(("a", "b", "c", "d")), "dev", labelled(labels, texts), logits)
+    predicted = logits.argmax(axis=1)
+    np.testing.assert_array_equal(facts["confusion"], metrics.confusion_matrix(labels, predicted, labels=range(4)))
+    assert facts["num_wrong"] == (predicted != labels).sum()
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    losses = [metrics.log_loss([labels[i]], [probabilities[i]], labels=range(4)) for i in range(200)]
+    wrong = [i for i in np.argsort(losses)[::-1] if predicted[i] != labels[i]][:MAX_WORST]
+    assert [example["row"] for example in facts["worst"]] == wrong
+    assert [example["where"] for example in facts["worst"]] == [f"row {i + 1}" for i in wrong]
+    np.testing.assert_allclose([e["wrongness"] for e in facts["worst"]], [losses[i] for i in wrong], atol=1e-4)
+    first = facts["worst"][0]
+    assert (first["label"], first["prediction"]) == ("abcd"[labels[wrong[0]]], "abcd"[predicted[wrong[0]]])
+    assert all(len(example["text"]) <= MAX_TEXT + 2 for example in facts["worst"])
+
+
+def test_facts_of_a_regression_are_the_largest_errors():
+    labels, logits = np.array([1.0, 2.0, 3.0]), np.array([[1.5], [2.0], [0.0]])
+    facts = evaluation_facts(Regression(), "dev", labelled(labels, ["a", "b", "c"]), logits)
+    assert [(e["text"], e["label"], e["prediction"], e["wrongness"]) for e in facts["worst"]] == [
+        ("c", "3", "0", 3.0),
+        ("a", "1", "1.5", 0.5),
+    ]
+    assert "confusion" not in facts
+
+
+def test_speed_up_and_efficiency_are_numpys(tmp_path):
+    speeds, replicas = np.array([120.0, 200.0, 90.0, 431.5]), np.array([1, 2, 1, 4])
+    runs = [
+        read_run(make_run(tmp_path / f"run{i}", speed=s, replicas=int(r), accuracy=0.5 + i / 10))
+        for i, (s, r) in enumerate(zip(speeds, replicas, strict=True))
+    ]
+    rows = compare(runs)
+    np.testing.assert_allclose([row.speed_up for row in rows], speeds / speeds[0])
+    np.testing.assert_allclose([row.efficiency for row in rows], speeds / speeds[0] / (replicas / replicas[0]))
+    rows = compare(runs[1:])
+    np.testing.assert_allclose([row.efficiency for row in rows], (speeds / speeds[1] / (replicas / 2))[1:])
+
+    mixed = read_run(make_run(tmp_path / "mixed", speed=400.0, replicas=2, precision="mixed_float16"))
+    assert compare([*runs, mixed])[-1].efficiency == 1.0, "the others differ in more than devices"
+
+    cells = [{} for _ in runs]
+    for table in tables(compare(runs))[:2]:
+        for i, row in enumerate(table.body):
+            cells[i] |= dict(zip(table.names, row, strict=True))
+    assert [c["speed-up"] for c in cells] == [f"{s / 120:.2f}" for s in speeds]
+    assert [c["accuracy"] for c in cells] == ["0.5000", "0.6000", "0.7000", "0.8000"]
+    assert [c["efficiency"] for c in cells] == ["100%", "83%", "75%", "90%"]
+    page = Page(comparison_page(runs))
+    column = page.rows[5].index("speed-up")
+    assert [row[column] for row in page.rows[6:10]] == [c["speed-up"] for c in cells]
+
+
+def test_runs_that_do_other_work_are_named(tmp_path):
+    one, other = make_run(tmp_path / "one"), make_run(tmp_path / "other")
+    config = json.loads((other / "run_config.json").read_text())
+    config["model"]["model_name_or_path"] = "scratch/mini"
+    (other / "run_config.json").write_text(json.dumps(config))
+    text = comparison_markdown([read_run(one), read_run(other)])
+    assert "differ in model\\_name\\_or\\_path: their speeds are for different work" in text
+    assert "| model\\_name\\_or\\_path | scratch/tiny | scratch/mini |" in text
+
+
+def configure(run, **parts):
+    """The run again, with other options in its file; an option that is None is taken out."""
+    path = pathlib.Path(run.name) / "run_config.json"
+    config = json.loads(path.read_text())
+    for part, options in parts.items():
+        options = config.get(part, {}) | options
+        config[part] = {name: value for name, value in options.items() if value is not None}
+    path.write_text(json.dumps(config))
+    return read_run(run.name)
+
+
+def test_every_setting_in_which_runs_differ_is_named(tmp_path):
+    one, other, old = (read_run(make_run(tmp_path / name)) for name in ("one", "other", "old"))
+    old = configure(old, runtime={"keep_freed_memory": None, "seed": None}, output={"output_dir": "elsewhere"})
+    assert differing([one, old]) == []  # What a file lacks was at its default; another directory is another name.
+    other = configure(other, training={"label_smoothing": 0.1, "warmup_steps": 3}, output={"logging_steps": 7})
+    other = configure(other, until_step={"9": {"max_steps": 4}}, predict={"input_file": "x"})
+    expected = {"label_smoothing": [0.0, 0.1], "warmup_steps": [0, 3], "warmup_ratio": [0.1, None]}
+    assert dict(differing([one, other])) == expected | {"logging_steps": [10, 7]}
+    text = comparison_markdown([one, other])
+    assert "| label\\_smoothing | 0 | 0.1 |" in text and "| warmup\\_ratio | 0.1 | – |" in text
+    assert "In run 2 the training loss includes label smoothing of 0.1;" in text
+    assert "Up to update 9, run 2 had max\\_steps 4." in text
+
+
+def test_many_runs_with_long_names_share_narrow_tables(tmp_path):
+    runs = [make_run(tmp_path / "deep" / f"a_run_with_a_long_name_{i}") for i in range(11)]
+    runs = [configure(read_run(run), runtime={"seed": i}) for i, run in enumerate(runs)]
+    quality, _, speed, first, second = tables(compare(runs))
+    assert quality.body[10][0] == "11: a_run_with_a_long_name_10"
+    assert max(len(table.names) for table in (quality, speed, first, second)) <= 10
+    assert first.body == [["seed", *"01234567"]] and second.names == ["setting", "run 9", "run 10", "run 11"]
+
+
+def test_a_page_shows_the_options_that_training_used(tmp_path):
+    run = read_run(make_run(tmp_path / "run"))
+    options = used(run)
+    assert not options.keys() & {"predict", "export", "benchmark", "hub", "answering", "pretraining"}
+    assert options["training"]["warmup_ratio"] == 0.1
+    assert not {"max_compiled_shapes", "mixed_precision_dtype", "header", "xla"} & {
+        n for p in options.values() for n in p
+    }
+    run = configure(run, training={"warmup_steps": 3, "max_grad_norm": 0.0}, runtime={"xla": True})
+    run = configure(run, until_step={"9": {"max_steps": 4}})
+    page = pages.run_page(run)
+    rows = Page(page).rows
+    assert ["warmup_steps", "3"] in rows and ["max_grad_norm", "0"] in rows and ["max_compiled_shapes", "6"] in rows
+    assert not [row for row in rows if row[0] in ("warmup_ratio", "benchmark_steps", "output_file", "export_float16")]
+    assert "Up to update 9, the run had max_steps 4." in page
+    asked = used(dataclasses.replace(configure(run, data={"task": "question_answering"}), facts={}))
+    assert asked["answering"]["n_best_size"] == 20
+
+
+def test_precision_and_recall_of_each_class_are_scikit_learns(tmp_path):
+    run = make_run(tmp_path / "run")
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(0, 3, 90), rng.integers(0, 4, 90)  # One class is never a label.
+    names = ["a", "b", "c", "<d>"]
+    logits = np.eye(4)[predicted]
+    facts = evaluation_facts(Classification(tuple(names)), "dev", labelled(labels), logits)
+    (run / "report.json").write_text(json.dumps({"evaluation": facts}))
+    numbers = metrics.precision_recall_fscore_support(labels, predicted, labels=range(4), zero_division=0)
+    rows = Page(pages.run_page(read_run(run))).rows
+    for i, name in enumerate(names):
+        assert [name, *(f"{column[i]:.4f}" for column in numbers[:3]), str(numbers[3][i])] in rows
+
+
+def test_quality_stands_before_speed(tmp_path):
+    run = configure(
+        read_run(make_run(tmp_path / "run", train_loss=0.5, eval_loss=0.4)), training={"label_smoothing": 0.1}
+    )
+    page = pages.run_page(run)
+    places = [page.index(f">{title}<") for title in ("Training and validation loss", "Classes", "Most wrong", "Speed")]
+    assert places == sorted(places) and page.index(">Throughput<") > places[-1]
+    assert "with dropout and label smoothing of 0.1; the validation loss" in page
+    page = pages.run_page(configure(run, training={"dropout": 0.0}))
+    assert "the point before, with label smoothing of 0.1; the validation loss" in page
+    page = pages.run_page(configure(run, training={"label_smoothing": 0.0}))
+    assert "the point before; the validation loss is the mean over all examples." in page
+    results = [row[0] for row in Page(page).rows if row and row[0] in run.results]
+    assert results[:3] == ["train_loss", "eval_loss", "eval_accuracy"]
+
+
+def test_markdown_keeps_names_as_they_are(tmp_path):
+    runs = [read_run(make_run(tmp_path / name)) for name in ("a|b", "<i>_x_")]
+    lines = comparison_markdown(runs).splitlines()[2:]
+    assert lines[2].count(" | ") == lines[0].count(" | ")
+    assert "a\\|b" in lines[2]
+    assert "&lt;i&gt;\\_x\\_" in lines[3]
+
+
+def test_the_score_is_what_the_run_decided_by(tmp_path):
+    run = make_run(tmp_path / "mnli", eval_matched_accuracy=0.7, eval_matthews_correlation=0.3)
+    assert read_run(run).score == ("accuracy", 0.9), "an earlier version's does not say"
+    facts = json.loads((run / "report.json").read_text())
+    for decisive, value in (("matched_accuracy", 0.7), ("matthews_correlation", 0.3)):
+        (run / "report.json").write_text(json.dumps(facts | {"decisive_metric": f"eval_{decisive}"}))
+        assert read_run(run).score == (decisive, value)
+        name = decisive.replace("_", " ")
+        assert [name, f"{value:.4f}"] in [list(pair) for pair in pages._headline(read_run(run))]
+        assert name in comparison_markdown([read_run(run)] * 2)
+    (run / "report.json").write_text(json.dumps(facts | {"decisive_metric": None}))
+    assert read_run(run).score == ("accuracy", 0.9), "nothing was evaluated in this start"
+
+
+def test_wide_tables_fit_on_paper(tmp_path):
+    runs = [read_run(make_run(tmp_path / name)) for name in ("one", "two")]
+    style, _, body = pages.run_page(runs[0]).partition("</style>")
+    assert "A4 portrait" in style and "A4 landscape" in comparison_page(runs)
+    assert re.findall(r"([^{}]*){[^{}]*nowrap", style) == ["\ntd.n "], "names of columns may break"
+    assert '<th class="n">eval_<wbr>accuracy</th>' in body
+
+
+def test_smoothing_is_a_running_mean():
+    values = np.random.default_rng(0).random(30)
+    expected = [values[max(0, i - 4) : i + 1].mean() for i in range(30)]
+    np.testing.assert_allclose(smoothed(values.tolist(), 5), expected)
+
+
+def test_the_command_compares(tmp_path, capsys):
+    make_run(tmp_path / "one")
+    make_run(tmp_path / "two", speed=150.0)
+    both, new = [str(tmp_path / "one"), str(tmp_path / "two")], tmp_path / "new" / "deep"
+    assert main([*both, str(tmp_path / "none"), f"--output_dir={new}"]) == 2
+    assert not new.parent.exists()
+    assert main([*both, f"--output_dir={new}"]) == 0
+    out = capsys.readouterr().out
+    assert (new / "comparison.md").read_text() in out
+    assert "<svg" in (new / "comparison.html").read_text()
+    assert main([*both, f"--output_dir={new / 'comparison.md'}"]) == 2
+    assert re.fullmatch("[^\n]*output_dir must be a directory[^\n]*, a file. Pass another.\n", capsys.readouterr().err)
+    assert main([str(tmp_path / "one")]) == 0
+    assert (tmp_path / "one" / "report.html").exists()
+    assert not (tmp_path / "two" / "report.html").exists()
+
+
+def test_a_terminal_sees_no_markdown(tmp_path, capsys, monkeypatch):
+    runs = [str(make_run(tmp_path / name, speed=speed)) for name, speed in (("a_*b*_[1]", 100.0), ("two", 150.0))]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main([*runs, f"--output_dir={tmp_path}"]) == 0
+    out = capsys.readouterr().out
+    assert "1: a_*b*_[1]" in out and "train_loss" not in out
+    assert not re.search(r"\\|\| |&amp;|<wbr>|:---", out)
+    assert "Speed-up: examples/s over those of run 1." in out
+    assert "\\_" in (tmp_path / "comparison.md").read_text()
+
+
+@pytest.mark.parametrize("y", [0.8125, 0.0, 2.3, -0.4])
+@pytest.mark.parametrize("from_zero", [False, True])
+def test_a_plot_of_one_point_has_axes_that_begin_at_zero(y, from_zero):
+    line = plots.Series(label="", x=[8], y=[y], is_marked=True)
+    svg = plots.lines([line], x_label="step", y_label="accuracy", from_zero=from_zero)
+    numbers = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert {"0", "8"} <= set(numbers), "steps from 0, whole ones"
+    assert not any(re.fullmatch(r"7\.\d+|8\.[1-9]", number) for number in numbers)
+    assert any(float(number.replace("\N{MINUS SIGN}", "-")) == 0 for number in numbers if number[-1].isdigit())
+
+
+def test_a_flat_line_and_a_few_steps_have_whole_steps_and_no_axis_of_a_few_percent():
+    line = plots.Series(label="", x=[1, 2, 3], y=[1.0, 1.0, 1.0], is_marked=True)
+    numbers = re.findall(r"<text[^>]*>([^<]*)</text>", plots.lines([line], x_label="step", y_label="accuracy"))
+    assert {"1", "2", "3"} <= set(numbers) and "1.5" not in numbers[:4]
+    assert {"0.0", "1.0"} <= set(numbers)
+
+
+def test_bad_directories_are_one_line_each(tmp_path):
+    good, unfinished, damaged, other = (make_run(tmp_path / n) for n in ("good", "unfinished", "damaged", "other"))
+    (unfinished / "all_results.json").unlink()
+    (damaged / "log.jsonl").write_text('{"step": 1, "kind": "train"}\n{"step": 2, "ki')
+    (other / "all_results.json").write_bytes(b"\xff\xfe")
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tfbert.report",
+            good,
+            unfinished,
+            tmp_path / "none",
+            damaged,
+            other,
+            good / "log.jsonl",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == 5 and all("Received: " in line for line in lines)
+    for line, name in zip(lines, ("unfinished", "none", "damaged", "other", "good"), strict=True):
+        assert str(tmp_path / name) in line
+    assert "line 2" in lines[2]
+    assert done.stdout == "" and sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_command_needs_no_tensorflow():
+    code = "import sys, tfbert.report.__main__; print(sorted({'tensorflow', 'tf_keras', 'sklearn'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_a_run_of_an_earlier_version_has_a_report(tmp_path):
+    run = make_run(tmp_path / "run")
+    (run / "report.json").unlink()
+    text = pages.run_page(read_run(run))
+    assert "Most wrong" not in text and "Training and validation loss" in text
+    with pytest.raises(UsageError):
+        read_run(tmp_path)

@@ -1,0 +1,202 @@
+"""The parts of a step against NumPy: filling, accumulation, sums over replicas, clipping."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.models import strategy_of
+from tfbert.step.gradients import (
+    accumulate,
+    all_reduce_sum,
+    clip_coefficient,
+    nothing_if_empty,
+    split_rows,
+    sum_and_count_before,
+)
+
+
+def linear_loss(kernel, bias):
+    """Weighted squared error of a linear model: gradients that NumPy can write down."""
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        predictions = tf.linalg.matvec(inputs["x"], kernel) + bias
+        loss = tf.reduce_sum(weights * (predictions - labels) ** 2)
+        return 8.0 * loss, loss, predictions
+
+    return loss_fn
+
+
+def problem(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y, weights = rng.normal(size=(rows, 3)), rng.normal(size=rows), rng.uniform(0, 2, rows)
+    return x.astype(np.float32), y.astype(np.float32), weights.astype(np.float32)
+
+
+@pytest.mark.parametrize("is_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 6])
+def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, is_graph):
+    x, y, weights = problem(6)
+    kernel, bias, unused = tf.Variable([1.0, -2.0, 0.5]), tf.Variable(0.25), tf.Variable([[3.0, 4.0]])
+
+    def run(x, y, weights):
+        return accumulate(
+            linear_loss(kernel, bias),
+            [kernel, bias, unused],
+            {"x": x},
+            y,
+            weights,
+            num_micro_batches=num_micro_batches,
+        )
+
+    parts = (part.reshape(num_micro_batches, -1, *part.shape[1:]) for part in (x, y, weights))
+    grads, loss, predictions = (tf.function(run) if is_graph else run)(*map(tf.constant, parts))
+    error = x.astype(np.float64) @ kernel.numpy() + 0.25 - y
+    np.testing.assert_allclose(grads[0], 8 * 2 * (weights * error) @ x, rtol=1e-5)
+    np.testing.assert_allclose(grads[1], 8 * 2 * (weights * error).sum(), rtol=1e-5)
+    assert grads[2] is None, "the loss does not depend on it"
+    np.testing.assert_allclose(loss, (weights * error**2).sum(), rtol=1e-5)
+    np.testing.assert_allclose(predictions, error + y, rtol=1e-5, atol=1e-6)
+
+
+def test_micro_batches_are_computed_one_after_the_other():
+    """What saves memory: the second must not begin before the first is done."""
+    seen = []
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        tf.py_function(lambda i, rows: seen.append((int(i), rows.numpy().tolist())), [micro_batch, inputs], [])
+        return variable * tf.reduce_sum(inputs), tf.zeros([]), inputs
+
+    variable = tf.Variable(1.0)
+
+    @tf.function
+    def run(rows):
+        return accumulate(loss_fn, [variable], rows, rows, rows, num_micro_batches=3)
+
+    _, _, predictions = run(tf.reshape(tf.range(6.0), [3, 2]))
+    assert seen == [(0, [0.0, 1.0]), (1, [2.0, 3.0]), (2, [4.0, 5.0])]
+    np.testing.assert_array_equal(predictions, np.arange(6.0))
+
+
+def test_gradients_of_gathered_rows_are_dense_and_sums_are_float32():
+    table, half = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([2], tf.float16))
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        loss = tf.reduce_sum(tf.gather(table, inputs) * tf.cast(half, tf.float32))
+        return loss, loss, inputs
+
+    ids = tf.constant([[1, 1], [4, 0]])
+    grads, _, _ = accumulate(loss_fn, [table, half], ids, ids, tf.ones([2, 2]), num_micro_batches=2)
+    np.testing.assert_array_equal(grads[0], [[1, 1], [2, 2], [0, 0], [0, 0], [1, 1]])
+    assert [g.dtype for g in grads] == [tf.float32, tf.float32]
+
+
+def test_float16_gradients_are_summed_without_rounding_to_float16():
+    half = tf.Variable(tf.ones([], tf.float16))
+
+    def loss_fn(inputs, labels, weights, micro_batch):
+        loss = tf.reduce_sum(inputs * half)
+        return loss, tf.cast(loss, tf.float32), inputs
+
+    # 2048 + 1 is 2048 in float16.
+    rows = tf.constant([[2048.0], [1.0], [1.0], [1.0]], tf.float16)
+    grads, _, _ = accumulate(loss_fn, [half], rows, rows, tf.ones([4, 1]), num_micro_batches=4)
+    assert float(grads[0]) == 2051.0
+
+
+@pytest.mark.parametrize("rows, parts, size", [(5, 4, 2), (4, 4, 1), (0, 3, 1), (0, 1, 1), (7, 1, 7), (1, 4, 1)])
+def test_split_rows_fills_with_the_last_row_at_weight_0(rows, parts, size):
+    numbers = tf.range(6.0 * rows) + 1
+    structure = {"a": tf.reshape(numbers, [rows, 2, 3]), "b": (tf.range(rows) + 7, tf.fill([rows], True))}
+    split, weights = split_rows(structure, {"c": tf.fill([rows], 0.5), "d": tf.fill([rows, 2], 0.5)}, parts)
+    for before, after in zip(tf.nest.flatten(structure), tf.nest.flatten(split), strict=True):
+        assert after.shape[:2] == (parts, size) and after.dtype == before.dtype
+        after = after.numpy().reshape(parts * size, *before.shape[1:])
+        np.testing.assert_array_equal(after[:rows], before)
+        for row in after[rows:]:
+            np.testing.assert_array_equal(row, before[-1] if rows else np.zeros(before.shape[1:]))
+    expected = np.reshape([0.5] * rows + [0.0] * (parts * size - rows), [parts, size])
+    np.testing.assert_array_equal(weights["c"], expected)
+    np.testing.assert_array_equal(weights["d"], np.stack([expected] * 2, axis=-1))
+
+
+def test_gradients_of_rows_that_do_not_count_are_0():
+    bad = [tf.constant([np.nan, 1.0]), None, tf.constant(np.inf)]
+    for g in nothing_if_empty(bad, tf.zeros([3]))[::2]:
+        np.testing.assert_array_equal(g, np.zeros(g.shape))
+    for g, kept in zip(bad, nothing_if_empty(bad, tf.constant([0.0, 0.1])), strict=True):
+        assert (kept is None) == (g is None)
+        np.testing.assert_array_equal(kept, g)
+
+
+def test_split_rows_keeps_what_is_known_of_the_shape():
+    @tf.function(input_signature=[tf.TensorSpec([None, 3, None])])
+    def split(tensor):
+        parts, _ = split_rows(tensor, tf.ones([3]), 2)
+        assert parts.shape.as_list() == [2, None, 3, None]
+        return parts
+
+    assert split(tf.ones([3, 3, 5])).shape == (2, 2, 3, 5)
+
+
+def test_split_rows_takes_tensors_of_different_rows():
+    (short, long), _ = split_rows((tf.range(3), tf.range(5)), tf.ones([3]), 4)
+    np.testing.assert_array_equal(short, [[0], [1], [2], [2]])
+    np.testing.assert_array_equal(long, [[0, 1], [2, 3], [4, 4], [4, 4]])
+
+
+def test_split_rows_takes_texts():
+    parts, _ = split_rows(tf.constant(["a", "b", "c"]), tf.ones([3]), 2)
+    assert parts.numpy().tolist() == [[b"a", b"b"], [b"c", b"c"]]
+
+
+@pytest.mark.parametrize(
+    "norm, limit, expected", [(4.0, 1.0, 0.25), (0.5, 1.0, 1.0), (1.0, 1.0, 1.0), (0.0, 1.0, 1.0), (9.0, 0.0, 1.0)]
+)
+def test_clip_coefficient(norm, limit, expected):
+    assert float(clip_coefficient(tf.constant(norm), limit)) == expected
+
+
+def test_clipping_a_norm_that_is_not_finite_hides_nothing():
+    assert np.isnan(float(clip_coefficient(tf.constant(np.nan), 1.0)))
+    gradient = tf.constant([np.inf, 1.0])
+    assert not np.isfinite(gradient * clip_coefficient(tf.linalg.global_norm([gradient]), 1.0)).all()
+
+
+def test_sums_over_replicas():
+    strategy = strategy_of(2)
+
+    @tf.function
+    def run():
+        def each():
+            replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+            return all_reduce_sum([replica + 1, tf.fill([2], 10 * replica)])
+
+        return strategy.run(each)
+
+    for part, expected in zip(run(), (3.0, [10.0, 10.0]), strict=True):
+        for value in strategy.experimental_local_results(part):
+            np.testing.assert_array_equal(value, expected)
+
+
+def test_one_replica_sums_nothing():
+    tensors = [tf.ones([2])]
+    assert strategy_of(1).run(lambda: all_reduce_sum(tensors))[0] is tensors[0]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_replicas_before_this_one_have(replicas):
+    """Shares of 5 and 2 rows: the second replica's begin at row 5."""
+    strategy = strategy_of(replicas)
+
+    @tf.function
+    def run():
+        def each():
+            replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
+            return sum_and_count_before(tf.stack([tf.cast(replica, tf.float32) + 1.5, 3.0]), 5 - 3 * replica)
+
+        return strategy.run(each)
+
+    total, before = (strategy.experimental_local_results(part) for part in run())
+    np.testing.assert_array_equal(total, [[[1.5, 3.0]], [[4.0, 6.0]] * 2][replicas - 1])
+    np.testing.assert_array_equal(before, [0, 5][:replicas])
+    assert before[0].dtype == tf.int64

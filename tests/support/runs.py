@@ -1,0 +1,176 @@
+"""Whole runs: a small corpus and its configuration, what a run leaves, and ways to disturb it."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import signal
+import tempfile
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from tests.support.models import VOCAB, tiny_bert
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.errors import Preempted
+from tfbert.model.load import save_pretrained
+from tfbert.model.weights import write_weights
+from tfbert.step.finetuner import FineTuner
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.callbacks import Progress
+from tfbert.train.checkpoint import Checkpoints
+from tfbert.train.run import finetune
+from tfbert.train.saved_state import MODEL, RunState
+
+WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
+
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+
+
+@functools.cache
+def _encoder_files():
+    """The files of a pretrained BERT for WORDS, name -> content: 1 layer, for what no depth changes; no head yet."""
+    tokenizer = BertTokenizer(TOKENS + [f"[unused{i}]" for i in range(VOCAB - len(TOKENS))])
+    with tempfile.TemporaryDirectory() as name:
+        directory = pathlib.Path(name)
+        save_pretrained(tiny_bert(dropout=0.1, num_hidden_layers=1), tokenizer, directory)
+        encoder = {name: value for name, value in weights(directory).items() if name.startswith("bert.")}
+        write_weights(encoder, directory / MODEL)
+        return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def write_corpus(directory):
+    """Files of 44 training and 12 validation rows, a vocabulary, and a small `model` to begin with."""
+    rng = np.random.default_rng(0)
+    for name, rows in (("train.tsv", 44), ("dev.tsv", 12)):
+        lines = ["label\tsentence"]
+        lines += [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}" for i in range(rows)]
+        (directory / name).write_text("\n".join(lines) + "\n")
+    (directory / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
+    (directory / "model").mkdir()
+    for name, content in _encoder_files().items():
+        (directory / "model" / name).write_bytes(content)
+
+
+def make_config(corpus, name, **runtime):
+    """Two epochs of 6 updates: mid-epoch at every odd place, dropout on, the last batch of an epoch short."""
+    return Config(
+        model=ModelConfig(model_name_or_path=str(corpus / "model")),
+        data=DataConfig(
+            train_file=str(corpus / "train.tsv"), validation_file=str(corpus / "dev.tsv"), max_seq_length=16
+        ),
+        training=TrainingConfig(
+            global_batch_size=8, num_train_epochs=2, gradient_accumulation_steps=2, learning_rate=5e-4
+        ),
+        runtime=RuntimeConfig(**runtime),
+        output=OutputConfig(output_dir=str(corpus / name), save_steps=3, eval_steps=2, logging_steps=1),
+    )
+
+
+def weights(directory):
+    return load_file(pathlib.Path(directory) / "model.safetensors")
+
+
+def assert_same_bits(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value.view(np.uint8), second[name].view(np.uint8), err_msg=name)
+
+
+def stop_at(monkeypatch, step, number=signal.SIGTERM):
+    """Sends this process a real signal while the run is at `step`."""
+    original = Progress.on_step
+
+    def on_step(self, now):
+        original(self, now)
+        if now == step:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Progress, "on_step", on_step)
+
+
+def run_to(step, config, monkeypatch):
+    """Runs until a signal stops it at `step`."""
+    with monkeypatch.context() as patch:
+        stop_at(patch, step)
+        with pytest.raises(Preempted, match=f"after step {step} of "):
+            finetune(config)
+
+
+def checkpoints_in(tmp_path, keep=0):
+    """Checkpoints of hardly anything, and a function that saves one."""
+    checkpoints = Checkpoints(
+        tmp_path / "checkpoints",
+        is_writer=True,
+        keep=keep,
+        save_model=lambda path: write_weights({"w": np.ones(3, np.float32)}, path / MODEL),
+    )
+    optimizer = types.SimpleNamespace(variables=[tf.Variable(1.0)])
+    model = types.SimpleNamespace(optimizer=optimizer, counters=types.SimpleNamespace())
+
+    def save(step, best_step=0, identity=None):
+        best = {"eval_loss": 1.0} if best_step else {}
+        state = RunState(step=step, best=best, best_step=best_step, without_better=0, identity=identity or {})
+        return checkpoints.save(model, state)
+
+    return checkpoints, save
+
+
+@contextlib.contextmanager
+def undrawn():
+    """Runs of this process draw no report, which takes seconds; all else that they leave is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tfbert.report.at_end.write_report", lambda directory, results: None)
+        yield
+
+
+@contextlib.contextmanager
+def sketched():
+    """Runs of this process leave an empty page where and when they would draw a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tfbert.report.at_end.write_report", lambda directory, results: (directory / "report.html").touch()
+        )
+        yield
+
+
+def changed(config, **parts):
+    """`config` with fields replaced: `training={"max_steps": 2}`."""
+    return dataclasses.replace(
+        config, **{name: dataclasses.replace(getattr(config, name), **values) for name, values in parts.items()}
+    )
+
+
+def steps_logged(directory):
+    """The last update in the log; 0 before the first."""
+    try:
+        lines = (directory / "log.jsonl").read_text().splitlines()
+        return max((json.loads(line)["step"] for line in lines), default=0)
+    except (OSError, ValueError):  # Not there yet, or a line half written.
+        return 0
+
+
+def limit_memory(patch, tokens, tries=None, error=MemoryError):
+    """Makes a step fail that computes a micro-batch of more tokens; TensorFlow raises ResourceExhaustedError for it."""
+    original = FineTuner._accumulate
+
+    def allocate(shape):
+        if tries is not None:
+            tries.append(tuple(shape.numpy().tolist()))
+        if np.prod(shape) > tokens:
+            raise error("no room")
+        return 0
+
+    def accumulate(self, inputs, *others):
+        ids = inputs["input_ids"]
+        with tf.control_dependencies([tf.py_function(allocate, [tf.shape(ids)[1:]], tf.int32)]):
+            inputs = inputs | {"input_ids": tf.identity(ids)}
+        return original(self, inputs, *others)
+
+    patch.setattr(FineTuner, "_accumulate", accumulate)

@@ -1,0 +1,213 @@
+"""Small models trained for a few steps, and the reference predictions of the modes that use a saved model."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from safetensors.numpy import load_file, save_file
+
+from tests.support.models import VOCAB, tiny_bert
+from tests.support.runs import WORDS, undrawn
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.model.bert_config import record_inputs
+from tfbert.model.load import save_pretrained
+from tfbert.modes import saved_model
+from tfbert.modes.predict import predict
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.trained import TrainedModel
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
+
+
+def make_runs(directory):
+    """Trains `single` (labels 0, 1) in `directory`, breaks copies of it, and saves `pairs` (words) and `scores` with
+    random weights."""
+    rng = np.random.default_rng(0)
+
+    def text():
+        return " ".join(rng.choice(WORDS, rng.integers(1, 22)))
+
+    def write(name, header, rows):
+        (directory / name).write_text("\n".join(["\t".join(header), *("\t".join(row) for row in rows)]) + "\n")
+
+    single, pair = ("label", "sentence"), ("sentence1", "sentence2", "label")
+    for name, rows in (("train.tsv", 40), ("dev.tsv", 21)):
+        write(name, single, [(str(i % 2), text()) for i in range(rows)])
+    for name, rows in (("pairs.tsv", 24), ("more.tsv", 9)):
+        write(name, pair, [(text(), text(), ("same", "other")[i % 2]) for i in range(rows)])
+    write("scores.tsv", single, [(f"{rng.random() * 5:.2f}", text()) for i in range(24)])
+    write("odd.tsv", single, [("1", "good"), ("7", "bad")])
+    write("words.tsv", single, [("low", "good"), ("high", "bad")])
+    write("unlabelled.tsv", ("sentence",), [("good film",), ("bad film",)])
+    (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+
+    save_random(directory / "base", ["0", "1"], num_texts=1)
+    single = Config(
+        model=ModelConfig(model_name_or_path=str(directory / "base")),
+        data=DataConfig(
+            train_file=str(directory / "train.tsv"), validation_file=str(directory / "dev.tsv"), max_seq_length=16
+        ),
+        training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
+        output=OutputConfig(output_dir=str(directory / "single")),
+    )
+    with undrawn():
+        finetune(single)
+    save_random(directory / "pairs", ["other", "same"], num_texts=2)
+    save_random(directory / "scores", [], num_texts=1)
+    (directory / "empty").mkdir()
+    for name in ("headless", "holed", "misshapen"):
+        shutil.copytree(directory / "single", directory / name, ignore=shutil.ignore_patterns("checkpoints"))
+        tensors = load_file(directory / name / "model.safetensors")
+        if name == "headless":
+            del tensors["classifier.weight"], tensors["classifier.bias"]
+        elif name == "holed":
+            del tensors["bert.encoder.layer.0.output.dense.weight"]
+        else:
+            tensors["bert.pooler.dense.bias"] = np.zeros(3, np.float32)
+        save_file(tensors, directory / name / "model.safetensors", {"format": "pt"})
+    return directory
+
+
+def save_random(directory, names, num_texts):
+    """A 1-layer, hidden-32 model with random weights, as training saves one; no names for regression."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    model = tiny_bert(num_labels=max(1, len(names)), num_hidden_layers=1, max_position_embeddings=160)
+    model.config.problem_type = "single_label_classification" if names else "regression"
+    model.config.id2label = dict(enumerate(names or ["LABEL_0"]))
+    record_inputs(model.config, num_texts=num_texts, max_seq_length=16)
+    tokenizer = BertTokenizer(tokens + [f"[unused{i}]" for i in range(VOCAB - len(tokens))])
+    save_pretrained(model, tokenizer, directory)
+
+
+def save_with_nan(source, directory, word):
+    """A copy of a model in which one word of WORDS is NaN."""
+    shutil.copytree(source, directory, ignore=shutil.ignore_patterns("checkpoints"))
+    tensors = load_file(directory / "model.safetensors")
+    vocabulary = (directory / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    tensors["bert.embeddings.word_embeddings.weight"][vocabulary.index(word)] = np.nan
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+
+
+def reference_logits(model_directory, path, max_seq_length=16):
+    """(labels, logits): transformers' own tokenizer and model on each row of a TSV file alone, cut as in training."""
+    header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+    columns = [name for name in header if name.startswith("sentence")]
+    texts = [[row[header.index(name)] for row in rows] for name in columns]
+    labels = [row[header.index("label")] for row in rows] if "label" in header else None
+    labels = [int(label) if label.isdigit() else label for label in labels] if labels else None
+    return labels, reference_logits_of(model_directory, *texts, max_seq_length=max_seq_length)
+
+
+@functools.cache
+def reference_model(model_directory):
+    """transformers' own tokenizer, and its model as a function; loaded once."""
+    from transformers import BertTokenizerFast, TFBertForSequenceClassification
+
+    model = TFBertForSequenceClassification.from_pretrained(model_directory)
+    forward = tf.function(lambda inputs: model(inputs).logits, reduce_retracing=True)
+    return BertTokenizerFast.from_pretrained(model_directory), forward
+
+
+def reference_logits_of(model_directory, *texts, max_seq_length=16):
+    """float32 `[n, num_labels]`: transformers' own tokenizer and model on each text or pair alone."""
+    tokenizer, forward = reference_model(model_directory)
+    out = []
+    for row in zip(*texts, strict=True):
+        encoded = tokenizer(*row, truncation=True, max_length=max_seq_length, return_tensors="tf")
+        out.append(forward(dict(encoded)).numpy()[0])
+    return np.array(out)
+
+
+def label_names(model_directory):
+    """In the order of the logits."""
+    names = json.loads((model_directory / "config.json").read_text())["id2label"]
+    return [names[str(i)] for i in range(len(names))]
+
+
+def read_json(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+HOSTILE = [
+    b"",
+    b"   ",
+    b"good " * 200_000,
+    b"g\x00o\x01od\x7f \x1b[31mfilm",
+    b"[SEP] good [CLS] film [PAD][UNK][MASK]",
+    "👍🏽 good 🏳️‍🌈 film 👨‍👩‍👧".encode(),
+    "good фильм 映画 영화 فيلم सिनेमा ภาพยนตร์".encode(),
+    b"g\xffood \xc3( \xe4\xbd film\xf0\x9f",
+    "go\u0301od ﬁlm \u202egood\u202c \u200bfilm \ufeff".encode(),
+    b"x" * 5000,
+]
+
+
+_KEPT = {}
+"""Models by the files that they are of, and what runs them on one device by model and batch."""
+
+
+@contextlib.contextmanager
+def kept_models():
+    """Files that this process has loaded before, and traced, are not loaded and traced again."""
+    build, predictor = saved_model.build_model, TrainedModel.predictor
+
+    def kept_build(config, directory, *, head, max_seq_length, **options):
+        files = tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(directory.iterdir()))
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        policy = keras.mixed_precision.global_policy().name
+        key = (str(directory), files, head.architecture, max_seq_length, replicas, policy)
+        if replicas > 1 or key not in _KEPT:
+            built = build(config, directory, head=head, max_seq_length=max_seq_length, **options)
+            if replicas > 1:  # Its variables are of a strategy that does not come again.
+                return built
+            _KEPT[key] = built
+        return _KEPT[key]
+
+    def kept_predictor(model, strategy, rows_per_replica):
+        key = (id(model.classifier), rows_per_replica)  # Of a model that is kept, so that its id is no other's.
+        if not any(model.classifier is value for value in _KEPT.values()):
+            return predictor(model, strategy, rows_per_replica)
+        if key not in _KEPT:
+            _KEPT[key] = predictor(model, strategy, rows_per_replica)
+        return _KEPT[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_model, "build_model", kept_build)
+        patch.setattr(TrainedModel, "predictor", kept_predictor)
+        yield
+
+
+def predict_with(runs, model="single", *, runtime=None, data=None, output=None, **options):
+    """`--mode=predict` of a model of `runs`; `options` are those of `PredictConfig`, and of reading."""
+    options = {n: str(v) for n, v in options.items()} | {n: v for n, v in options.items() if isinstance(v, bool)}
+    reading = {n: options.pop(n) for n in ("input_format", "delimiter", "skip_bad_rows") if n in options}
+    config = Config(
+        mode="predict",
+        model=ModelConfig(model_name_or_path=str(runs / model)),
+        data=dataclasses.replace(data or DataConfig(), **reading),
+        runtime=runtime or RuntimeConfig(),
+        output=output or OutputConfig(),
+        predict=PredictConfig(**options),
+    )
+    with kept_models():
+        return predict(config)
+
+
+def model_with(label_names, task="classification", num_texts=1):
+    """A model of which only the task matters."""
+    return TrainedModel(
+        name="model",
+        classifier=None,
+        tokenizer=None,
+        task=Classification(tuple(label_names)) if task == "classification" else Regression(),
+        num_texts=num_texts,
+        max_seq_length=16,
+    )

@@ -1,0 +1,127 @@
+"""Tiny taggers and question answerers with random weights, exports, and a process that knows TensorFlow alone."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import tf_keras as keras
+import transformers
+
+from tests.support.texts import VOCAB
+from tfbert.config.modes import ExportConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
+from tfbert.model.bert_config import record_inputs
+from tfbert.model.load import save_pretrained
+from tfbert.modes.export import export
+from tfbert.tasks.trained import TrainedModel
+from tfbert.tokens.tokenizer import BertTokenizer
+
+_CLEAN = """
+import functools, json, sys
+import numpy as np, tensorflow as tf, tensorflow_text
+assert tf.strings.lower("I", encoding="utf-8").numpy().decode() == "ı", "the locale should count here"
+load = functools.cache(tf.saved_model.load)
+for line in sys.stdin:
+    job = json.loads(line)
+    loaded = load(job["directory"])
+    signature = loaded.signatures[job["signature"]]
+    kind = tf.int32 if job["signature"] == "token_ids" else tf.string
+    revive = (lambda v: v) if kind == tf.int32 else (lambda v: [text.encode("latin-1") for text in v])
+    inputs = {name: tf.constant(revive(value), kind, job["shape"]) for name, value in job["inputs"].items()}
+    outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
+    for heavy in ("tfbert", "transformers", "keras_nlp", "torch"):
+        assert heavy not in sys.modules, heavy
+    decode = np.vectorize(bytes.decode, otypes=[object])
+    outputs = {k: decode(v) if v.dtype == object else v for k, v in outputs.items()}
+    names = sorted(spec for spec in loaded.signatures)
+    print(json.dumps({"signatures": names} | {k: v.tolist() for k, v in outputs.items()}), flush=True)
+"""
+_SECONDS = 300.0
+"""An answer may take; reads have no limit of their own."""
+
+
+@contextlib.contextmanager
+def clean_process(directory):
+    """A function: exported models' answers, from a process that knows TensorFlow and tensorflow_text alone.
+
+    Its locale is Turkish, which must not count: there, TensorFlow's own `lower` makes another letter of I.
+    """
+
+    def ask(model, signature="serving_default", **inputs):
+        if signature == "token_ids":
+            shape = np.shape(next(iter(inputs.values())))
+        else:
+            shape = [len(next(iter(inputs.values())))]
+            inputs = {name: [text.decode("latin-1") for text in texts] for name, texts in inputs.items()}
+        job = {"directory": str(model), "signature": signature, "inputs": inputs, "shape": list(shape)}
+        guard = threading.Timer(_SECONDS, process.kill)
+        guard.start()
+        try:
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        finally:
+            guard.cancel()
+        assert answer, (directory / "errors").read_text()
+        return json.loads(answer)
+
+    with (directory / "errors").open("w") as errors:
+        command, pipe = [sys.executable, "-I", "-c", _CLEAN], subprocess.PIPE
+        environment = os.environ | {"LC_ALL": "tr_TR.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdin=pipe, stdout=pipe, stderr=errors, text=True, encoding="utf-8"
+        )
+    try:
+        yield ask
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def export_of(runs, model, directory, *, data=None, overwrite=False, **options):
+    """Exports a model of `runs`, by its name, or one elsewhere, by its path."""
+    return export(
+        Config(
+            mode="export",
+            model=ModelConfig(model_name_or_path=str(runs / model)),
+            data=data or DataConfig(),
+            output=OutputConfig(output_dir=str(directory), overwrite_output_dir=overwrite),
+            export=ExportConfig(**options),
+        )
+    )
+
+
+def random_model(task, *, num_texts, max_seq_length, seed=1):
+    """A 2-layer, hidden-32 model with random weights, large enough for its answers to differ, over `texts.VOCAB`."""
+    keras.utils.set_random_seed(seed)
+    config = transformers.BertConfig(
+        vocab_size=len(VOCAB),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    task.head().describe_in(config)
+    model = getattr(transformers, f"TF{task.head().architecture}")(config)
+    model.build_in_name_scope()
+    record_inputs(model.config, num_texts=num_texts, max_seq_length=max_seq_length, **task.notes())
+    return TrainedModel(
+        name="random",
+        classifier=model,
+        tokenizer=BertTokenizer(VOCAB),
+        task=task,
+        num_texts=num_texts,
+        max_seq_length=max_seq_length,
+    )
+
+
+def save(model, directory):
+    """As training saves one."""
+    save_pretrained(model.classifier, model.tokenizer, directory)
+    return directory

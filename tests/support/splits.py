@@ -1,0 +1,62 @@
+"""The ways of splitting a run that must give the same weights, as flags, and how nearly the same."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[2]
+DEVICES = {
+    "one_device": ["--strategy=one_device"],
+    "mirrored": ["--strategy=mirrored", "--num_replicas=2"],
+    "two_workers": ["--strategy=multi_worker"],
+}
+PRECISIONS = {
+    "float32": [],
+    "bfloat16": ["--mixed_precision", "--mixed_precision_dtype=bfloat16"],
+    "float16": ["--mixed_precision", "--mixed_precision_dtype=float16"],
+}
+
+
+def split_flags(devices, micro_batches, precision, xla):
+    """The flags of one way."""
+    accumulation = f"--gradient_accumulation_steps={micro_batches}"
+    return [accumulation, *DEVICES[devices], *PRECISIONS[precision], *["--xla"] * xla]
+
+
+def alone(script, arguments):
+    """Runs the command in a process of its own: TensorFlow keeps what XLA compiled, and dozens of runs would crash."""
+    subprocess.run([sys.executable, script, *arguments], check=True, timeout=400, cwd=ROOT)
+
+
+def launched(script, arguments):
+    """Runs the command by `tfbert.launch` with two workers."""
+    launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", script]
+    subprocess.run([*launch, *arguments], check=True, timeout=400, cwd=ROOT)
+
+
+NO_GRADIENT = ("key.bias",)
+"""How names end of variables whose gradient is 0 but for rounding, with any head: AdamW makes updates of that."""
+
+
+def assert_same_update(start, one, split, precision, no_gradient=NO_GRADIENT):
+    """Weights are those of the run in one piece: to 1e-5 in float32, as a whole in 16 bits.
+
+    Args:
+        start: The weights that both runs began with.
+        one: Those of the run in one piece.
+        split: Those of the other.
+        precision: Of both.
+        no_gradient: How names end of variables that are not compared.
+    """
+    assert split.keys() == one.keys()
+    for name, expected in one.items():
+        if name.endswith(no_gradient):
+            continue
+        if precision == "float32":
+            np.testing.assert_allclose(split[name], expected, atol=1e-5, err_msg=name)
+        else:
+            # AdamW turns a rounded gradient near 0 into a whole update: compare the updates as a whole.
+            moved = np.abs(expected - start[name]).mean()
+            assert np.abs(split[name] - expected).mean() <= 0.1 * moved + 1e-7, name

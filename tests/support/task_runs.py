@@ -1,0 +1,103 @@
+"""Small data of tagged words and of questions, what trains on it, and the command in this process."""
+
+import contextlib
+import dataclasses
+import importlib
+import json
+
+import numpy as np
+
+import flags
+from tests.support.flag_values import defined
+from tests.support.records import VOCAB_SIZE, some_records, write_records
+from tests.support.runs import WORDS, make_config, undrawn
+from tests.support.saved_models import kept_models
+from tfbert.commandline.verbs import VERBS
+from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
+from tfbert.config.run import DataConfig, ModelConfig
+
+SENTENCES, QUESTIONS = "token_classification", "question_answering"
+
+
+def write_tasks(directory):
+    """Training and validation data of both tasks, with sentences and contexts longer than a row of 16 or 24 tokens; and
+    a vocabulary."""
+    rng = np.random.default_rng(5)
+    for name, count in (("train", 27), ("dev", 13)):
+        (directory / f"{name}.conll").write_text("".join(_sentence(rng) for _ in range(count)))
+        rows = [_paragraph(rng, f"{name}{i}") for i in range(count)]
+        data = {"version": "v2.0", "data": [{"title": "t", "paragraphs": rows}]}
+        (directory / f"{name}.json").write_text(json.dumps(data))
+    (directory / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n"
+    )
+
+
+def _sentence(rng):
+    words = [str(word) for word in rng.choice([*WORDS, "films", "é"], rng.integers(2, 30))]
+    tags = {"film": "B-WORK", "plot": "B-WORK", "films": "I-WORK", "cast": "B-PER"}
+    lines, before = [], "O"
+    for word in words:
+        tag = tags.get(word, "O")
+        tag = "B-WORK" if tag == "I-WORK" and before[2:] != "WORK" else tag
+        lines.append(f"{word}\tX\t{tag}\n")
+        before = tag
+    return "".join(lines) + "\n"
+
+
+def _paragraph(rng, name):
+    words = [str(word) for word in rng.choice(WORDS, rng.integers(4, 45))]
+    context = " ".join(words)
+    questions = []
+    for number in range(2):
+        first = int(rng.integers(len(words)))
+        text = " ".join(words[first : first + int(rng.integers(1, 4))])
+        start = len(" ".join(words[:first])) + (first > 0)
+        is_impossible = bool(number and rng.random() < 0.6)
+        answers = [] if is_impossible else [{"text": text, "answer_start": start}]
+        question = " ".join(str(word) for word in rng.choice(WORDS, rng.integers(1, 8)))
+        questions.append({"id": f"{name}-{number}", "question": question, "answers": answers})
+        questions[-1]["is_impossible"] = is_impossible
+    return {"context": context, "qas": questions}
+
+
+def arguments_of(directory, task, name):
+    """What trains the task for a few updates, the last batch ragged, with dropout."""
+    common = ["--model=scratch/tiny", f"--vocab_file={directory / 'vocab.txt'}", "--global_batch_size=8"]
+    common += [f"--output_dir={directory / name}", "--num_train_epochs=2", "--learning_rate=3e-3"]
+    if task == SENTENCES:
+        files = [f"--train_file={directory / 'train.conll'}", f"--validation_file={directory / 'dev.conll'}"]
+        return [*common, *files, "--max_seq_length=16"]
+    files = [f"--train_file={directory / 'train.json'}", f"--validation_file={directory / 'dev.json'}"]
+    own = ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"]
+    return [*common, *files, *own]
+
+
+def config_of(*arguments):
+    """The configuration that a command line describes."""
+    values = defined()
+    values(["run_finetune.py", *map(str, arguments)])
+    return flags.config_from_flags(values)
+
+
+def command(*arguments):
+    """What run_finetune.py does, in this process, without a report; what its verb returns."""
+    config = config_of(*arguments)
+    module, verb = VERBS["finetune"][config.mode]
+    with undrawn(), kept_models() if config.mode in ("evaluate", "predict") else contextlib.nullcontext():
+        return getattr(importlib.import_module(module), verb)(config)
+
+
+def pretraining(corpus, name, **runtime):
+    """As many updates of an epoch as `make_config`: 44 records in batches of 8."""
+    config = make_config(corpus, name, **runtime)
+    write_records(corpus / "records.tfrecord", some_records(44))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCAB_SIZE - 5))]
+    (corpus / "words.txt").write_text("\n".join(words) + "\n")
+    records = (str(corpus / "records.tfrecord"),)
+    return dataclasses.replace(
+        config,
+        model=ModelConfig(model_name_or_path="scratch/L-2_H-128", vocab_file=str(corpus / "words.txt")),
+        data=DataConfig(task=PRETRAINING, max_seq_length=16),
+        pretraining=PretrainingConfig(train_records=records, validation_records=records),
+    )

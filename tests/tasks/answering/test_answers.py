@@ -1,0 +1,314 @@
+"""The n-best answers of windows, against a slow reading of the rules, pair by pair."""
+
+import json
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from tfbert.errors import RunError
+from tfbert.tasks.answering import answers as answers_module
+from tfbert.tasks.answering.answer_files import choose, n_best, probabilities, write_answers
+from tfbert.tasks.answering.answers import Candidates, WindowLogits, decode, join
+
+FIELDS = [name for name in Candidates.__dataclass_fields__]
+
+
+def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1.0):
+    """Windows of random questions: 1 to 3 overlapping ones each, shuffled, some tokens sharing their characters."""
+    rows = []
+    for question in range(num_questions):
+        length = int(rng.integers(1, most_tokens))
+        widths = rng.integers(0, 4, length)  # A token of no width has the characters of the one before.
+        widths[0] = 2
+        ends = np.cumsum(np.where(widths > 0, widths, 0))
+        starts = np.where(widths > 0, ends - widths, 0)
+        for i in np.flatnonzero(widths == 0):
+            starts[i], ends[i] = starts[i - 1], ends[i - 1]
+        size = int(rng.integers(max(1, length // 2), length + 1))
+        step = max(1, size // 2)
+        begins = list(range(0, max(length - size, 0) + 1, step))
+        if begins[-1] + size < length:
+            begins.append(length - size)
+        spans = [(begin, min(begin + size, length)) for begin in begins]
+        context_of_token = [
+            [min(t - a, b - 1 - t) + 0.01 * (b - a) if a <= t < b else -1 for a, b in spans] for t in range(length)
+        ]
+        best = [int(np.argmax(scores)) for scores in context_of_token]
+        before = int(rng.integers(2, 8))
+        for number, (a, b) in enumerate(spans):
+            tokens = before + (b - a) + 1
+            logits = rng.normal(0, spread, (2, tokens)).astype(np.float32)
+            if coarse:  # Many equal scores.
+                logits = np.round(logits)
+            chars = np.zeros((2, tokens), np.int32)
+            chars[:, before : before + b - a] = starts[a:b], ends[a:b]
+            is_max = np.zeros(tokens, bool)
+            is_max[before : before + b - a] = [best[t] == number for t in range(a, b)]
+            rows.append((question, before, before + b - a, logits, chars, is_max))
+    rows = [rows[i] for i in rng.permutation(len(rows))]
+    return WindowLogits(
+        start_logits=np.concatenate([row[3][0] for row in rows]),
+        end_logits=np.concatenate([row[3][1] for row in rows]),
+        row_splits=np.concatenate([[0], np.cumsum([row[3].shape[1] for row in rows])]).astype(np.int64),
+        example=np.array([row[0] for row in rows], np.int32),
+        context_start=np.array([row[1] for row in rows], np.int32),
+        context_end=np.array([row[2] for row in rows], np.int32),
+        max_context=np.concatenate([row[5] for row in rows]),
+        char_start=np.concatenate([row[4][0] for row in rows]),
+        char_end=np.concatenate([row[4][1] for row in rows]),
+    )
+
+
+def slow_decode(windows, question, n_best_size, max_answer_length):
+    """(score, first, last character, start logit, end logit) of each candidate, and the score of none: one by one."""
+    found, null = {}, math.inf
+
+    def add(row, start, end):
+        begin = windows.row_splits[row]
+        logits = float(windows.start_logits[begin + start]), float(windows.end_logits[begin + end])
+        span = int(windows.char_start[begin + start]), int(windows.char_end[begin + end])
+        if span not in found or sum(logits) > sum(found[span]):
+            found[span] = logits
+
+    own = [row for row in range(len(windows.example)) if windows.example[row] == question]
+    for exhaustive in (False, True):
+        for row in own:
+            begin, stop = windows.row_splits[row], windows.row_splits[row + 1]
+            starts, ends = windows.start_logits[begin:stop].tolist(), windows.end_logits[begin:stop].tolist()
+            null = min(null, starts[0] + ends[0])
+            most = len(starts) if exhaustive else n_best_size
+            pairs = []
+            for start in sorted(range(len(starts)), key=lambda i: (-starts[i], i))[:most]:
+                for end in sorted(range(len(ends)), key=lambda i: (-ends[i], i))[:most]:
+                    if not windows.context_start[row] <= start < windows.context_end[row]:
+                        continue
+                    if not windows.context_start[row] <= end < windows.context_end[row]:
+                        continue
+                    if not windows.max_context[begin + start] or end < start or end - start + 1 > max_answer_length:
+                        continue
+                    pairs.append((-(starts[start] + ends[end]), start, end))
+            for _, start, end in sorted(pairs)[:1] if exhaustive else pairs:
+                add(row, start, end)
+        if found:
+            break
+    ranked = sorted(found.items(), key=lambda item: (-sum(item[1]), item[0]))[:n_best_size]
+    return [(sum(logits), *span, *logits) for span, logits in ranked], null
+
+
+def listed(candidates, question):
+    a, b = candidates.row_splits[question : question + 2]
+    names = ("score", "char_start", "char_end", "start_logit", "end_logit")
+    return list(zip(*(getattr(candidates, name)[a:b].tolist() for name in names), strict=True))
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize(("n_best_size", "max_answer_length"), [(20, 30), (3, 5), (1, 1), (5, 1000), (10**20, 10**20)])
+@pytest.mark.parametrize("limit", [{"_ROWS_AT_ONCE": 7}, {"PAIRS_AT_ONCE": 900}])
+def test_the_same_as_pair_by_pair(monkeypatch, coarse, n_best_size, max_answer_length, limit):
+    for name, value in limit.items():
+        monkeypatch.setattr(answers_module, name, value)
+    rng = np.random.default_rng(n_best_size)
+    windows = random_windows(rng, 60, coarse=coarse)
+    options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
+    candidates = decode(windows, 60, **options)
+    assert len(candidates) == 60
+    for question in range(60):
+        expected, null = slow_decode(windows, question, n_best_size, max_answer_length)
+        found = listed(candidates, question)
+        if coarse:  # Windows may give one span the same score from other logits.
+            expected, found = [row[:3] for row in expected], [row[:3] for row in found]
+        assert found == expected
+        assert found and len(found) <= n_best_size
+        assert candidates.null_score[question] == null
+        assert candidates.null_odds[question] == null - found[0][0]
+    assert candidates.char_start.dtype == candidates.char_end.dtype == np.int32
+
+
+def test_every_question_has_a_candidate():
+    """With one start and one end of each window, most pairs do not count."""
+    windows = random_windows(np.random.default_rng(5), 200)
+    wide = decode(windows, 200, n_best_size=1)
+    assert np.diff(wide.row_splits).tolist() == [1] * 200
+
+
+def one_window(start, end, *, context=(3, 7), max_context=None):
+    """A window of 8 tokens, whose context is a character each."""
+    chars = np.zeros(8, np.int32)
+    chars[slice(*context)] = np.arange(context[1] - context[0])
+    return WindowLogits(
+        start_logits=np.array(start, np.float32),
+        end_logits=np.array(end, np.float32),
+        row_splits=np.array([0, 8]),
+        example=np.zeros(1, np.int32),
+        context_start=np.array([context[0]], np.int32),
+        context_end=np.array([context[1]], np.int32),
+        max_context=np.array([True] * 8 if max_context is None else max_context),
+        char_start=chars,
+        char_end=chars + 1,
+    )
+
+
+def test_one_window_by_hand():
+    #                     CLS q  SEP a  b  c  d  SEP
+    windows = one_window([2, 9, 0, 0, 5, 1, 4, 9], [1, 9, 0, 3, 2, 6, 0, 9])
+    candidates = decode(windows, 1, n_best_size=5)
+    # The five best starts are q, SEP, b, d, CLS; the five best ends q, SEP, c, a, b.
+    assert listed(candidates, 0) == [(11, 1, 3, 5, 6), (7, 1, 2, 5, 2)]
+    assert (candidates.null_score.tolist(), candidates.null_odds.tolist()) == ([3], [-8])
+    assert listed(decode(windows, 1, n_best_size=5, max_answer_length=1), 0) == [(7, 1, 2, 5, 2)]
+    # Scored where they have most context: elsewhere for b.
+    elsewhere = one_window(windows.start_logits, windows.end_logits, max_context=[True] * 4 + [False] + [True] * 3)
+    # No start is left: of all starts and ends, c to c is the best, before a to c.
+    assert listed(decode(elsewhere, 1, n_best_size=5), 0) == [(7, 2, 3, 1, 6)]
+    assert listed(decode(elsewhere, 1, n_best_size=8), 0)[:3] == [(7, 2, 3, 1, 6), (6, 0, 3, 0, 6), (4, 3, 4, 4, 0)]
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
+    """100 windows; with all the best ends before the best starts, each window is searched for its best pair."""
+    count, width = 100, 384
+    start, end = np.random.default_rng(0).normal(size=(2, count, width)).astype(np.float32)
+    start[:, 200:] += 100 * ends_first
+    end[:, :200] += 100 * ends_first
+    places = np.tile(np.arange(width, dtype=np.int32), count)
+    windows = WindowLogits(
+        start_logits=start.ravel(),
+        end_logits=end.ravel(),
+        row_splits=np.arange(count + 1) * width,
+        example=np.arange(count, dtype=np.int32),
+        context_start=np.full(count, 10, np.int32),
+        context_end=np.full(count, width - 1, np.int32),
+        max_context=(places >= 10) & (places < width - 1),
+        char_start=places,
+        char_end=places + 1,
+    )
+    tracemalloc.start()
+    found = decode(windows, count, n_best_size=100 if ends_first else width, max_answer_length=10**9)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.diff(found.row_splits).tolist() == [1 if ends_first else width] * count
+    assert peak < 150e6
+    shown = listed(decode(windows, count, max_answer_length=width), 7)
+    assert listed(found, 7)[: len(shown)] == shown[: len(listed(found, 7))]
+
+
+def test_a_context_without_a_token_has_no_answer():
+    candidates = decode(one_window([2] * 8, [1] * 8, context=(3, 3)), 1)
+    assert listed(candidates, 0) == [] and candidates.null_odds.tolist() == [3]
+    for version_2 in (False, True):
+        answers = choose(candidates, version_2_with_negative=version_2)
+        assert (answers.texts(["abcd"], np.array([0])), answers.probability.tolist()) == ([""], [1])
+        assert list(n_best(candidates, ["abcd"], np.array([0]), version_2_with_negative=version_2)) == [
+            [{"text": "", "probability": 1.0, "start_logit": 2.0, "end_logit": 1.0}]
+        ]
+
+
+def test_questions_may_be_decoded_apart():
+    windows = random_windows(np.random.default_rng(1), 30)
+    whole = decode(windows, 30)
+    parts = []
+    for first, last in [(0, 1), (1, 12), (12, 30)]:
+        rows = np.flatnonzero((windows.example >= first) & (windows.example < last))
+        lengths = np.diff(windows.row_splits)[rows]
+        tokens = np.concatenate([np.arange(*windows.row_splits[row : row + 2]) for row in rows])
+        of_tokens = ("start_logits", "end_logits", "max_context", "char_start", "char_end")
+        part = WindowLogits(
+            row_splits=np.concatenate([[0], np.cumsum(lengths)]),
+            example=windows.example[rows] - first,
+            context_start=windows.context_start[rows],
+            context_end=windows.context_end[rows],
+            **{name: getattr(windows, name)[tokens] for name in of_tokens},
+        )
+        parts.append(decode(part, last - first))
+    joined = join(parts)
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name), err_msg=name)
+        assert getattr(joined, name).dtype == getattr(whole, name).dtype
+
+
+# --- Answers and files ---------------------------------------------------------------------------------------------
+
+CONTEXTS = ["Anna lives in Oslo.", "Ben écrit 😀 here."]
+
+
+def candidates():
+    """Three questions: two candidates, one, and one that scores less than none."""
+    return Candidates(
+        row_splits=np.array([0, 2, 3, 4]),
+        char_start=np.array([14, 0, 10, 0], np.int32),
+        char_end=np.array([18, 4, 11, 3], np.int32),
+        start_logit=np.array([2, 1, 0.5, 1], np.float32),
+        end_logit=np.array([1, 0.5, 0.25, 0], np.float32),
+        score=np.array([3, 1.5, 0.75, 1]),
+        null_start_logit=np.array([1, 0, 1.5], np.float32),
+        null_end_logit=np.array([1, 0.75, 0.5], np.float32),
+        null_score=np.array([2, 0.75, 2]),
+    )
+
+
+def softmax(*scores):
+    return [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
+
+
+def test_probabilities():
+    own, null = probabilities(candidates(), False)
+    np.testing.assert_allclose(own, [*softmax(3, 1.5), 1, 1])
+    assert null.tolist() == [0, 0, 0]
+    own, null = probabilities(candidates(), True)
+    first, third = softmax(3, 1.5, 2), softmax(1, 2)
+    np.testing.assert_allclose(own, [*first[:2], 0.5, third[0]])
+    np.testing.assert_allclose(null, [first[2], 0.5, third[1]])
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        ({}, ["Oslo", "😀", "Ben"]),
+        ({"null_score_diff_threshold": -9.0}, ["Oslo", "😀", "Ben"]),  # Of version 2 alone.
+        ({"version_2_with_negative": True}, ["Oslo", "😀", ""]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": 1.0}, ["Oslo", "😀", "Ben"]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": -0.5}, ["Oslo", "", ""]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": -1.0}, ["Oslo", "", ""]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": -1.5}, ["", "", ""]),
+    ],
+)
+def test_no_answer_by_the_threshold(options, texts):
+    found = choose(candidates(), **options)
+    assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts
+    assert found.null_odds.tolist() == [-1, 0, 1]
+    own, null = probabilities(candidates(), "version_2_with_negative" in options)
+    expected = [own[[0, 2, 3][i]] if texts[i] else null[i] for i in range(3)]
+    assert found.probability.tolist() == expected
+
+
+def test_files(tmp_path):
+    ids, context_of = ["a", 'b"\n', "é"], np.array([0, 1, 1])
+    options = {"version_2_with_negative": True, "null_score_diff_threshold": 0.5, "prefix": "eval_"}
+    write_answers(tmp_path, ids, candidates(), CONTEXTS, context_of, **options)
+    names = ["eval_nbest_predictions.json", "eval_null_odds.json", "eval_predictions.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    lists, odds, texts = (json.loads((tmp_path / name).read_text()) for name in names)
+    assert texts == {"a": "Oslo", 'b"\n': "😀", "é": ""}
+    assert odds == {"a": -1.0, 'b"\n': 0.0, "é": 1.0}
+    assert list(lists) == ids
+    # No answer stands where its score puts it; of equal ones, last.
+    assert [entry["text"] for entry in lists["a"]] == ["Oslo", "", "Anna"]
+    assert [entry["text"] for entry in lists['b"\n']] == ["😀", ""]
+    assert [entry["text"] for entry in lists["é"]] == ["", "Ben"]
+    assert lists["a"][0] == {"text": "Oslo", "probability": softmax(3, 1.5, 2)[0], "start_logit": 2.0, "end_logit": 1.0}
+    for entries in lists.values():
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
+
+
+def test_files_of_version_1(tmp_path):
+    write_answers(tmp_path, ["a", "b", "c"], candidates(), CONTEXTS, np.array([0, 1, 1]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest_predictions.json", "predictions.json"]
+    lists = json.loads((tmp_path / "nbest_predictions.json").read_text())
+    assert [[entry["text"] for entry in entries] for entries in lists.values()] == [["Oslo", "Anna"], ["😀"], ["Ben"]]
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    with pytest.raises(RunError, match="must be writable"):
+        write_answers(tmp_path / "none", ["a", "b", "c"], candidates(), CONTEXTS, np.array([0, 1, 1]))

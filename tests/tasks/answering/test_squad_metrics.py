@@ -1,0 +1,240 @@
+"""Exact match and F1: against transformers' port of evaluate-v2.0.py, and evaluate-v1.1.py's rules spelled out."""
+
+import collections
+import json
+import pathlib
+import re
+import string
+import types
+
+import numpy as np
+import pytest
+
+from tfbert.tasks.answering.answer_breakdown import breakdown, by_length
+from tfbert.tasks.answering.squad import read_questions
+from tfbert.tasks.answering.squad_metrics import Scores, normalize_answer, score_predictions, squad_metrics
+
+SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
+WORDS = [
+    "the",
+    "a",
+    "An",
+    "cat",
+    "Cat's",
+    "dog,",
+    "dog",
+    "-",
+    "of",
+    "Oslo",
+    "É",
+    "é",
+    "\u2019s",
+    "20%",
+    "the-cat",
+    "...",
+    "",
+]
+
+
+def random_answers(rng, count):
+    """Texts of which many are equal but for what does not count, and many hold nothing that counts."""
+    seps = [" ", "  ", "\u00a0", "\n"]
+    return [
+        "".join(str(rng.choice(WORDS)) + str(rng.choice(seps)) for _ in range(rng.integers(0, 5))) for _ in range(count)
+    ]
+
+
+def random_set(seed, count=300):
+    rng = np.random.default_rng(seed)
+    golds = [random_answers(rng, rng.integers(0, 4)) for _ in range(count)]
+    predictions = random_answers(rng, count)
+    for row in np.flatnonzero(rng.random(count) < 0.3):
+        predictions[row] = str(rng.choice(golds[row])) if golds[row] else ""
+    odds = np.round(rng.normal(0, 3, count), int(rng.integers(0, 3)))  # Many equal ones.
+    return golds, predictions, odds
+
+
+def reference_v2(golds, predictions, odds, threshold):
+    from transformers.data.metrics.squad_metrics import squad_evaluate
+
+    ids = [str(row) for row in range(len(golds))]
+    examples = [
+        types.SimpleNamespace(qas_id=name, answers=[{"text": text} for text in texts])
+        for name, texts in zip(ids, golds, strict=True)
+    ]
+    odds = None if odds is None else dict(zip(ids, map(float, odds), strict=True))
+    found = dict(squad_evaluate(examples, dict(zip(ids, predictions, strict=True)), odds, threshold))
+    return {name: value for name, value in found.items() if not name.startswith("has_ans")}
+
+
+def reference_v1(golds, predictions):
+    """As evaluate-v1.1.py says: lower, no punctuation, no articles, white space fixed; the best over the golds."""
+
+    def normalize(text):
+        text = "".join(character for character in text.lower() if character not in set(string.punctuation))
+        return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+    def f1(prediction, gold):
+        predicted, expected = normalize(prediction).split(), normalize(gold).split()
+        same = sum((collections.Counter(predicted) & collections.Counter(expected)).values())
+        if same == 0:
+            return 0
+        precision, recall = 1.0 * same / len(predicted), 1.0 * same / len(expected)
+        return (2 * precision * recall) / (precision + recall)
+
+    total_exact = total_f1 = 0
+    for texts, prediction in zip(golds, predictions, strict=True):
+        total_exact += max(normalize(prediction) == normalize(gold) for gold in texts)
+        total_f1 += max(f1(prediction, gold) for gold in texts)
+    return {"exact_match": 100.0 * total_exact / len(golds), "f1": 100.0 * total_f1 / len(golds)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("threshold", [1.0, -0.5, float("inf")])
+def test_version_2_to_every_digit(seed, threshold):
+    golds, predictions, odds = random_set(seed)
+    expected = reference_v2(golds, predictions, odds, threshold)
+    found = squad_metrics(
+        golds, predictions, version_2_with_negative=True, null_odds=odds, no_answer_threshold=threshold
+    )
+    assert found == expected
+    assert list(found)[:3] == ["exact", "f1", "total"]
+    plain = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
+    assert plain == reference_v2(golds, predictions, odds, float("inf"))
+
+
+def test_version_2_without_odds():
+    golds, predictions, _ = random_set(9)
+    expected = reference_v2(golds, predictions, None, 1.0)
+    found = squad_metrics(golds, predictions, version_2_with_negative=True)
+    assert found == {name: value for name, value in expected.items() if not name.startswith("best")}
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_version_2_of_one_kind_of_question(keep):
+    golds, predictions, _ = random_set(3)
+    rows = [row for row, texts in enumerate(golds) if bool(texts) == keep]
+    golds, predictions = ([values[row] for row in rows] for values in (golds, predictions))
+    found = squad_metrics(golds, predictions, version_2_with_negative=True)
+    kept, gone = ("HasAns_", "NoAns_") if keep else ("NoAns_", "HasAns_")
+    assert found[f"{kept}total"] == found["total"] == len(rows) and f"{gone}total" not in found
+    assert found[f"{kept}f1"] == found["f1"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_version_1_to_every_digit(seed):
+    golds, predictions, _ = random_set(seed)
+    golds = [texts or ["Oslo"] for texts in golds]
+    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction", "version_1", "version_2"),
+    [
+        ("Oslo", "Oslo", (1, 1), (1, 1)),
+        ("the Oslo fjord", "Oslo", (0, 2 / 3), (0, 2 / 3)),
+        ("Oslo Oslo fjord", "Oslo Oslo Oslo", (0, 2 / 3), (0, 2 / 3)),
+        ("The cat's!", " cats", (1, 1), (1, 1)),
+        ("the-cat", "cat", (0, 0), (0, 0)),  # Without its hyphen it is another word, and its article no article.
+        ("Oslo", "", (0, 0), (0, 0)),
+        ("Oslo", "the.", (0, 0), (0, 0)),
+        ("the", "a", (1, 0), (1, 1)),  # Nothing is left of either.
+        ("the", "", (1, 0), (1, 1)),
+        ("the", "Oslo", (0, 0), (0, 0)),
+    ],
+)
+def test_by_hand(gold, prediction, version_1, version_2):
+    for version_2_with_negative, (exact, f1) in ((False, version_1), (True, version_2)):
+        found = score_predictions([[gold]], [prediction], version_2_with_negative=version_2_with_negative)
+        assert found.exact.tolist() == [exact]
+        assert found.f1.tolist() == [pytest.approx(f1)]
+
+
+def test_golds_and_questions_left_out():
+    golds = [["Rome", "Oslo fjord"], ["Oslo"], []]
+    found = score_predictions(golds, ["Oslo", None, ""])
+    assert found.exact.tolist() == [0, 0, 0] and found.f1.tolist() == pytest.approx([2 / 3, 0, 0])
+    assert squad_metrics(golds[:2], ["Rome", None]) == {"exact_match": 50.0, "f1": 50.0}
+    found = score_predictions(golds, ["Oslo", None, ""], version_2_with_negative=True)
+    assert found.exact.tolist() == [0, 0, 1]
+    # Of several golds, those of nothing that counts are none.
+    assert score_predictions([["the", "Oslo"]], ["a"], version_2_with_negative=True).exact.tolist() == [0]
+
+
+def test_the_best_threshold_by_hand():
+    golds = [["a1"], ["b1"], [], []]
+    predictions = ["a1", "x", "y", "z"]
+    found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=[-2.0, 1.0, -1.0, 3.0])
+    # Answering the first question only is right for it and for both without an answer.
+    assert (found["exact"], found["best_exact"], found["best_exact_thresh"]) == (25.0, 75.0, -2.0)
+    found = squad_metrics(golds, ["q", "x", "y", "z"], version_2_with_negative=True, null_odds=[-2.0, 1.0, -1.0, 3.0])
+    assert (found["best_f1"], found["best_f1_thresh"]) == (50.0, 0.0)
+
+
+def test_normalisation():
+    assert normalize_answer("  The U.S.A.\u00a0— an É\n") == "usa — é"
+    assert normalize_answer("A, an; the THE anthem theatre") == "anthem theatre"
+
+
+def test_scores_of_parts(write):
+    words = ["w"] * 40
+    rows = [
+        {
+            "id": str(i),
+            "question": "q " * (i + 1),
+            "context": " ".join(words[: 10 + i % 4]),
+            "answers": {"text": ["w " * (i % 3 + 1)] if i < 8 else [], "answer_start": [0] if i < 8 else []},
+        }
+        for i in range(12)
+    ]
+    table = read_questions(
+        write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)), version_2_with_negative=True
+    )
+    exact = np.array([1, 0] * 6, np.float64)
+    found = breakdown(table, Scores(exact=exact, f1=np.arange(12) / 11))
+    assert json.loads(json.dumps(found)) == found
+    assert [(part["least"], part["most"], part["questions"], part["exact"]) for part in found["context_words"]] == [
+        (10, 10, 3, 100.0),
+        (11, 11, 3, 0.0),
+        (12, 12, 3, 100.0),
+        (13, 13, 3, 0.0),
+    ]
+    assert [(part["least"], part["most"], part["questions"]) for part in found["question_words"]] == [
+        (1, 3, 3),
+        (4, 5, 2),
+        (6, 8, 3),
+        (9, 10, 2),
+        (11, 12, 2),
+    ]
+    assert [(part["least"], part["questions"]) for part in found["answer_words"]] == [(1, 3), (2, 3), (3, 2)]
+    yes, no = found["answerable"]["yes"], found["answerable"]["no"]
+    assert (yes["questions"], yes["exact"], yes["f1"]) == (8, 50.0, pytest.approx(100 * 3.5 / 11))
+    assert (no["questions"], no["f1"]) == (4, pytest.approx(100 * 9.5 / 11))
+
+
+def test_lengths_that_are_all_the_same():
+    scores = Scores(exact=np.ones(4), f1=np.ones(4))
+    assert by_length([7] * 4, scores) == [{"least": 7, "most": 7, "questions": 4, "exact": 100.0, "f1": 100.0}]
+    assert by_length([], Scores(exact=np.ones(0), f1=np.ones(0))) == []
+
+
+@pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")
+@pytest.mark.parametrize("name", ["xquad_en", "dev_v2", pytest.param("new_wiki", marks=pytest.mark.slow)])
+def test_predictions_for_published_questions(name):
+    """A random stretch of words near an answer for each question, or another question's answer, or none."""
+    rng = np.random.default_rng(0)
+    table = read_questions(SQUAD / f"{name}.json", version_2_with_negative=True)
+    golds = [[text for text, _ in answers] for answers in table.answers]
+    predictions = []
+    for row, texts in enumerate(golds):
+        words, kind = table.context(row).split(" "), rng.integers(4)
+        start = int(rng.integers(len(words)))
+        stretch = " ".join(words[start : start + int(rng.integers(1, 8))])
+        own = str(rng.choice(texts)) if texts else ""
+        predictions.append([own, stretch, own + " " + stretch, ""][kind])
+    odds = rng.normal(0, 5, len(table))
+    found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds, no_answer_threshold=1.0)
+    assert found == reference_v2(golds, predictions, odds, 1.0)
+    rows = [row for row, texts in enumerate(golds) if texts]
+    golds, predictions = ([values[row] for row in rows] for values in (golds, predictions))
+    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)

@@ -1,0 +1,220 @@
+"""CoNLL's relatives: comments, running numbers, CoNLL-U's ranges; and words that look like them."""
+
+import io
+import pathlib
+
+import pytest
+
+from tfbert.errors import UsageError
+from tfbert.tasks.tagging import conll
+from tfbert.tasks.tagging.conll import looks_like_conll, open_conll
+from tfbert.tasks.tagging.tagged import looks_tagged, read_sentences
+
+
+def read(content, **options):
+    """The sentences as `Ann/B-PER left/O` (words alone where there are no tags), and the notes."""
+    file = open_conll(io.BytesIO(content.encode()), **options)
+    sentences = list(file.sentences)
+    if errors := [sentence for sentence in sentences if isinstance(sentence, UsageError)]:
+        raise errors[0]
+    shown = [" ".join(map("/".join, zip(s.words, s.tags, strict=True)) if s.tags else s.words) for s in sentences]
+    return shown, file.notes()
+
+
+GERMEVAL = (
+    "#\thttp://de.example/A\t[2009-10-17]\t\n1\tAnn\tB-PER\tO\n2\tging\tO\tO\n\n"
+    "#\thttp://de.example/B\t[2009-10-18]\t\n1\tOslo\tB-LOC\tB-PER\n"
+)
+UNER = (
+    "# sent_id = a-1\n# text = Ann left\n1\tAnn\tB-PER\t-\tann1\n2\tleft\tO\t-\tann1\n\n"
+    "# sent_id = a-2\n1\tOslo\tB-LOC\t-\tann1\n"
+)
+MULTICONER = "# id 1\tdomain=en\nAnn _ _ B-PER\nleft _ _ O\n\n# id 2\tdomain=en\nOslo _ _ B-LOC\n"
+CONLLU = (
+    "# newdoc\n# sent_id = 1\n# text = du pain\n1-2\tdu\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\tde\tADP\tP\t_\t3\tcase\t_\t_\n"
+    "2\tle\tle\tDET\tD\t_\t3\tdet\t_\t_\n3\tpain\tpain\tNOUN\tN\t_\t0\troot\t_\tSpaceAfter=No\n"
+    "3.1\tx\tx\tVERB\tV\t_\t_\t_\t_\t_\n\n1\tAh\tah\tINTJ\tI\t_\t0\troot\t_\t_\n"
+)
+ANN, OSLO = "Ann/B-PER left/O", "Oslo/B-LOC"
+OF_CONLLU = ["de/ADP le/DET pain/NOUN", "Ah/INTJ"]
+TWO = [ANN, OSLO]
+
+RELATIVES = {
+    "GermEval": (GERMEVAL, {"text_column": ["1"], "label_column": "2"}, ["Ann/B-PER ging/O", OSLO]),
+    "GermEval, columns found": (GERMEVAL, {}, ["Ann/O ging/O", "Oslo/B-PER"]),
+    "UNER": (UNER, {}, TWO),
+    "MultiCoNER": (MULTICONER, {}, TWO),
+    "MultiCoNER, spaces": (MULTICONER.replace("\t", " "), {}, TWO),
+    "CoNLL-U": (CONLLU, {}, OF_CONLLU),
+    "CoNLL-U, XPOS": (CONLLU, {"label_column": "4"}, ["de/P le/D pain/N", "Ah/I"]),
+    "CoNLL-2012": (
+        "#begin document (a); part 000\na 0 0 Ann NNP B-PER\na 0 1 left VBD O\n\na 0 0 Oslo NNP B-LOC\n#end document\n",
+        {},
+        TWO,
+    ),
+    "CoNLL-2003": ("-DOCSTART- -X- O\n\nAnn NNP B-PER\nleft VBD O\n\n-DOCSTART-\n\nOslo NNP B-LOC\n", {}, TWO),
+    "numbers from 0": ("0 Ann B-PER\n1 left O\n\n0 Oslo B-LOC\n", {}, TWO),
+    "numbers of the file": ("7 Ann B-PER\n8 left O\n\n9 Oslo B-LOC\n", {}, TWO),
+    "numbers of sentences": ("1 Ann B-PER\n1 left O\n\n2 Oslo B-LOC\n", {}, TWO),
+    "numbers of sentences and words": ("1 1 Ann B-PER\n1 2 left O\n\n2 1 Oslo B-LOC\n", {}, TWO),
+    "numbers with a stop": ("1. Ann B-PER\n2. left O\n\n1. Oslo B-LOC\n", {}, TWO),
+    "names of words": ("s1_1 Ann B-PER\ns1_2 left O\n\ns2_1 Oslo B-LOC\n", {}, TWO),
+    "WebAnno": (
+        "#Text=x\n1-1\t0-3\tAnn\tB-PER\n1-2\t4-8\tleft\tO\n\n2-1\t9-13\tOslo\tB-LOC\n",
+        {},
+        TWO,
+    ),
+    "numbers behind": ("Ann 1 B-PER\nleft 2 O\n\nOslo 1 B-LOC\n", {}, TWO),
+    "WebAnno's head": ("#FORMAT=x\n\n\n#Text=Ann left\nAnn\tB-PER\nleft\tO\n\n#Text=Oslo\nOslo\tB-LOC\n", {}, TWO),
+    "another program's": (
+        "# x\n#\n#y\nAnn B_PER\n# inside O B_PER\nleft O\n# at the end\n\n# alone\n\nOslo B_LOC\n# z",
+        {},
+        ["Ann/B_PER left/O", "Oslo/B_LOC"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "options", "expected"), RELATIVES.values(), ids=RELATIVES)
+def test_relatives_of_conll(content, options, expected):
+    found, notes = read(content, **options)
+    assert found == expected
+    assert read(content.replace("\n", "\r\n"), **options)[0] == expected
+    words = [" ".join(word.rpartition("/")[0] for word in line.split()) for line in expected]
+    columns = {key: value for key, value in options.items() if key == "text_column"}
+    assert read(content, tags="none", **columns)[0] == words, "predict reads the same words"
+    has_comments = any(line.startswith("#") for line in content.splitlines())
+    assert any("comments left out" in note for note in notes) == has_comments
+
+
+@pytest.mark.parametrize("content", ["# newdoc\n{}", "{}\n# newdoc", "{}# newdoc", "\n\n# newdoc\n\n{}"])
+@pytest.mark.parametrize(("separator", "tags"), [(" ", TWO), ("\t", TWO), (" ", ["Ann/NOUN left/VERB", "Oslo/NOUN"])])
+def test_one_comment_changes_nothing(content, separator, tags):
+    plain = "\n\n".join(line.replace(" ", "\n").replace("/", separator) for line in tags) + "\n"
+    for comment in ("# newdoc", f"#{separator}newdoc", "# newdoc id = 3", "#end document", "#", "#newpar"):
+        found, notes = read(content.replace("# newdoc", comment).format(plain))
+        assert found == tags, comment
+        assert "1 comments left out" in notes[-1] and repr(comment) in notes[-1]
+
+
+WORDS = {
+    "WNUT17": (
+        "#win\tO\n#\tO\n#Oslo\tB-location\n# 1\tO\n\nleft\tO\n",
+        ["#win/O #/O #Oslo/B-location # 1/O", "left/O"],
+    ),
+    "a type of its own": ("#\tB-sign\n\nAnn\tB-PER\n", ["#/B-sign", "Ann/B-PER"]),
+    "only hashtags": ("#a O\n#b B-x\n", ["#a/O #b/B-x"]),
+    "pieces of words": ("Ann B-PER\n##a X\n##b X\n", ["Ann/B-PER ##a/X ##b/X"]),
+    "the Penn Treebank": ("# # O\n10 CD O\n\nAnn NNP B-PER\n", ["#/O 10/O", "Ann/B-PER"]),
+    "the Penn Treebank's tags": ("# #\n10 CD\n\nAnn NNP\n", ["#/# 10/CD", "Ann/NNP"]),
+    "symbols": ("# SYM\n10 NUM\n\nAnn PROPN\n", ["#/SYM 10/NUM", "Ann/PROPN"]),
+    "no entity so far": ("# O\nleft O\n", ["#/O left/O"]),
+    "scores": ("2-1 O\nAnn B-PER\n", ["2-1/O Ann/B-PER"]),
+    "words with numbers": ("w1 O\nw2 B-x\n\nw1 O\n", ["w1/O w2/B-x", "w1/O"]),
+    "a number alone": ("1 O\n\n7 O\nleft O\n", ["1/O", "7/O left/O"]),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), WORDS.values(), ids=WORDS)
+def test_words_that_start_with_a_hash_stay_words(content, expected):
+    found, notes = read(content)
+    assert found == expected
+    assert not any("left out" in note for note in notes)
+    assert [note for note in notes if "SYM" not in note] == []
+
+
+def test_words_alone_are_words():
+    assert read("#a\n#b\n\n#\n1\n", tags="none") == (["#a #b", "# 1"], ())
+    found, notes = read("# sent 1\nAnn\nleft\n\n# sent 2\nOslo\n", tags="none")
+    assert found == ["Ann left", "Oslo"] and "2 comments left out" in notes[0]
+
+
+def test_what_was_guessed_is_said():
+    found, notes = read("# newdoc\nAnn noun\nleft verb\n# sym\n")
+    assert found == ["Ann/noun left/verb #/sym"]
+    assert "1 comments left out: lines that start with #; the first is line 1: '# newdoc'" in notes[0]
+    assert notes[1].startswith("warning: ") and "that no other word has" in notes[1] and "line 4: '# sym'" in notes[1]
+    _, notes = read(CONLLU)
+    assert "words are in column 1; column 0 holds running numbers" in notes[0]
+    assert "tags are in column 3, UPOS" in notes[1]
+    assert "2 multiword ranges and empty nodes" in notes[3] and "line 4" in notes[3]
+    assert "--label_column=2 takes others" in read(GERMEVAL)[1][1]
+
+
+BAD = {
+    "numbers as words": (
+        GERMEVAL,
+        {"text_column": ["0"]},
+        "running numbers.*text_column=0 for .*--text_column=1",
+    ),
+    "numbers and words": (
+        "1 Ann\n2 left\n\n1 Oslo\n",
+        {},
+        "column 1 of 2 for both.*, and running numbers in column 0",
+    ),
+    "numbers and tags": ("Ann O\n# newdoc x O\nleft\n", {}, "must have 2 columns.* Received: 1 in .*, line 3"),
+    "another separator": ("Ann\tO\n# O\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
+    "a hashtag without a tag": ("#win\tO\n#lost\nAnn\tB-PER\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
+    "the first line": ("A title of a file\nAnn\tO\nleft\tO\n", {}, "must have 2 columns.*Received: 1 in .*, line 1"),
+    "comments alone": ("# a b\n\n# c\n", {}, "at least one sentence. Received: .* with none but comments"),
+    "a header": (
+        "Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n",
+        {"tags": "none"},
+        "have no header.*'Word' with the tag 'Tag'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "options", "message"), BAD.values(), ids=BAD)
+def test_what_is_refused_names_its_line(content, options, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        read(content, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_comment_beyond_the_first_lines(monkeypatch):
+    monkeypatch.setattr(conll, "_HEAD_LINES", 4)
+    comments = "# a b\n" * 11
+    found, notes = read(f"{comments}Ann B-PER\nleft O\n\n{comments}# x\n#\nOslo B-LOC\n")
+    assert found == TWO and "24 comments" in notes[0]
+
+
+def test_the_file_comes_back_with_a_column_more():
+    sentences = open_conll(io.BytesIO(CONLLU.encode()), tags="none").sentences
+    again = "".join(s.with_column([f"<{word}>" for word in s.words]) for s in sentences)
+    for line, new in zip(CONLLU.splitlines(), again.splitlines(), strict=True):
+        number, _, rest = line.partition("\t")
+        word = "_" if "-" in number or "." in number else f"<{rest.partition(chr(9))[0]}>"
+        assert new == (f"{line}\t{word}" if rest else line)
+    content = "# a\n\n# b\nAnn B-PER\n# in O\n# side O\nleft O\n# c\n\n# d\n\nOslo B-LOC\n# e\n\n# f\n"
+    sentences = open_conll(io.BytesIO(content.encode())).sentences
+    expected = content.replace("B-PER", "B-PER p").replace("left O", "left O p").replace("B-LOC", "B-LOC p")
+    assert "".join(s.with_column(["p"] * len(s.words)) for s in sentences) == expected
+
+
+def test_bad_sentences_and_lines_of_words(write):
+    path = write("a.conllu", CONLLU.replace("1\tAh\tah", "1\tAh") + "\n# x\n1\tOh\toh\tINTJ\t_\t_\t_\t_\t_\t_\n")
+    table = read_sentences(path, skip_bad_rows=True)
+    assert (table.words, table.lines) == ([["de", "le", "pain"], ["Oh"]], [5, 13])
+    assert table.where_word(0, 2) == f"{path}, line 7" and "1 of 3 sentences skipped" in table.notes[-1]
+
+
+LIKE = {
+    "GermEval": ("a.tsv", GERMEVAL, True),
+    "MultiCoNER": ("a.txt", MULTICONER, True),
+    "a bare letter": ("a.tsv", "Ann\tB\nleft\tO\n\nOslo\tB\n", True),
+    "underscores": ("a.txt", "Ann B_PER\nleft O\n\nOslo B_LOC\n", True),
+    "ranges": ("a.conllu", "x", True),
+    "UNER": ("a.iob2.gz", "x", True),
+    "a last column without entities": ("a.tsv", GERMEVAL.replace("B-PER\n", "O\n"), True),
+    "comments of a table": ("a.tsv", "# text\tlabel\nAnn\t1\n\nleft\t2\n", False),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), LIKE.values(), ids=LIKE)
+def test_what_looks_like_conll(name, content, expected, write):
+    path = pathlib.Path(write(name, content))
+    assert looks_like_conll(path) is expected and looks_tagged(path) is expected
+    if name == "a.tsv" and content.startswith("#\t"):
+        assert looks_tagged(path, text_column=["1"], label_column="2")
+        assert not looks_tagged(path, text_column=["1"], label_column="ner")
+        assert not looks_tagged(pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n"))), label_column="3")

@@ -1,0 +1,246 @@
+"""Sentences with tags from CoNLL, JSON lines and Parquet; the columns that hold them; bad ones."""
+
+import io
+import itertools
+import json
+import pathlib
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tfbert.errors import UsageError
+from tfbert.tasks.tagging.tagged import looks_tagged, open_sentences, read_sentences
+
+NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
+WORDS = [["Ann", "left"], ["Oslo"]]
+TAGS = [["B-PER", "O"], ["B-LOC"]]
+NAMES = ["O", "B-PER", "B-LOC"]
+IDS = [[NAMES.index(tag) for tag in tags] for tags in TAGS]
+
+
+def json_lines(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def rows_of(**columns) -> str:
+    return json_lines(*(dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.conll", "Ann B-PER\nleft O\n\nOslo B-LOC\n"),
+        ("a.tsv.gz", "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC\n"),
+        ("a.jsonl", rows_of(tokens=WORDS, ner_tags=TAGS)),
+        ("a.json.gz", rows_of(text=WORDS, labels=TAGS)),
+        ("a.jsonl", rows_of(Words=WORDS, text=["Ann left", "Oslo"], pos_tags=[["X", "X"], ["X"]], label=TAGS)),
+        ("a.jsonl", rows_of(tokens=WORDS, tags=[[3, 4], [5]], NER_tags=TAGS)),
+    ],
+)
+def test_forms_of_one_table(name, content, write):
+    table = read_sentences(write(name, content))
+    assert (table.words, table.tags, len(table), table.notes) == (WORDS, TAGS, 2, ())
+    second = {"conll": 4, "tsv": 4}.get(name.split(".")[1], 2)
+    assert list(table.lines) == [1, second] and table.where(1) == f"{table.name}, line {second}"
+
+
+def test_ids_are_text_where_they_have_no_names(write):
+    assert read_sentences(write("a.jsonl", rows_of(tokens=WORDS, ner_tags=IDS))).tags == [["1", "0"], ["2"]]
+
+
+CLASSES = {"names": NAMES, "_type": "ClassLabel"}
+
+
+@pytest.mark.parametrize(
+    "feature", [{"feature": CLASSES, "_type": "List"}, {"feature": CLASSES, "_type": "Sequence"}, [CLASSES], None]
+)
+def test_parquet_with_the_names_that_datasets_wrote(feature, tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"tokens": WORDS, "ner_tags": IDS})
+    if feature:
+        info = {"info": {"features": {"tokens": {}, "ner_tags": feature}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    parquet.write_table(table, path)
+    found = read_sentences(path)
+    assert (found.words, found.unit, found.where(1)) == (WORDS, "row", f"{path}, row 2")
+    assert found.tags == (TAGS if feature else [["1", "0"], ["2"]])
+
+
+@pytest.mark.parametrize(
+    "metadata", ["{", "[]", '{"info": null}', '{"info": {"features": {"ner_tags": {"feature": 1}}}}']
+)
+def test_metadata_that_says_something_else_is_none(metadata, tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(
+        pa.table({"tokens": WORDS, "ner_tags": IDS}).replace_schema_metadata({"huggingface": metadata}), path
+    )
+    assert read_sentences(path).tags == [["1", "0"], ["2"]]
+
+
+def test_an_id_without_a_name(tmp_path):
+    path = tmp_path / "a.parquet"
+    info = json.dumps({"info": {"features": {"tags": {"feature": {"names": ["O", "B-PER"]}}}}})
+    parquet.write_table(pa.table({"tokens": WORDS, "tags": IDS}).replace_schema_metadata({"huggingface": info}), path)
+    with pytest.raises(UsageError, match="one of the 2 that the file names. Received: 2 for 'tags' in .*, row 2"):
+        read_sentences(path)
+
+
+GOOD = {"tokens": ["a", "b"], "tags": ["O", "O"]}
+BAD = {
+    "lengths": ({**GOOD, "tags": ["O"]}, "needs one tag. Received: 2 words and 1 tags"),
+    "no word": ({"tokens": [], "tags": []}, r"needs at least one word. Received: tokens=\[\]"),
+    "an empty word": ({**GOOD, "tokens": ["a", ""]}, "Received: '' as word 2 of 'tokens'"),
+    "a text": ({**GOOD, "tokens": "a b"}, "list of strings in each row. Received: tokens='a b'"),
+    "numbers": ({**GOOD, "tokens": ["a", 1]}, "list of strings"),
+    "none": ({**GOOD, "tokens": None}, "list of strings"),
+    "surrogates": ({**GOOD, "tokens": ["a", "\ud800"]}, "valid Unicode"),
+    "one tag": ({**GOOD, "tags": "O"}, "Tags must be a list"),
+    "no tags": ({"tokens": ["a", "b"]}, "Tags must be a list"),
+    "no tag": ({**GOOD, "tags": ["O", None]}, "needs a tag.* Received: None"),
+    "a blank tag": ({**GOOD, "tags": ["O", " "]}, "needs a tag.* Received: ' '"),
+    "a missing id": ({**GOOD, "tags": [0, -1]}, "needs a tag.* Received: -1"),
+    "truth": ({**GOOD, "tags": ["O", True]}, "needs a tag.* Received: True"),
+    "a fraction": ({**GOOD, "tags": ["O", 0.5]}, "needs a tag.* Received: 0.5"),
+}
+
+
+@pytest.mark.parametrize(("row", "message"), BAD.values(), ids=BAD)
+def test_a_bad_sentence_is_an_error_or_skipped_and_counted(row, message, write):
+    path = write("a.jsonl", json_lines(GOOD, row, GOOD))
+    with pytest.raises(UsageError, match=rf"{message}.*, line 2.* Or pass --skip_bad_rows\.$"):
+        read_sentences(path)
+    table = read_sentences(path, skip_bad_rows=True)
+    assert (table.words, table.lines) == ([["a", "b"]] * 2, [1, 3])
+    (note,) = table.notes
+    assert note.startswith(f"{path}: 1 of 3 sentences skipped; the first: ") and "\n" not in note
+
+
+def test_a_file_of_bad_sentences_only(write):
+    path = write("a.jsonl", json_lines({**GOOD, "tags": ["O"]}))
+    with pytest.raises(UsageError, match="at least one sentence.* none that can be used; the first: .*line 1"):
+        read_sentences(path, skip_bad_rows=True)
+
+
+def test_a_bad_sentence_in_conll(write):
+    path = write("a.conll", "a O\n\nb\nc O\n\nd O\n")
+    with pytest.raises(
+        UsageError, match=r"must have 2 columns.* Received: 1 in .*a.conll, line 3\. .*--skip_bad_rows\.$"
+    ):
+        read_sentences(path)
+    table = read_sentences(path, skip_bad_rows=True)
+    assert (table.words, table.lines) == ([["a"], ["d"]], [1, 6])
+    assert table.notes[0].startswith(f"{path}: 1 of 3 sentences skipped; the first: Every line with a word")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (["tokens", "words", "tags"], {}, "tokens and words all look like the words"),
+        (["tokens", "tags", "labels"], {}, "tags and labels all look like the tags"),
+        (["sentence", "tags"], {}, "No column looks like the words"),
+        (["tokens", "x"], {}, "No column looks like the tags"),
+        (["tokens", "tags"], {"label_column": "ner"}, "label_column='ner' is not in the data"),
+        (["tokens", "tags"], {"text_column": ["a"]}, "text_column='a' is not in the data"),
+        (["tokens", "tags"], {"text_column": ["tokens", "tags"]}, "in one column"),
+        (["tokens", "tags"], {"text_column": ["tags"], "label_column": "tags"}, "must be different columns"),
+    ],
+)
+def test_columns_that_cannot_be_found(columns, options, message, write):
+    with pytest.raises(UsageError, match=message):
+        read_sentences(write("a.jsonl", json_lines({column: ["a"] for column in columns})), **options)
+
+
+def test_columns_as_asked_for(write):
+    path = write(
+        "a.jsonl", rows_of(tokens=[["x"], ["y"]], mine=[["a"], ["b"]], ner_tags=[[1], [2]], chunks=[["B"], ["I"]])
+    )
+    table = read_sentences(path, text_column=["mine"], label_column="chunks")
+    assert (table.words, table.tags) == ([["a"], ["b"]], [["B"], ["I"]])
+
+
+def test_without_tags(write):
+    path = write("a.jsonl", rows_of(id=["x", "y"], tokens=WORDS))
+    assert read_sentences(path, require_label=False).tags is None
+    file = open_sentences(path)
+    assert (file.columns, file.has_tags, file.unit) == (["id", "tokens"], False, "line")
+    assert [(s.words, s.tags, s.others) for s in file.read(["id"])] == [
+        (WORDS[0], None, ["x"]),
+        (WORDS[1], None, ["y"]),
+    ]
+    path = write("b.jsonl", rows_of(tokens=WORDS, tags=["bad", "bad"]))
+    assert [s.words for s in open_sentences(path).read(())] == WORDS, "tags are not looked at"
+    path = write("a.conll", "a\n\nb\n")
+    assert read_sentences(path, require_label=False).tags is None
+
+
+def test_formats(write):
+    stream = io.BytesIO(b"a\tO\n")
+    assert read_sentences(stream, format="tsv").words == [["a"]]
+    with pytest.raises(UsageError, match="Received: standard input without input_format"):
+        read_sentences(io.BytesIO(b"a\tO\n"))
+    with pytest.raises(UsageError, match="one word per row: .* Received: standard input with"):
+        read_sentences(io.BytesIO(b"a\tO\n"), format="csv")
+    with pytest.raises(UsageError, match=r"ends in \.conll, .*Received: .*a\.xml"):
+        read_sentences(write("a.xml", "a,O\n"))
+    with pytest.raises(UsageError, match=r"one word per row: .*Received: .*a\.csv with 'a', 'O'"):
+        read_sentences(write("a.csv", "a,O\n"))
+    assert read_sentences(write("b.csv", "a O\n"), format="conll").tags == [["O"]]
+
+
+LIKE = {
+    "lists": ("a.jsonl", json_lines(GOOD), {}, True),
+    "a text": ("a.jsonl", json_lines({"text": "a b", "label": 1}), {}, False),
+    "several labels of a text": ("a.jsonl", json_lines({"text": "a b", "labels": [1, 2]}), {}, False),
+    "one label of words": ("a.jsonl", json_lines({"tokens": ["a"], "label": 1}), {}, False),
+    "other lengths": ("a.jsonl", json_lines({"tokens": ["a"], "label": [1, 2]}), {}, True),  # Reading it says so.
+    "no words": ("a.jsonl", json_lines({"tokens": [], "label": []}), {}, True),
+    "no list of words": ("a.jsonl", json_lines({"tokens": [1], "label": [1]}), {}, False),
+    "other columns": ("a.jsonl", json_lines({"x": ["a"], "y": ["b"]}), {}, False),
+    "columns that are named": (
+        "a.jsonl",
+        json_lines({"x": ["a"], "y": ["b"]}),
+        {"text_column": ["x"], "label_column": "y"},
+        True,
+    ),
+    "conll": ("a.txt", "Ann B-PER\n\nleft O\n", {}, True),
+    "conll by index": ("a.txt", "Ann B-PER\n\nleft O\n", {"text_column": ["0"]}, True),
+    "conll by its ending and by name": ("a.conll", "Ann\tO\n", {"label_column": "ner"}, True),
+    "no conll by name": ("a.tsv", "Ann\tB-PER\n\nleft\tO\n", {"text_column": ["text"]}, False),
+    "conll by format": ("a.csv", "Ann\n", {"format": "conll"}, True),
+    "csv": ("a.csv", "text,label\na,1\n", {}, False),
+    "broken": ("a.jsonl", "{\n", {}, False),
+    "no parquet": ("a.parquet", "{\n", {}, False),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "options", "expected"), LIKE.values(), ids=LIKE)
+def test_what_looks_tagged(name, content, options, expected, write):
+    assert looks_tagged(pathlib.Path(write(name, content)), **options) is expected
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.jsonl"])
+def test_memory_does_not_grow_with_the_file(name, write):
+    sentence = "".join(f"word{i} O\n" for i in range(30)) + "\n"
+    row = json_lines({"tokens": [f"word{i}" for i in range(30)]})
+    path = write(name, (sentence if name == "a.conll" else row) * 2000)
+    tracemalloc.start()
+    assert sum(len(s.words) for s in open_sentences(path).read(())) == 60_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 400_000 < pathlib.Path(path).stat().st_size
+
+
+@pytest.mark.skipif(not NCBI.exists(), reason="needs ../shared")
+@pytest.mark.parametrize(("part", "size"), [("train", 5424), ("dev", 923), ("test", 940)])
+def test_ncbi_disease(part, size):
+    path = NCBI / f"{part}.txt"
+    blocks = path.read_text().strip("\n").split("\n\n")
+    table = read_sentences(path)
+    assert len(table) == size and looks_tagged(path)
+    for column, found in ((0, table.words), (3, table.tags)):
+        assert found == [[line.split("\t")[column] for line in block.split("\n")] for block in blocks]
+    again = "".join(s.with_column(tags) for s, tags in zip(open_sentences(path).read(()), table.tags, strict=True))
+    for line, new in itertools.zip_longest(path.read_text().split("\n"), again.split("\n")):
+        assert new == (f"{line}\t{line.rpartition(chr(9))[2]}" if line else "")

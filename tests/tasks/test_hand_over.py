@@ -1,0 +1,257 @@
+"""What a run leaves for others: the model card, the upload to a hub, weights for PyTorch."""
+
+import ast
+import base64
+import http.server
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+import yaml
+
+import flags
+from tests.support.flag_values import defined
+from tfbert.config.modes import HubConfig
+from tfbert.config.pretraining import PretrainingConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig, TrainingConfig
+from tfbert.errors import RunError, UsageError
+from tfbert.output import hub
+from tfbert.report.model_card import command_line, model_card
+from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.masked.pretraining import Pretraining
+from tfbert.tasks.sets import TaskData
+from tfbert.tasks.tagging.token_classification import TokenClassification
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.texts.text_task import TextExamples
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
+    card = (runs / "single" / "README.md").read_text()
+    results = json.loads((runs / "single" / "all_results.json").read_text())
+    head, body = card.split("---\n", 2)[1:]
+    assert "library_name: transformers\n" in head and "- accuracy\n" in head
+    data = json.loads((runs / "single" / "run_config.json").read_text())["data"]
+    assert f"| training | {data['train_file']} | 40 |" in body and data["train_file"].endswith("/train.tsv")
+    assert f"| validation | {data['validation_file']} | 21 |" in body and data["validation_file"].endswith("/dev.tsv")
+    assert f"| eval_accuracy | {results['eval_accuracy']:.4f} |" in body
+    assert re.search(r"\| tensorflow \| 2\.\d+", body) and "| tfbert | 0." in body
+    assert "gives single texts one of 2 classes" in body
+
+
+def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
+    train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
+    data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
+    results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
+    assert "\nbase_model: runs/first\n" in model_card(config, data, results, version="1")
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    assert "base_model" not in model_card(config, data, results, version="1")
+
+
+def test_the_command_of_a_card_is_that_of_the_run(runs):
+    card = (runs / "single" / "README.md").read_text()
+    (line,) = re.findall(r"^    python run_finetune.py (.*)$", card, re.MULTILINE)
+    values = defined()
+    values(["run_finetune.py", *line.split()])
+    run = Config.from_json((runs / "single" / "run_config.json").read_text())
+    parsed = flags.config_from_flags(values).resolved()
+    assert (parsed.model, parsed.data, parsed.training, parsed.runtime) == (
+        run.model,
+        run.data,
+        run.training,
+        run.runtime,
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "pipelines"),
+    [
+        (Classification(("a", "b")), ["text-classification"]),
+        (TokenClassification(("O", "B-X")), ["token-classification"]),
+        (QuestionAnswering(), []),  # transformers 5 has no pipeline for it.
+        (Pretraining(next_sentence=True, options=PretrainingConfig()), ["fill-mask"]),
+    ],
+)
+def test_the_code_of_a_card_uses_what_transformers_5_has(task, pipelines):
+    """Run with transformers 5.23 on models of all four: benchmarks/results/2026-11-23-tasks-splits-and-kills.md."""
+    code = "\n".join(task.usage(1))
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    named = [call.args[0].value for call in calls if getattr(call.func, "id", "") == "pipeline"]
+    assert named == pipelines and "THIS_DIRECTORY" in code
+
+
+def test_a_command_line_is_quoted_and_says_no_more_than_needed():
+    config = Config(
+        model=ModelConfig(model_name_or_path="a model"),
+        data=DataConfig(dataset="x y"),
+        training=TrainingConfig(class_weights=(1.0, 2.5)),
+    )
+    assert command_line(config) == (
+        "python run_finetune.py '--model_name_or_path=a model' '--dataset=x y' --class_weights=1.0,2.5"
+    )
+
+
+ODD_LABELS = ("<script>alert(1)</script>", "a\n\n## b", "x|y", "`tick``s`", "not_b", " ", "\u202ea\ud800")
+
+
+def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
+    """Labels come from the data, names of sets from files: neither is the card's author."""
+    monkeypatch.chdir(tmp_path)
+    file = "<b>_x_|[y](z)\n---.tsv"
+    (tmp_path / file).touch()
+    config = Config(model=ModelConfig(model_name_or_path="scratch/tiny"), data=DataConfig(train_file=file))
+    train = TextExamples(name="<img>|\n| a_b |", text=["x"], text_pair=None, labels=None)
+    data = TaskData(
+        task=Classification(tuple(ODD_LABELS)),
+        train=train,
+        validation={"validation_- x: y\n---": train},
+        test=None,
+        notes=(),
+    )
+    results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
+    results |= {"eval_- x: y\n---_accuracy": 0.5}
+    card = model_card(config, data, results, version="1")
+    card.encode()
+    head, body = card.removeprefix("---\n").split("\n---\n", 1)
+    assert yaml.safe_load(head) == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": ["bert", "tfbert"],
+        "metrics": ["- x: y\n---_accuracy"],
+    }
+    lines = body.splitlines()
+    assert lines[1] == r"# scratch/tiny fine-tuned on \<b\>\_x\_\|\[y\](z)\\n---.tsv"
+    assert lines[4] == (
+        r"Classes, in the order of the logits: `<script>alert(1)</script>`, `a\n\n## b`, `x|y`, ``` `tick``s` ```, "
+        r"`not_b`, `   `, `\u202ea\ud800`."
+    )
+    assert r"| training | \<img\>\|\\n\| a_b \| | 1 |" in lines
+    assert r"| eval\_- x: y\\n---\_accuracy | 0.5000 |" in lines
+    (command,) = (line for line in lines if line.startswith("    python"))
+    assert command.endswith(r"$'--train_file=<b>_x_|[y](z)\u000a---.tsv'")
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True).stdout
+    assert words.split("\0")[-2] == f"--train_file={config.data.train_file}"
+
+
+class FakeHub(http.server.BaseHTTPRequestHandler):
+    """The few answers of a hub that one upload of small files needs."""
+
+    requests: list = []
+
+    def _answer(self, value, status=200):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.requests.append(("GET", self.path, b""))
+        if self.headers.get("Authorization") != "Bearer good":
+            return self._answer({"error": "Invalid user token."}, 401)
+        return self._answer({"name": "me", "sha": "0" * 40, "siblings": []})
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.requests.append(("POST", self.path, body))
+        url = f"http://{self.headers['Host']}/me/mine"
+        if self.path.endswith("/repos/create"):
+            return self._answer({"url": url, "name": "me/mine"})
+        if "/preupload/" in self.path:
+            files = json.loads(body)["files"]
+            return self._answer(
+                {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
+            )
+        if "/commit/" in self.path:
+            return self._answer({"commitUrl": f"{url}/commit/1", "commitOid": "1" * 40})
+        return self._answer({})
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    FakeHub.requests = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def push_in_a_process(server, directory, token, config):
+    """`check_login` and `push`, where the hub is the fake one: conftest takes this process offline."""
+    code = (
+        "import pathlib; from tfbert.output import hub; from tfbert.config.modes import HubConfig;"
+        f"hub.check_login(); print(hub.push(pathlib.Path({str(directory)!r}), {config!r}))"
+    )
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(directory.parent),
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_TOKEN": token,
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
+    directory = tmp_path / "mine"
+    (directory / "checkpoints").mkdir(parents=True)
+    for name in (*hub.UPLOADED, "log.jsonl", "checkpoints/model.safetensors"):
+        (directory / name).write_text(f"this is {name}")
+    done = push_in_a_process(server, directory, "good", HubConfig(push_to_hub=True, hub_private_repo=True))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"http://127.0.0.1:{server.server_port}/me/mine/commit/1"
+    ((_, _, body),) = [r for r in FakeHub.requests if r[1].endswith("/repos/create")]
+    created = json.loads(body)
+    assert created["name"] == "mine" and created["private"] is True
+    ((_, path, body),) = [r for r in FakeHub.requests if "/commit/" in r[1]]
+    assert path.startswith("/api/models/me/mine/commit/main")
+    lines = [json.loads(line) for line in body.decode().splitlines()]
+    files = {line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines[1:]}
+    assert files == {name: f"this is {name}".encode() for name in hub.UPLOADED}
+
+
+def test_a_token_that_is_not_valid_is_a_usage_error(server, tmp_path):
+    done = push_in_a_process(server, tmp_path, "bad", HubConfig(push_to_hub=True))
+    assert "UsageError: push_to_hub needs a login on the Hugging Face hub." in done.stderr
+    assert [r[1] for r in FakeHub.requests] == ["/api/whoami-v2"]
+
+
+class BrokenApi:
+    def whoami(self):
+        raise OSError("no route\nto host")
+
+    def create_repo(self, *args, **kwargs):
+        raise OSError("no route\nto host")
+
+
+def test_an_upload_that_fails_says_how_to_try_again(tmp_path):
+    with pytest.raises(UsageError, match="Received: no route. Run hf auth login") as caught:
+        hub.check_login(BrokenApi())
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError, match="uploaded to 'me/x': no route. .*hf upload me/x") as caught:
+        hub.push(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), BrokenApi())
+    assert "\n" not in str(caught.value)
+
+
+def test_config_and_tokenizer_files_are_complete(runs):
+    config = json.loads((runs / "single" / "config.json").read_text())
+    assert config["id2label"] == {"0": "0", "1": "1"} and config["label2id"] == {"0": 0, "1": 1}
+    assert config["architectures"] == ["BertForSequenceClassification"] and config["model_type"] == "bert"
+    for name in ("model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        assert (runs / "single" / name).is_file(), name

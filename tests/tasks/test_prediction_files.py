@@ -1,0 +1,149 @@
+"""Files of predictions: whole or not there, whatever happens to the disk, to standard output and to its reader."""
+
+import contextlib
+import io
+import pathlib
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import run_finetune
+from tfbert.commandline import command
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, ModelConfig
+from tfbert.errors import ReaderGone, RunError, UsageError
+from tfbert.tasks.prediction_files import open_predictions
+from tfbert.tasks.texts import glue
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.texts.glue_file import GlueFile
+from tfbert.tasks.texts.prediction import open_texts
+
+ROOT = pathlib.Path(__file__).parents[2]
+LOGITS = np.float32([[1, 2], [2, 1]])
+
+
+@contextlib.contextmanager
+def disk_with_room_for(size):
+    """No file can grow beyond so many bytes: writing fails with an OSError, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def predictions(path):
+    if path.name == "glue.tsv":
+        return GlueFile(path, glue.TASKS["rte"], Classification(("entailment", "not_entailment")), is_writer=True)
+    return open_predictions(
+        path, "jsonl" if ".jsonl" in path.name else "tsv", Classification(("a", "b")), is_writer=True
+    )
+
+
+@pytest.mark.parametrize("name", ["out.tsv", "out.jsonl", "out.tsv.gz", "glue.tsv"])
+@pytest.mark.parametrize("rows", [1, 5000], ids=["found when it is closed", "found on the way"])
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path, name, rows):
+    numbers = list(np.random.default_rng(0).permutation(10 * rows)[: 2 * rows])  # Which gzip cannot make small.
+    error = pytest.raises(RunError, match=r"must be writable. Received: '.*\(File too large\)")
+    with disk_with_room_for(9), error, predictions(tmp_path / name) as file:
+        for i in range(rows):
+            file.write([int(number) for number in numbers[2 * i : 2 * i + 2]], LOGITS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_does_not_hide_what_went_wrong_before(tmp_path):
+    with disk_with_room_for(9), pytest.raises(UsageError, match="line 7"), predictions(tmp_path / "out.tsv") as file:
+        file.write([1, 2], LOGITS)
+        raise UsageError("line 7")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_run_left_is_replaced_and_no_link_is_followed(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / ".out.tsv.partial").symlink_to(tmp_path / "precious")
+    with predictions(tmp_path / "out.tsv") as file:
+        file.write([1, 2], LOGITS)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "out.tsv").read_text().splitlines()[1].startswith("1\tb\t")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.tsv", "precious"]
+
+
+def test_labels_and_ids_keep_to_their_column_and_stay_apart(tmp_path):
+    names = ["<script>|", "a\tb", "a b", "a\r\nb"]
+    with open_predictions(tmp_path / "out.tsv", "tsv", Classification(tuple(names)), is_writer=True) as file:
+        file.write(["x\ty", 'quote"', "z\n"], np.float32([[0, 9, 0, 0], [0, 0, 0, 9], [9, 0, 0, 0]]))
+    header, *rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().split("\n")[:-1]]
+    shown = ["<script>|", r"a\tb", "a b", r"a\r\nb"]
+    assert header == ["id", "label", *(f"probability_{name}" for name in shown)]
+    assert [row[:2] for row in rows] == [[r"x\ty", shown[1]], ['quote"', shown[3]], [r"z\n", shown[0]]]
+    assert {len(row) for row in rows} == {6}
+
+
+def sources(**options):
+    return open_texts(
+        Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=PredictConfig(**options))
+    )
+
+
+def test_standard_streams_that_are_closed_are_named_before_anything_is_loaded(tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("good\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", None)  # As Python has it where the shell was told <&-.
+        with pytest.raises(UsageError, match="Received: input_file='-' with standard input closed"):
+            sources(input_file="-")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        with pytest.raises(UsageError, match="Received: output_file='-' with it closed"):
+            sources(input_file=str(tmp_path / "in.txt"))
+        assert sources(input_file=str(tmp_path / "in.txt"), output_file=str(tmp_path / "out.tsv"))
+
+
+class Full(io.StringIO):
+    """A standard output that is written to a full disk."""
+
+    def flush(self):
+        raise OSError(28, "No space left on device")
+
+
+def test_standard_output_that_is_full_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Full())
+    error = pytest.raises(RunError, match=r"Received: standard output \(No space left on device\)")
+    with error, open_predictions(None, "tsv", Classification(("a", "b")), is_writer=True) as file:
+        file.write([1, 2], LOGITS)
+
+
+UNREAD = """
+import sys, types, numpy as np
+from tfbert.devices.quiet import stderr_held_back
+from tfbert.errors import ReaderGone
+with stderr_held_back():  # As the command does while it imports TensorFlow.
+    from tfbert.tasks.prediction_files import open_predictions
+task = types.SimpleNamespace(columns=lambda: ["label"], rows=lambda outputs: [["b"] for _ in outputs])
+try:
+    with open_predictions(None, "tsv", task, is_writer=True) as file:
+        for row in range(100_000):
+            file.write([row], np.float32([[1, 2]]))
+except ReaderGone:
+    sys.exit(141)
+"""
+
+
+@pytest.mark.slow
+def test_a_reader_that_wants_no_more_ends_a_process_in_silence():
+    command = ["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -2', sys.executable, UNREAD]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [["id", "label"], ["0", "b"]]
+
+
+def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):
+    def gone(command, argv):
+        raise ReaderGone
+
+    monkeypatch.setattr(command, "parse", gone)
+    assert run_finetune.main() == 141
+    assert capfd.readouterr() == ("", "")

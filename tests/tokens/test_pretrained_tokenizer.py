@@ -1,0 +1,208 @@
+"""A model directory's tokenizer: the ids of `AutoTokenizer` from the same directory, or a line about it."""
+
+import json
+
+import pytest
+from transformers import AutoTokenizer, BertTokenizerFast
+
+from tests.support.bert_files import SPECIALS
+from tests.support.real_texts import VOCABULARIES, needs_real_data, tokenizers
+from tfbert.errors import UsageError
+from tfbert.tokens.pretrained import shown_by
+from tfbert.tokens.tokenizer import BertTokenizer
+
+UNCASED = [*SPECIALS, "the", "cat", "##s", "e", "中", "文", "[unused1]", "x", ".", *(f"word{i}" for i in range(60))]
+CASED = [*UNCASED, "The", "Cat", "##S", "Dog", "É", "é"]
+TEXT = "The Cats É é 中文 [unused1] x."
+
+
+def write(directory, vocab, *, config=None, fast=None, names=None, model=None):
+    """A directory: `config`, `names` and `model` are JSON files' contents; `fast` changes a sound tokenizer.json."""
+    directory.mkdir(exist_ok=True)
+    (directory / "vocab.txt").write_text("\n".join(vocab) + "\n")
+    (directory / "config.json").write_text(json.dumps({"model_type": "bert"} | (model or {})))
+    if fast is not None:
+        whole = json.loads(BertTokenizerFast(vocab_file=str(directory / "vocab.txt")).backend_tokenizer.to_str())
+        fast(whole)
+        (directory / "tokenizer.json").write_text(json.dumps(whole))
+    for name, content in (("tokenizer_config", config), ("special_tokens_map", names)):
+        if content is not None:
+            (directory / f"{name}.json").write_text(json.dumps(content))
+    return directory
+
+
+def ours(directory):
+    return BertTokenizer.from_pretrained(directory).encode([TEXT], max_seq_length=99).flat.tolist()
+
+
+def theirs(directory):
+    return AutoTokenizer.from_pretrained(directory)(TEXT, split_special_tokens=True)["input_ids"]
+
+
+def normalizer(**values):
+    return lambda whole: whole["normalizer"].update(values)
+
+
+def swap_two(whole):
+    vocab = whole["model"]["vocab"]
+    vocab["the"], vocab["cat"] = vocab["cat"], vocab["the"]
+
+
+@pytest.mark.parametrize("config", [None, {}, {"model_max_length": 512}, {"init_inputs": []}, {"strip_accents": False}])
+@pytest.mark.parametrize("vocab", [UNCASED, CASED])
+def test_an_unstated_casing_is_the_vocabularys_and_said(tmp_path, logged, vocab, config):
+    directory = write(tmp_path, vocab, config=config, names={"cls_token": "[CLS]", "unk_token": {"content": "[UNK]"}})
+    found = ours(directory)
+    (line,) = logged()
+    if vocab is UNCASED:
+        assert line == "Text is lower-cased, as the vocabulary suggests."
+        assert found == theirs(directory)
+        return
+    assert line == (
+        "Text is not lower-cased, as the vocabulary suggests (7% of its words have capitals). State it in "
+        f'{directory}/tokenizer_config.json: {{"do_lower_case": false}}; without that, transformers lower-cases '
+        "text and drops its accents."
+    )
+    assert found != theirs(directory)
+    write(tmp_path, vocab, config=(config or {}) | {"do_lower_case": False})  # As the line says.
+    assert found == theirs(directory) == ours(directory)
+    assert not logged()
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("vocab", [UNCASED, CASED])
+def test_a_stated_casing_is_followed(tmp_path, logged, vocab, lower):
+    directory = write(tmp_path, vocab, config={"do_lower_case": lower})
+    assert ours(directory) == theirs(directory)
+    lines = logged()
+    assert len(lines) == (lower and vocab is CASED)
+    assert all("says, but 7% of the vocabulary's words have capitals and are never found" in line for line in lines)
+
+
+def repeated(words, times=1):
+    return [*SPECIALS, "[unused0]", *words, *(f"word{i}" for i in range(100 * times))]
+
+
+@pytest.mark.parametrize(
+    "vocab, lower, strip",
+    [
+        (SPECIALS, True, None),
+        (repeated(["Μ"]), True, None),  # A Greek capital by mistake, as in SciBERT's uncased vocabulary.
+        (repeated(["ă", "é"]), True, None),
+        (repeated(["中", "文", "字", "。", "1", "##2"]), True, None),
+        ([*SPECIALS, *(chr(c) for c in range(0x4E00, 0x6000)), "a", "b", "A", "B"], False, None),  # Cased Chinese.
+        (repeated(["Москва", "Дом", "Иван"]), False, None),
+        ([*SPECIALS, "straße", "über", "##ö", "haus", "und"], True, False),
+        ([*SPECIALS, *(chr(c) for c in range(0xAC00, 0xAD00))], True, False),  # Hangul, which NFD takes apart.
+    ],
+)
+def test_what_a_vocabulary_shows(vocab, lower, strip):
+    casing, why = shown_by(vocab, {})
+    assert (casing["do_lower_case"], casing.get("strip_accents")) == (lower, strip)
+    assert bool(why) == ((lower, strip) != (True, None))
+
+
+@needs_real_data
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_real_vocabularies(name):
+    ours, _ = tokenizers(name)
+    casing, why = shown_by(ours.vocab, {})
+    assert casing == {"do_lower_case": ours.do_lower_case} and bool(why) != ours.do_lower_case
+
+
+SAME = {
+    "sound": {"fast": normalizer()},
+    "stated": {"fast": normalizer(), "config": {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}},
+    "stated otherwise": {"fast": normalizer(lowercase=False), "config": {"do_lower_case": True}},
+    "stated all": {
+        "fast": normalizer(strip_accents=True, handle_chinese_chars=False),
+        "config": {"do_lower_case": False, "strip_accents": None, "tokenize_chinese_chars": False},
+    },
+    "accents as the default": {"fast": normalizer(strip_accents=True)},
+    "by tokenizer.json alone": {
+        "fast": normalizer(lowercase=False, strip_accents=True),
+        "config": {"do_lower_case": True, "tokenizer_class": "PreTrainedTokenizerFast"},
+    },
+    "the older post-processor": {
+        "fast": lambda whole: whole.update(
+            post_processor={"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+        )
+    },
+}
+REFUSED = {
+    "two tokens": (swap_two, "token 5 (counted from 0) is 'the' in vocab.txt and 'cat' in tokenizer.json"),
+    "one more": (
+        lambda whole: whole["model"]["vocab"].update(more=len(UNCASED)),
+        f"token {len(UNCASED)} (counted from 0) is absent in vocab.txt and 'more' in tokenizer.json",
+    ),
+    "one less": (lambda whole: whole["model"]["vocab"].pop("word59"), "is 'word59' in vocab.txt and absent in"),
+    "casing": (normalizer(lowercase=False), "normalizer.lowercase=false"),
+    "accents": (normalizer(strip_accents=False), "normalizer.strip_accents=false"),
+    "chinese": (normalizer(handle_chinese_chars=False), "normalizer.handle_chinese_chars=false"),
+    "short words": (lambda whole: whole["model"].update(max_input_chars_per_word=2), "max_input_chars_per_word=2"),
+    "prefix": (lambda whole: whole["model"].update(continuing_subword_prefix="@@"), "continuing_subword_prefix='@@'"),
+    "unknown": (lambda whole: whole["model"].update(unk_token="x"), "model.unk_token='x'"),
+    "splitting": (lambda whole: whole.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer.type='Whitespace'"),
+    "no ends": (lambda whole: whole.update(post_processor=None), "post_processor=None"),
+    "other ends": (lambda whole: whole["post_processor"]["single"].pop(), "post_processor="),
+    "ids of the ends": (
+        lambda whole: whole["post_processor"]["special_tokens"]["[CLS]"].update(ids=[9]),
+        "post_processor=",
+    ),
+    "one segment": (
+        lambda whole: whole["post_processor"]["pair"][3]["Sequence"].update(type_id=0),
+        "post_processor=",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_tokenizer_json_gives_the_same_ids(tmp_path, name):
+    directory = write(tmp_path, UNCASED, **SAME[name])
+    want = theirs(directory)
+    assert ours(directory) == want
+    (directory / "vocab.txt").unlink()
+    assert ours(directory) == want
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_contradicting_tokenizer_json_is_refused(tmp_path, name):
+    change, message = REFUSED[name]
+    directory = write(tmp_path, UNCASED, fast=change)
+    with pytest.raises(UsageError) as error:
+        ours(directory)
+    assert message in str(error.value) and str(tmp_path) in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"names": {"cls_token": "the"}},
+        {"names": {"unk_token": {"content": "x"}}},
+        {"config": {"pad_token": "x"}},
+        {"names": {"additional_special_tokens": ["[unused1]"]}},
+        {"config": {"extra_special_tokens": {"entity_token": "[unused1]"}}},
+        {"names": {"bos_token": "<s>"}},
+        {"model": {"tokenizer_class": "BertJapaneseTokenizer"}},
+    ],
+)
+def test_other_special_tokens_and_classes_are_refused(tmp_path, files):
+    (content,) = files.values()
+    ((key, _),) = content.items()
+    with pytest.raises(UsageError, match=f"must be BERT's WordPiece.*({key}|added_tokens)="):
+        ours(write(tmp_path, UNCASED, **files))
+
+
+def test_a_cased_tokenizer_json_without_tokenizer_config_agrees_with_its_vocabulary(tmp_path, logged):
+    directory = write(tmp_path, CASED, fast=normalizer(lowercase=False))
+    tokenizer = BertTokenizer.from_pretrained(directory)
+    assert tokenizer.do_lower_case is False
+    assert "State it in" in logged()[0] and ours(directory) != theirs(directory)
+
+
+def test_cutting_on_the_left_is_said(tmp_path, logged):
+    ours(write(tmp_path, UNCASED, config={"truncation_side": "left", "do_lower_case": True}))
+    assert logged() == [
+        f"{tmp_path}/tokenizer_config.json says truncation_side='left'; tfbert cuts texts at their end."
+    ]

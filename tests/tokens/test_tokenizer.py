@@ -1,0 +1,400 @@
+"""The tokenizer against Hugging Face's `BertTokenizerFast`, built from the same vocabulary."""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tokenizers import normalizers, pre_tokenizers
+from transformers import AutoTokenizer, BertTokenizerFast
+
+from tests.support.texts import (
+    CASINGS,
+    NEW_COMPOSED,
+    NEW_LETTERS,
+    SPECIAL,
+    TEXTS,
+    VOCAB,
+    hugging_face,
+    long_words,
+    random_texts,
+    write_vocab,
+)
+from tfbert.errors import UsageError
+from tfbert.tokens import parallel
+from tfbert.tokens import tokenizer as tokenizer_module
+from tfbert.tokens.normalizer import normalize
+from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
+
+
+def hf_ids(reference, texts, **kwargs):
+    kwargs = {"add_special_tokens": False} | kwargs
+    return reference(texts, split_special_tokens=True, **kwargs)["input_ids"]
+
+
+def assert_equal_ids(tokenizer, reference, texts):
+    for text, got, want in zip(texts, tokenizer.tokenize(texts).to_list(), hf_ids(reference, texts), strict=True):
+        assert got == want, ascii(text)
+
+
+@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
+class TestIdsEqualHuggingFace:
+    def test_chosen_texts(self, vocab_file, casing):
+        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
+        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), TEXTS)
+
+    def test_random_texts(self, vocab_file, casing):
+        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
+        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), random_texts(3000))
+
+    def test_words_of_100_and_101_characters(self, vocab_file, casing):
+        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
+        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), long_words())
+
+
+# The planes that hold letters, marks and signs, and of each other one what a stride finds; and all, which takes longer.
+PLANES = sorted({*range(0x20000), *range(0xE0000, 0xE0200), *range(0x20000, 0x110000, 61)})
+
+
+@pytest.mark.parametrize("codes", [PLANES, pytest.param(range(0x110000), marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("do_lower_case, may_differ", [(True, NEW_LETTERS | NEW_COMPOSED), (False, set())])
+def test_every_code_point_is_cleaned_and_split_as_by_hugging_face(do_lower_case, may_differ, codes):
+    clean = normalizers.BertNormalizer(lowercase=do_lower_case)
+    split = pre_tokenizers.BertPreTokenizer()
+    codes = [code for code in codes if not 0xD800 <= code < 0xE000 and code not in may_differ]
+    texts = ["\n".join(f"b{chr(code)}d" for code in codes[i : i + 512]) for i in range(0, len(codes), 512)]
+    got = normalize(tf.constant(texts), do_lower_case=do_lower_case).numpy()
+    for text, words in zip(texts, got, strict=True):
+        want = [word for word, _ in split.pre_tokenize_str(clean.normalize_str(text))]
+        assert words.decode().split() == want, ascii(text)
+
+
+@pytest.mark.parametrize("code", sorted(NEW_LETTERS)[:3] + sorted(NEW_COMPOSED)[:3])
+def test_documented_differences_are_still_there(code):
+    """If this fails TensorFlow's Unicode tables have moved: shorten the list in the docstring of `normalizer`."""
+    want = normalizers.BertNormalizer(lowercase=True).normalize_str(chr(code))
+    assert normalize([chr(code)], do_lower_case=True).numpy()[0].decode() != want
+
+
+def test_special_tokens_in_a_text_are_plain_text(vocab_file):
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+    text = "the [SEP] fox [CLS][MASK] [PAD]ing [UNK] [sep]"
+    ids = tokenizer.tokenize([text]).to_list()
+    assert ids == hf_ids(hugging_face(vocab_file), [text])
+    control = {tokenizer.sep_id, tokenizer.cls_id, tokenizer.mask_id, tokenizer.pad_id, tokenizer.unk_id}
+    assert not control & set(ids[0])
+
+
+def test_the_call_of_hugging_face_that_gives_the_same(vocab_file):
+    """As README and the tokenizer's docstring name it; and that a call without it, or the other way, does not."""
+    text, pair = "the [SEP] fox [CLS]", "a [MASK] [PAD]"
+    ids, _ = BertTokenizer.from_vocab_file(vocab_file)([text], [pair], max_seq_length=40)
+    reference = hugging_face(vocab_file)
+    assert ids.to_list() == [reference(text, pair, split_special_tokens=True)["input_ids"]]
+    assert ids.to_list() == [hugging_face(vocab_file, split_special_tokens=True)(text, pair)["input_ids"]]
+    reference.backend_tokenizer.encode_special_tokens = True
+    assert ids.to_list() != [reference(text, pair)["input_ids"]]
+
+
+def test_invalid_utf8_is_dropped(vocab_file):
+    raw = [b"the\xff fox", b"\xc3(", b"\xed\xa0\x80a\xed\xb0\x80", b"fox\xe2\x82", b"\xf4\x90\x80\x80", b"\xc0\x80the"]
+    texts = [text.decode("utf-8", "replace") for text in raw]
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+    assert tokenizer.tokenize(tf.constant(raw)).to_list() == hf_ids(hugging_face(vocab_file), texts)
+
+
+def test_a_lone_surrogate_is_dropped(vocab_file):
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+    encoded = tokenizer.encode(["the \ud83dfox", "the fox"], max_seq_length=9)
+    np.testing.assert_array_equal(encoded.flat[: encoded.lengths[0]], encoded.flat[encoded.lengths[0] :])
+
+
+def test_vocabulary_in_any_order_gives_its_own_special_ids(tmp_path):
+    vocab = ["[PAD]", "[unused0]", "the", "fox", "[MASK]", "[UNK]", "##es", "[SEP]", "[CLS]"]
+    tokenizer = BertTokenizer(vocab)
+    ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+    assert ids == (0, 5, 8, 7, 4)
+    texts = ["the foxes", "the dog", ""]
+    want = hf_ids(hugging_face(write_vocab(tmp_path / "v", vocab)), texts, add_special_tokens=True)
+    assert tokenizer(texts, max_seq_length=8)[0].to_list() == want == [[8, 2, 3, 6, 7], [8, 2, 5, 7], [8, 7]]
+    assert (tokenizer.vocab, tokenizer.vocab_size, tokenizer.do_lower_case) == (tuple(vocab), 9, True)
+
+
+@pytest.mark.parametrize("max_seq_length", range(3, 14))
+def test_pairs_are_truncated_as_by_hugging_face(vocab_file, max_seq_length):
+    lengths = [(first, second) for first in range(10) for second in range(10)]
+    first = [" ".join("abcdefghi"[:n]) for n, _ in lengths]
+    second = [" ".join("rstuvwxyz"[:n]) for _, n in lengths]
+    ids, second_start = BertTokenizer.from_vocab_file(vocab_file)(first, second, max_seq_length=max_seq_length)
+    want = hugging_face(vocab_file)(first, second, truncation=True, max_length=max_seq_length)
+    assert ids.to_list() == want["input_ids"]
+    assert second_start.numpy().tolist() == [types.index(1) for types in want["token_type_ids"]]
+    assert (ids.dtype, second_start.dtype) == (tf.int32, tf.int32)
+
+
+@pytest.mark.parametrize("max_seq_length", [2, 3, 5, 64])
+def test_single_texts_are_truncated_as_by_hugging_face(vocab_file, max_seq_length):
+    ids, second_start = BertTokenizer.from_vocab_file(vocab_file)(TEXTS, max_seq_length=max_seq_length)
+    reference = hugging_face(vocab_file)
+    want = hf_ids(reference, TEXTS, add_special_tokens=True, truncation=True, max_length=max_seq_length)
+    assert ids.to_list() == want
+    assert second_start.numpy().tolist() == [len(row) for row in want]
+
+
+def test_too_small_max_seq_length(vocab_file):
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+    with pytest.raises(UsageError, match="max_seq_length=1"):
+        tokenizer(["a"], max_seq_length=1)
+    with pytest.raises(UsageError, match="max_seq_length=2"):
+        tokenizer.encode(["a"], ["b"], max_seq_length=2)
+
+
+class TestEncode:
+    def test_equals_hugging_face_in_order(self, vocab_file, monkeypatch):
+        monkeypatch.setattr(parallel, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
+        rng = random.Random(1)
+        texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
+        tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file), hugging_face(vocab_file)
+        for encoded, want in (
+            (
+                tokenizer.encode(texts, max_seq_length=16, batch_size=7),
+                reference(texts, truncation=True, max_length=16),
+            ),
+            (
+                tokenizer.encode(texts, pairs, max_seq_length=16),
+                reference(texts, pairs, truncation=True, max_length=16),
+            ),
+        ):
+            rows = [row.tolist() for row in np.split(encoded.flat, encoded.row_splits[1:-1])]
+            assert rows == want["input_ids"]
+            assert len(encoded) == 200
+            np.testing.assert_array_equal(encoded.lengths, [len(row) for row in rows])
+            starts = [types.index(1) if 1 in types else len(types) for types in want["token_type_ids"]]
+            np.testing.assert_array_equal(encoded.second_start, starts)
+            arrays = (encoded.flat, encoded.row_splits, encoded.second_start, encoded.lengths)
+            dtypes = [array.dtype.name for array in arrays]
+            assert dtypes == ["int32", "int64", "int32", "int32"]
+
+    def test_what_is_alike_is_traced_once(self, monkeypatch):
+        traced = []
+        monkeypatch.setattr(
+            tokenizer_module, "normalize", lambda text, **casing: traced.append(casing) or normalize(text, **casing)
+        )
+        vocab = [*SPECIAL, "Deep", "deep", "##er", "never", "elsewhere"]
+        alike, one, other = (BertTokenizer(vocab, do_lower_case=lower) for lower in (True, True, False))
+        assert alike == one != other and hash(alike) == hash(one) and one != vocab
+        for tokenizer, ids in ((alike, [6, 7]), (one, [6, 7]), (other, [5, 7])):
+            assert tokenizer.encode(["Deeper"], max_seq_length=9).flat[1:-1].tolist() == ids
+            assert tokenizer.encode_with_offsets(["Deeper"]).ids.tolist() == ids
+        assert [casing["do_lower_case"] for casing in traced] == [True, True, False, False]
+        # Nor is it traced again where a process has more tokenizers than are kept.
+        tokenizer_module._chunk_encoder.cache_clear()
+        tokenizer_module._flat_pieces.cache_clear()
+        one.encode(["Deeper"], max_seq_length=9)
+        one.encode_with_offsets(["Deeper"])
+        assert len(traced) == 4
+
+    def test_nothing(self, vocab_file):
+        encoded = BertTokenizer.from_vocab_file(vocab_file).encode([], max_seq_length=8)
+        assert (len(encoded), encoded.flat.size, encoded.row_splits.tolist()) == (0, 0, [0])
+        assert encoded.lengths.size == encoded.second_start.size == 0
+
+    def test_missing_second_texts(self, vocab_file):
+        with pytest.raises(UsageError, match="Received: 2 texts, 1 second texts"):
+            BertTokenizer.from_vocab_file(vocab_file).encode(["a", "b"], ["c"], max_seq_length=8)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a" * 2**21, id="one_word"),
+        pytest.param("the fox. " * 2**17, id="words", marks=pytest.mark.slow),
+        pytest.param("a" + "\u0301\u0323" * 2**18, id="accents"),
+        pytest.param("中" * 2**19, id="chinese", marks=pytest.mark.slow),
+        pytest.param(" " * 2**21, id="spaces"),
+    ],
+)
+def test_megabytes_take_seconds(vocab_file, text):
+    """A pair of alternating accents took ICU minutes."""
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+    start = time.monotonic()
+    ids, _ = tokenizer([text], max_seq_length=16)
+    assert time.monotonic() - start < 20
+    assert ids.to_list() == hf_ids(
+        hugging_face(vocab_file), [text], add_special_tokens=True, truncation=True, max_length=16
+    )
+
+
+def test_saved_model_in_another_process_and_a_turkish_locale(vocab_file, ask, tmp_path):
+    """It needs nothing but tensorflow and tensorflow_text, and the locale of the process does not count."""
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def answer(self, text):
+            return {"ids": tokenizer(text, max_seq_length=64)[0].to_tensor(tokenizer.pad_id, shape=[None, 64])}
+
+    module = Module()
+    tf.saved_model.save(module, tmp_path / "model", signatures=module.answer)
+    got = ask(tmp_path / "model", text=[text.encode() for text in TEXTS])["ids"]
+    reference = hugging_face(vocab_file)
+    want = hf_ids(reference, TEXTS, add_special_tokens=True, truncation=True, max_length=64, padding="max_length")
+    assert got == want
+
+
+def test_built_inside_a_dataset_function(vocab_file):
+    """The vocabulary is a constant of no particular graph, so it can be used in others."""
+    kept = []
+
+    def build(text):
+        kept.append(BertTokenizer.from_vocab_file(vocab_file))
+        return kept[-1].tokenize(text)
+
+    dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4)
+    want = hf_ids(hugging_face(vocab_file), TEXTS)
+    assert [row for batch in dataset.map(build) for row in batch.to_list()] == want
+    assert kept[0].tokenize(TEXTS).to_list() == want
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        "casing",
+        [
+            {},
+            {"do_lower_case": False},
+            {"do_lower_case": True, "strip_accents": False},
+            {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False},
+        ],
+    )
+    def test_saved_tokenizer_loads_everywhere(self, tmp_path, vocab_file, casing):
+        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
+        tokenizer.save(tmp_path / "model", model_max_length=99)
+        names = {"vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+        assert names <= {path.name for path in (tmp_path / "model").iterdir()}
+        want = tokenizer.tokenize(TEXTS).to_list()
+        for loaded in (BertTokenizerFast, AutoTokenizer):
+            reference = loaded.from_pretrained(tmp_path / "model")
+            assert hf_ids(reference, TEXTS) == want
+            assert (reference.model_max_length, reference.pad_token_id) == (99, tokenizer.pad_id)
+        assert BertTokenizer.from_pretrained(tmp_path / "model").tokenize(TEXTS).to_list() == want
+        for name in names - {"tokenizer.json"}:
+            (tmp_path / "model" / name).unlink()
+        if casing.keys() - {"do_lower_case"}:  # Without tokenizer_config.json, transformers takes its own defaults.
+            assert hf_ids(BertTokenizerFast.from_pretrained(tmp_path / "model"), TEXTS) != want
+            with pytest.raises(UsageError, match=r"normalizer\..* State .* in tokenizer_config"):
+                BertTokenizer.from_pretrained(tmp_path / "model")
+            return
+        from_json = BertTokenizer.from_pretrained(tmp_path / "model")
+        assert from_json.vocab == tokenizer.vocab
+        assert from_json.tokenize(TEXTS).to_list() == want
+
+    def test_tokenizer_config_comes_before_tokenizer_json(self, tmp_path):
+        BertTokenizer(VOCAB, do_lower_case=False).save(tmp_path)
+        (tmp_path / "tokenizer_config.json").write_text("{}")
+        assert BertTokenizer.from_pretrained(tmp_path).do_lower_case is False
+        (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+        assert BertTokenizer.from_pretrained(tmp_path).do_lower_case is True
+
+    @pytest.mark.parametrize(
+        "name, content, message",
+        [
+            ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class='BertJapanese"),
+            ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "<e1>"}}}, r"added_tokens=\['<e1>'\]"),
+            ("added_tokens.json", {"<e2>": 99}, r"added_tokens=\['<e2>'\]"),
+            ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE', normalizer.type=None"),
+        ],
+    )
+    def test_another_tokenizer_is_refused(self, tmp_path, name, content, message):
+        write_vocab(tmp_path / "vocab.txt", VOCAB)
+        (tmp_path / name).write_text(json.dumps(content))
+        with pytest.raises(UsageError, match=message):
+            BertTokenizer.from_pretrained(tmp_path)
+
+    def test_tokenizer_json_with_gaps_between_ids(self, tmp_path):
+        BertTokenizer(VOCAB).save(tmp_path)
+        (tmp_path / "vocab.txt").unlink()
+        content = json.loads((tmp_path / "tokenizer.json").read_text())
+        content["model"]["vocab"]["the"] = 10**6
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        with pytest.raises(UsageError, match="ids of a vocabulary must be 0 to n - 1"):
+            BertTokenizer.from_pretrained(tmp_path)
+
+    def test_no_vocabulary_and_broken_json(self, tmp_path):
+        with pytest.raises(UsageError, match=r"without vocab\.txt and tokenizer\.json"):
+            BertTokenizer.from_pretrained(tmp_path)
+        (tmp_path / "tokenizer.json").write_text("{")
+        with pytest.raises(UsageError, match="must be JSON"):
+            BertTokenizer.from_pretrained(tmp_path)
+
+    @pytest.mark.parametrize(
+        "content, message",
+        [
+            (b"", r"1 tokens without \[PAD\]"),
+            (b"[PAD]\n[UNK]\n\n[CLS]\n\n", "'' as token 4"),
+            (
+                b"[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nthe\n",
+                r"'the' as token 6 \(counted from 0\), first seen as token 2",
+            ),
+            (b"[PAD]\n[UNK]\n[CLS]\nthe\n", r"4 tokens without \[SEP\] \[MASK\]"),
+            (b"[PAD]\n\xff\n", "not UTF-8, invalid start byte at byte 6"),
+        ],
+    )
+    def test_bad_vocabulary(self, tmp_path, content, message):
+        (tmp_path / "vocab.txt").write_bytes(content)
+        with pytest.raises(UsageError, match=message) as error:
+            BertTokenizer.from_vocab_file(tmp_path / "vocab.txt")
+        assert str(tmp_path / "vocab.txt") in str(error.value)
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(UsageError, match="No such file"):
+            BertTokenizer.from_vocab_file(tmp_path / "vocab.txt")
+
+    def test_lines_end_at_newlines_only(self, tmp_path):
+        """Windows line ends do not count; U+2028, U+0085 and the no-break space are characters of a token."""
+        vocab = SPECIAL + ["a\u2028b", "\x85", "\xa0", " ", "the"]
+        path = tmp_path / "vocab.txt"
+        path.write_bytes("\r\n".join(vocab).encode())
+        assert BertTokenizer.from_vocab_file(path).vocab == tuple(vocab)
+        assert hugging_face(path).get_vocab() == {token: i for i, token in enumerate(vocab)}
+
+
+class TestLearnVocabulary:
+    TEXTS = ["The unbelievable movie was moving, Zoë!", "movies move the movers' unbelievers. [SEP]"] * 20
+
+    def test_covers_its_text_and_is_deterministic(self):
+        vocab = learn_vocabulary(iter(self.TEXTS), vocab_size=120)
+        assert vocab == learn_vocabulary(self.TEXTS, vocab_size=120)
+        assert vocab[:5] == SPECIAL
+        assert len(vocab) == len(set(vocab)) <= 120
+        assert {"the", "movie", "z", "##e", "!", "["} <= set(vocab)
+        assert not any(token != token.lower() or "ë" in token for token in vocab[5:])
+        tokenizer = BertTokenizer(vocab)
+        assert not (tokenizer.tokenize(self.TEXTS).values.numpy() == tokenizer.unk_id).any()
+
+    def test_cased(self):
+        vocab = learn_vocabulary(self.TEXTS, vocab_size=200, do_lower_case=False)
+        assert {"T", "Z", "##ë"} <= set(vocab)
+
+    def test_size_is_a_limit(self):
+        assert len(learn_vocabulary(self.TEXTS, vocab_size=20)) == 20
+
+    @pytest.mark.parametrize("texts", [[], ["", " \n"]])
+    def test_no_words(self, texts):
+        with pytest.raises(UsageError, match=f"{len(texts)} texts without one"):
+            learn_vocabulary(texts, vocab_size=100)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not ("TFBERT_DATA_DIR" in os.environ and "TFBERT_VOCAB_DIR" in os.environ), reason="needs the real data"
+)
+def test_real_data():
+    """Every text of every set, with every vocabulary."""
+    script = pathlib.Path(__file__).parents[2] / "benchmarks" / "tokenizer_exactness.py"
+    subprocess.run([sys.executable, script, "--no-timing"], check=True)

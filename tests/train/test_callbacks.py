@@ -1,0 +1,360 @@
+"""What happens beside the updates, counted in true steps: numbers logged, best weights, early stopping, saving."""
+
+import contextlib
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+import tf_keras as keras
+
+from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
+from tfbert.config.run import Config, OutputConfig, TrainingConfig
+from tfbert.errors import Preempted, RunError
+from tfbert.tasks.sets import eval_prefix
+from tfbert.tasks.texts.classification import Classification
+from tfbert.train import callbacks
+from tfbert.train.callbacks import Evaluate, Save, StopWhenDiverged
+from tfbert.train.identity import Identity
+from tfbert.train.saved_state import RunState
+
+
+def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):
+    log, clock, model = Log(), Clock(), a_model()
+    progress, wait = progress_over(log, clock, model, [1, 0, 0.5, 0, 0.25, 0.75])
+    for step, (loss, seconds) in enumerate([(1.0, 8), (3.0, 2), (2.0, 1), (np.inf, 1), (4.0, 2), (5.0, 2)]):
+        update(model, loss, norm=loss, finite=np.isfinite(loss))
+        clock.now += seconds
+        wait()
+        if step == 4:  # An evaluation took 100 s.
+            clock.now += 100
+            progress.steps.paused += 100
+        progress.on_train_batch_end(step)
+    assert [(step, kind) for step, kind, _ in log.records] == [(2, "train"), (4, "train"), (6, "train")]
+    records = [numbers for _, _, numbers in log.records]
+    assert [r["loss"] for r in records] == [2.0, 2.0, 4.5], "a step that was skipped has no loss"
+    assert [r["skipped_steps"] for r in records] == [0, 1, 1]
+    assert [r["examples_per_second"] for r in records] == [1.6, 8.0, 4.0]
+    assert [r["tokens_per_second"] for r in records] == [8.0, 40.0, 20.0]
+    assert [r["data_wait_share"] for r in records] == [0.1, 0.25, 0.25]
+    assert progress.data_wait_share == 1.5 / 6, "the first stretch holds the compilation"
+    assert progress.steps.steady.examples_per_second == pytest.approx(32 / 6)
+    # The rate of the last update of each stretch: 1-based updates 2, 4, 6 of a rise over 2 and a fall over 10.
+    np.testing.assert_allclose([r["learning_rate"] for r in records], [2 / 3, 0.9, 0.7], rtol=1e-6)
+    assert [r["epoch"] for r in records] == [0.3333, 0.6667, 1.0]
+    assert "grad_norm" not in records[1], "JSON has no infinity"
+    assert logged() == ["1 of the last 2 steps skipped: gradients not finite"]
+    assert log.said[0].endswith("0:20 left"), "10 updates like the second: the first one compiled"
+    assert "step 6/12  epoch 1.00  loss 4.5000" in log.said[-1] and log.said[-1].endswith("0:09 left")
+
+
+def test_a_terminal_hears_of_the_first_update(monkeypatch):
+    """The next report may be minutes away."""
+    for watched in (True, False):
+        monkeypatch.setattr(callbacks, "is_terminal", lambda watched=watched: watched)
+        log, clock, model = Log(), Clock(), a_model()
+        progress, wait = progress_over(log, clock, model, [0, 0, 0], first=6)
+        began = []
+        progress.on_first_update = lambda model=model, began=began: began.append(int(model.counters.finite_steps))
+        for batch in range(3):
+            update(model, 1.0)
+            clock.now += 8
+            wait()
+            progress.on_train_batch_end(batch)
+        assert began == [1]
+        assert log.said[:-1] == ["first update after 8.0 s"] * watched and log.said[-1].startswith("step 8/12")
+
+
+def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
+    """Updates take it 0.1 s; the host hands one over in 0.01 s, and reads a counter when it logs and evaluates."""
+    clock, model = Clock(), a_model()
+    done = [clock.now]
+
+    def wait_for(number):
+        clock.now = max(clock.now, done[number])
+        return np.float32(0)
+
+    class Counter:
+        numpy = staticmethod(lambda: wait_for(-1))
+
+    model.counters.finite_steps = Counter
+    progress, _ = progress_over(Log(), clock, model, [])
+    for step in range(12):
+        clock.now += 0.01
+        done.append(max(done[-1], clock.now) + 0.1)
+        number = len(done) - 1
+        logs = {"loss": types.SimpleNamespace(numpy=lambda number=number: wait_for(number))}
+        progress.on_train_batch_end(step, logs)
+        if step in (5, 8):  # What `Evaluate` does: the update at hand is no pause.
+            Counter.numpy()
+            clock.now += 50
+            progress.steps.paused += 50
+    steps = progress.steps
+    assert steps.percentile(50) == pytest.approx(0.1, rel=0.15)
+    assert steps.percentile(95) == pytest.approx(0.1, rel=0.15)
+    assert steps.total.seconds == pytest.approx(1.1, rel=0.1), "all but the last update, which still runs"
+
+
+def test_progress_of_a_resumed_run_starts_from_its_counters():
+    log, clock, model = Log(), Clock(), a_model()
+    for _ in range(6):
+        update(model, 7.0)
+    progress, wait = progress_over(log, clock, model, [0, 0], first=6)
+    for batch in range(2):
+        update(model, 1.0)
+        clock.now += 1
+        wait()
+        progress.on_train_batch_end(batch)
+    assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 1.0)]
+
+
+def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped():
+    log, clock, model = Log(), Clock(), a_model()
+    for loss in (7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 3.0):
+        update(model, loss)
+    progress, wait = progress_over(log, clock, model, [0], first=7)
+    logged = {"loss_sum": 42.0, "finite_steps": 6, "skipped_steps": 0}
+    progress.restore(RunState(step=7, best={}, best_step=0, without_better=0, identity={}, logged=logged))
+    progress.on_train_begin()
+    update(model, 1.0)
+    clock.now += 1
+    wait()
+    progress.on_train_batch_end(0)
+    assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 2.0)]
+    assert progress.logged == {"loss_sum": 46.0, "finite_steps": 8, "skipped_steps": 0}
+
+
+def metrics_of(score, prefix, metric):
+    """The metrics of an evaluation: of the metric that decides, or of several by name."""
+    return {f"{prefix}{name}": value for name, value in (score if isinstance(score, dict) else {metric: score}).items()}
+
+
+def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validation", **options):
+    """An Evaluate whose evaluations give these scores, and what it did."""
+    log, model, saved = Log(), a_model(), []
+    scores = iter(scores)
+    scored = types.SimpleNamespace(
+        metrics=lambda *arrays, prefix, way_out: metrics_of(next(scores), f"{prefix}_", metric),
+        predict=lambda predictor, encoded: predictor.outputs(encoded),
+    )
+    monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
+    counter = iter(range(1, 100))
+    monkeypatch.setattr(callbacks, "get_weights_dict", lambda model: {"w": np.array([next(counter)])})
+    run = types.SimpleNamespace(
+        schedule=schedule(total=24, **options),
+        config=Config(training=TrainingConfig(early_stopping_patience=patience)),
+        data=types.SimpleNamespace(task=scored, validation={name: types.SimpleNamespace(labels=None)}),
+        encode=lambda examples: examples,
+        metric=metric,
+        checkpoints=types.SimpleNamespace(save_best=lambda tensors, step: saved.append((step, int(tensors["w"][0])))),
+    )
+    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0))
+    predictor = types.SimpleNamespace(outputs=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None)
+    part = Evaluate(run, log, progress, predictor)
+    part.set_model(model)
+    for batch in range(24):
+        if not model.stop_training:
+            part.on_train_batch_end(batch)
+    return part, log, saved
+
+
+def test_the_best_weights_are_kept_and_written_once_each(monkeypatch):
+    part, log, saved = evaluation(monkeypatch, [0.5, 0.8, 0.7, 0.6, 0.9, 0.1])
+    assert saved == [(4, 1), (8, 2), (20, 3)]
+    assert (part.best_step, part.best, part.best_weights["w"][0]) == (20, {"eval_accuracy": 0.9}, 3)
+    assert [step for step, _, _ in log.records] == [4, 8, 12, 16, 20, 24]
+
+
+def test_a_loss_is_better_when_lower(monkeypatch):
+    part, _, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.3, 0.9, 0.9], metric="loss")
+    assert (part.best_step, part.best) == (16, {"eval_loss": 0.3})
+
+
+def test_patience_counts_evaluations_without_a_better_score(monkeypatch, logged):
+    part, log, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.5, 0.9], patience=2)
+    assert part.model.stop_training and [step for step, _, _ in log.records] == [4, 8, 12, 16, 20]
+    assert logged()[-2:] == [
+        "evaluation at step 20  eval_accuracy 0.5000",
+        "stopped early: eval_accuracy has not improved on 0.6000 (step 12) in 2 evaluations",
+    ]
+
+
+def scored(metric, *pairs, loss="loss"):
+    """Evaluations with a metric and a loss."""
+    return [{metric: score, loss: value} for score, value in pairs]
+
+
+SATURATED = scored("accuracy", (0.9, 0.1), (1.0, 0.28), (1.0, 0.3), (1.0, 0.02), (1.0, 0.02), (0.9, 0.001))
+ALL_ZERO = scored("f1", (0.0, 0.9), (0.0, 0.8), (0.0, 0.85), (0.0, 0.9), (0.0, 0.7), (0.0, 0.75))
+ERRORS = scored("mse", (0.5, 0.5), (0.5, 0.5), (0.4, 0.4), (0.4, 0.4), (0.4, 0.4), (0.6, 0.6))
+ANSWERS = scored("f1", (0, 0), (0, 0), (70, 60), (70, 61), (70, 61), (70, 59), loss="exact_match")
+OF_PAIRS = scored("masked_accuracy", (0.1, 3), (0.2, 2), (0.2, 1.5), (0.2, 1.6), (0.2, 1.7), (0.1, 1))
+
+
+@pytest.mark.parametrize(
+    "metric, scores, at, without",
+    [
+        ("accuracy", SATURATED, 16, 2),
+        ("f1", ALL_ZERO, 20, 1),
+        ("mse", ERRORS, 12, 3),
+        ("loss", scored("accuracy", (0.5, 0.4), (0.9, 0.4), (0.9, 0.5), (1, 0.6), (1, 0.6), (1, 0.6)), 4, 5),
+        ("masked_accuracy", OF_PAIRS, 12, 3),
+        ("f1", ANSWERS, 20, 2),  # No loss: the exact match decides, then the longer training.
+    ],
+)
+def test_a_tie_falls_to_the_lower_loss(monkeypatch, logged, metric, scores, at, without):
+    part, _, saved = evaluation(monkeypatch, scores, metric=metric)
+    assert (part.best_step, part.without_better) == (at, without)
+    assert part.best == metrics_of(scores[at // 4 - 1], "eval_", metric)
+    assert saved[-1][0] == at
+    assert sum("(best" in line for line in logged()) == len(saved)
+
+
+def test_a_tie_with_a_lower_loss_is_named_and_counts_for_patience(monkeypatch, logged):
+    falling = scored("accuracy", (0.9, 0.5), (0.9, 0.4), (0.9, 0.3), (0.9, 0.31), (0.9, 0.32), (1.0, 0.1))
+    part, log, _ = evaluation(monkeypatch, falling, patience=2)
+    assert (part.best_step, [step for step, _, _ in log.records]) == (12, [4, 8, 12, 16, 20])
+    lines = logged()
+    assert lines[0].endswith("eval_loss 0.5000  (best)")
+    assert lines[1].endswith("eval_loss 0.4000  (best: eval_loss decides among equals)")
+    assert lines[-1].startswith("stopped early: eval_accuracy has not improved on 0.9000 (step 12) in 2")
+
+
+def test_equal_answers_end_a_run_that_is_patient(monkeypatch):
+    """Training longer without any difference keeps the later weights, and is no improvement."""
+    part, log, _ = evaluation(monkeypatch, ANSWERS[:1] * 6, metric="f1", patience=3)
+    assert [step for step, _, _ in log.records] == [4, 8, 12, 16] and part.best_step == 16
+
+
+def test_a_tie_across_a_resumed_run_falls_to_the_lower_loss(monkeypatch):
+    """A checkpoint holds all metrics of the best evaluation, its loss too."""
+    part, _, _ = evaluation(monkeypatch, scored("accuracy", *[(0.1, 1.0)] * 6))
+    part._checkpoints.read_best = lambda step: {"w": np.zeros(1)}
+    for loss, best_step in ((0.1, 40), (0.3, 32)):
+        best = {"eval_accuracy": 1.0, "eval_loss": 0.2}
+        part.restore(RunState(step=36, best=best, best_step=32, without_better=1, identity={}))
+        part._task.metrics = lambda *arrays, prefix, way_out, loss=loss: {"eval_accuracy": 1.0, "eval_loss": loss}
+        part._evaluate(40)
+        assert (part.best_step, part.without_better) == (best_step, 0 if best_step == 40 else 2)
+
+
+def test_the_first_set_of_two_decides_a_tie(monkeypatch):
+    scores = [{"accuracy": 0.5, "loss": loss} for loss in (0.3, 0.2, 0.4)]
+    part, _, _ = evaluation(monkeypatch, scores, eval_steps=10, name="validation_matched")
+    assert (part.decisive, part.best_step) == ("eval_matched_accuracy", 20)
+
+
+def test_the_last_update_is_always_evaluated(monkeypatch):
+    _, log, _ = evaluation(monkeypatch, [0.5, 0.6, 0.7], eval_steps=10)
+    assert [step for step, _, _ in log.records] == [10, 20, 24]
+
+
+def test_names_of_evaluation_sets(monkeypatch):
+    names = ("validation", "validation_matched", "test")
+    assert [eval_prefix(n) for n in names] == ["eval", "eval_matched", "eval"]
+    for name, decisive in (("test", "eval_accuracy"), ("validation_matched", "eval_matched_accuracy")):
+        part, _, _ = evaluation(monkeypatch, [0.5, 0.6, 0.7], eval_steps=10, name=name)
+        assert (part.decisive, part.best) == (decisive, {decisive: 0.7})
+
+
+def test_speeds_of_an_evaluation_count_every_batch():
+    lengths = np.array([3, 5, 4])
+    examples = types.SimpleNamespace(lengths=lengths)
+    # Of ten batches, only the last ones are remembered each.
+    predictor = types.SimpleNamespace(seconds=10.0, waiting_seconds=2.5, batch_seconds=[1.0, 2.0, 3.0])
+    run = types.SimpleNamespace(
+        schedule=schedule(),
+        config=Config(),
+        data=types.SimpleNamespace(task=Classification(("0", "1")), validation={"validation": examples}),
+        encode=lambda examples: examples,
+        metric="accuracy",
+        checkpoints=None,
+    )
+    part = Evaluate(run, Log(), None, predictor)
+    config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
+    part.set_model(types.SimpleNamespace(model=types.SimpleNamespace(config=config)))
+    speeds = part._speeds(12.0)
+    assert (speeds["eval_samples_per_second"], speeds["eval_tokens_per_second"]) == (0.3, 1.2)
+    assert (speeds["eval_data_wait_share"], speeds["eval_batch_seconds_p50"]) == (0.25, 2.0)
+
+
+def test_a_run_that_stays_non_finite_ends():
+    model = a_model()
+    part = StopWhenDiverged(schedule(logging_steps=1), limit=3)
+    part.set_model(model)
+    for batch, finite in enumerate([False, False, True, False, False]):
+        update(model, 1.0, finite=finite)
+        part.on_train_batch_end(batch)
+    update(model, 1.0, finite=False)
+    with pytest.raises(RunError, match="last 3 updates up to step 6 were skipped"):
+        part.on_train_batch_end(5)
+
+
+@pytest.mark.parametrize("finite", [False, True])
+def test_a_run_without_one_finite_update_fails_however_short(finite):
+    model = a_model()
+    part = StopWhenDiverged(schedule(logging_steps=50), limit=20)
+    part.set_model(model)
+    for batch in range(12):
+        update(model, 1.0, finite=finite and batch == 3)
+        part.on_train_batch_end(batch)
+    expected = contextlib.nullcontext() if finite else pytest.raises(RunError, match="all 12 updates were skipped")
+    with expected:
+        part.on_train_end()
+
+
+def test_a_few_updates_may_all_go_into_finding_the_loss_scale(caplog):
+    """As trying a command out with --max_steps=2 --mixed_precision may."""
+    model = a_model()
+    model.optimizer = keras.mixed_precision.LossScaleOptimizer(model.optimizer)
+    part = StopWhenDiverged(schedule(total=2, logging_steps=50), limit=20)
+    part.set_model(model)
+    for batch in range(2):
+        update(model, 1.0, finite=False)
+        part.on_train_batch_end(batch)
+    part.on_train_end()
+    assert "nothing was trained: all 2 updates" in caplog.text
+
+
+def saving(every, stops=(), has_peers=False, total=12):
+    """The steps saved at, and whether the run was stopped."""
+    states, asked = [], []
+    run = types.SimpleNamespace(
+        schedule=schedule(total=total),
+        checkpoints=types.SimpleNamespace(save=lambda model, state: states.append(state), directory="checkpoints"),
+        config=Config(output=OutputConfig(output_dir="out", save_steps=every)),
+        directory="out",
+        identity=Identity(settings={}, choices={}, facts={"task": "classification"}),
+        consensus=types.SimpleNamespace(any=lambda opinion: opinion, has_peers=has_peers),
+    )
+    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0), logged={"loss_sum": 0.5})
+    evaluation = types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3)
+    part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops)
+    part.set_model(a_model())
+    for batch in range(total):
+        part.now = batch + 1
+        try:
+            part.on_train_batch_end(batch)
+        except Preempted as stopped:
+            return states, asked, str(stopped)
+    return states, asked, ""
+
+
+def test_checkpoints_come_on_schedule_but_not_at_the_end():
+    states, asked, stopped = saving(every=4)
+    assert [state.step for state in states] == [4, 8] and not stopped
+    identity = {"settings": {}, "choices": {}, "facts": {"task": "classification"}, "until_step": {}}
+    expected = RunState(step=4, best={"eval_loss": 1.0}, best_step=2, without_better=3, identity=identity)
+    assert states[0] == dataclasses.replace(expected, logged={"loss_sum": 0.5})
+    assert asked == list(range(1, 12))
+
+
+def test_a_run_that_is_asked_to_stop_saves_first():
+    states, _, stopped = saving(every=0, stops=[7])
+    assert [state.step for state in states] == [7]
+    assert stopped == "preempted after step 7 of 12; checkpoint saved; the same command resumes in out"
+
+
+def test_workers_look_at_each_other_only_so_often():
+    states, asked, stopped = saving(every=4, stops=[5, 6, 7, 8, 9, 10], has_peers=True)
+    assert asked == [5] and [state.step for state in states] == [4, 5] and "step 5" in stopped

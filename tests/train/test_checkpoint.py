@@ -1,0 +1,466 @@
+"""An interrupted run ends in the weights of one that never stopped, to the bit; damaged checkpoints are passed over."""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shutil
+import types
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.support.runs import (
+    assert_same_bits,
+    checkpoints_in,
+    make_config,
+    run_to,
+    stop_at,
+    undrawn,
+    weights,
+    write_corpus,
+)
+from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.model.weights import write_weights
+from tfbert.output.sealed import seal, unseal
+from tfbert.train import launch_mark
+from tfbert.train.checkpoint import tidy
+from tfbert.train.run import finetune
+from tfbert.train.saved_state import MODEL, STATE, RunState, newest_sound
+
+# Results that are times, or follow from them.
+TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
+TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel")
+SLOW = pytest.mark.slow
+GRID = [
+    pytest.param({}, id="one_device-float32"),
+    pytest.param({"strategy": "mirrored", "num_replicas": 2}, id="mirrored-float32", marks=SLOW),
+    pytest.param({"xla": True}, id="one_device-float32-xla", marks=SLOW),
+    pytest.param({"mixed_precision": True, "mixed_precision_dtype": "float16"}, id="one_device-float16", marks=SLOW),
+    pytest.param(
+        {
+            "strategy": "mirrored",
+            "num_replicas": 2,
+            "mixed_precision": True,
+            "mixed_precision_dtype": "float16",
+            "xla": True,
+        },
+        id="mirrored-float16-xla",
+        marks=SLOW,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """Of options of `RuntimeConfig`: a corpus with a `run` that a signal stopped at step 7 of 12, as it was then."""
+
+    @functools.cache
+    def run(options):
+        corpus = tmp_path_factory.mktemp("stopped")
+        write_corpus(corpus)
+        with undrawn(), pytest.MonkeyPatch.context() as patch:
+            run_to(7, make_config(corpus, "run", **json.loads(options)), patch)
+        return corpus, shutil.copytree(corpus, tmp_path_factory.mktemp("kept") / "corpus")
+
+    def stopped(**runtime):
+        corpus, kept = run(json.dumps(runtime))
+        shutil.rmtree(corpus)
+        return shutil.copytree(kept, corpus)
+
+    return stopped
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("runtime", GRID)
+def test_a_stopped_run_goes_on_to_the_same_bits(stopped, runtime):
+    corpus = stopped(**runtime)
+    straight = finetune(make_config(corpus, "straight", **runtime))
+    assert not (corpus / "run" / "all_results.json").exists()
+    resumed = finetune(make_config(corpus, "run", **runtime))
+
+    assert_same_bits(weights(corpus / "straight"), weights(corpus / "run"))
+    timeless = [k for k in straight if not k.startswith(TIMES)]
+    assert {k: straight[k] for k in timeless} == {k: resumed[k] for k in timeless}
+    steps = [json.loads(line) for line in (corpus / "run" / "log.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in steps if r["kind"] == "train"] == list(range(1, 13))
+    with pytest.raises(UsageError, match="a finished run"):
+        finetune(make_config(corpus, "run", **runtime))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(stopped, caplog):
+    """And the best evaluation is forgotten where its examples are others: metrics of two sets do not compare, and the
+    old best would never be beaten."""
+    corpus = stopped()
+    config = make_config(corpus, "run")
+    kept = sorted(p.name for p in (corpus / "run" / "checkpoints").glob("step-*"))
+    assert kept == ["step-00000006", "step-00000007"]
+
+    text = (corpus / "train.tsv").read_text()
+    (corpus / "train.tsv").write_text(text.replace("good", "dull"))
+    with pytest.raises(UsageError, match="train_crc32="):
+        finetune(config)
+    (corpus / "train.tsv").write_text(text)
+
+    damaged = corpus / "run" / "checkpoints" / "step-00000007" / "optimizer.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    lines = (corpus / "dev.tsv").read_text().splitlines()
+    (corpus / "dev.tsv").write_text("\n".join(lines[:8]) + "\n")
+    caplog.set_level("INFO", "tfbert")
+    results = finetune(config)
+    assert "step-00000007 is not whole (optimizer.safetensors is damaged)" in caplog.text
+    assert results["global_step"] == 12
+    size = results["checkpoint_bytes"]
+    assert results["checkpoints"] == 1 and size > 3 * (corpus / "run" / MODEL).stat().st_size
+    assert f"checkpoints written: 1, {results['checkpoint_seconds']:.1f} s and {size / 1e6:.0f} MB each" in caplog.text
+    assert f"resuming at step 6 of 12 from {corpus}/run/checkpoints/step-00000006" in caplog.text
+    # Nothing goes on from a finished run.
+    assert "checkpoints removed: " in caplog.text.splitlines()[-1] and not (corpus / "run" / "checkpoints").exists()
+    assert "the best evaluation so far is forgotten" in caplog.text
+    assert results["best_step"] > 6
+    assert json.loads((corpus / "run" / "report.json").read_text())["evaluation"]["num_examples"] == 7
+
+
+def flip_a_bit(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_damaged_newer_checkpoints_make_room_for_the_one_written(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    save(400)
+    save(500)
+    flip_a_bit(tmp_path / "checkpoints" / "step-00000500" / "optimizer.safetensors")
+    checkpoints, save = checkpoints_in(tmp_path, keep=1)
+    assert newest_sound(checkpoints.directory).step == 400
+    assert save(450) > 0
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000450"]
+    checkpoints, save = checkpoints_in(tmp_path, keep=2)
+    for step in (460, 470, 480):
+        save(step)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-00000470", "step-00000480"]
+
+
+def of_first_version(path):
+    """A state as it was before it had a checksum."""
+    content, _ = unseal(path.read_text())
+    del content["logged"]
+    return content | {"format": 1}
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, pathlib.Path.unlink], ids=["bit", "missing"])
+@pytest.mark.parametrize("is_old", [False, True], ids=["", "earlier version"])
+def test_a_checkpoint_is_as_sound_as_the_best_weights_it_refers_to(tmp_path, caplog, damage, is_old):
+    checkpoints, save = checkpoints_in(tmp_path)
+    checkpoints.save_best({"w": np.ones(3, np.float32)}, 2)
+    save(4, best_step=2)
+    checkpoints.save_best({"w": np.zeros(3, np.float32)}, 6)
+    save(8, best_step=6)
+    if is_old:
+        for path in tmp_path.rglob("state.json"):
+            content = of_first_version(path)
+            del content["best_file"]
+            path.write_text(json.dumps(content))
+    assert newest_sound(checkpoints.directory).step == 8
+    damage(tmp_path / "checkpoints" / "best-00000006" / "model.safetensors")
+    if is_old and damage is flip_a_bit:
+        return  # It says nothing to compare with.
+    assert newest_sound(checkpoints.directory).step == 4
+    assert "step-00000008 is not whole" in caplog.text and "best-00000006/model.safetensors" in caplog.text
+
+
+def test_best_weights_damaged_after_they_were_written_never_pass_for_right(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    checkpoints.save_best({"w": np.ones(3, np.float32)}, 2)
+    flip_a_bit(tmp_path / "checkpoints" / "best-00000002" / "model.safetensors")
+    save(4, best_step=2)
+    save(8, best_step=2)
+    # The updates are not lost with them.
+    state = newest_sound(checkpoints.directory)
+    assert (state.step, state.best, state.best_step) == (8, {}, 0)
+
+
+def two_checkpoints(tmp_path):
+    """`step-4` and `step-8`, the best weights at 4."""
+    tmp_path.mkdir(exist_ok=True)
+    checkpoints, save = checkpoints_in(tmp_path)
+    checkpoints.save_best({"w": np.zeros(3, np.float32)}, 4)
+    save(4, best_step=4)
+    save(8, best_step=4, identity={"settings": {"learning_rate": 5e-5}})
+    return checkpoints.directory
+
+
+def test_every_byte_that_is_changed_is_noticed_or_harmless(tmp_path, caplog):
+    directory = two_checkpoints(tmp_path)
+    right, before = newest_sound(directory), newest_sound(tmp_path / "none")
+    assert right.step == 8 and before is None
+    for path in sorted((directory / "step-00000008").iterdir()):
+        original = path.read_bytes()
+        damages = [original[:n] + bytes([original[n] ^ 1 << n % 8]) + original[n + 1 :] for n in range(len(original))]
+        damages += [original[:n] for n in range(0, len(original), 1 if path.name == STATE else 16)]
+        damages += [bytes(len(original)), original + b"\0"]
+        for damage in damages:
+            path.write_bytes(damage)
+            found = newest_sound(directory)
+            is_harmless = path.name == STATE and found == right
+            assert is_harmless or found.step == 4, (path.name, damage)
+            if is_harmless:
+                assert unseal(damage.decode())[0] == unseal(original.decode())[0], "only the space between values"
+        path.write_bytes(original)
+        caplog.clear()
+    assert newest_sound(directory) == right
+    # The best weights, to which both refer: the updates are not lost with them.
+    best = directory / "best-00000004" / MODEL
+    original = best.read_bytes()
+    for place in range(len(original)):
+        best.write_bytes(original[:place] + bytes([original[place] ^ 1 << place % 8]) + original[place + 1 :])
+        assert newest_sound(directory) == dataclasses.replace(right, best={}, best_step=0)
+
+
+WRONG = [
+    "[]",
+    "8",
+    "null",
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    "{}",
+    {"step": "8"},
+    {"step": 8.0},
+    {"step": True},
+    {"step": -8},
+    {"step": 10**400},
+    {"files": []},
+    {"files": {}},
+    {"files": {"model.safetensors": 5}},
+    {"files": {"../../x": {"bytes": 1, "crc32": 1}}},
+    {"best": []},
+    {"best": {"eval_loss": "1.0"}},
+    {"best": {"eval_loss": float("nan")}},
+    {"best": {"eval_loss": float("inf")}},
+    {"best_step": 9},
+    {"best": {}, "best_step": 9},
+    {"best_step": None},
+    {"without_better": 1.5},
+    {"identity": [1]},
+    {"format": 2},
+    {"format": 4},
+    {"format": "1"},
+    {"logged": 1},
+    {"logged": {"loss_sum": float("nan")}},
+    {"surplus": 1},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:30])
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_state_of_the_wrong_shape_is_passed_over(tmp_path, wrong, is_sealed):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    content, _ = unseal(path.read_text())
+    if isinstance(wrong, dict):
+        values = content | wrong if is_sealed else of_first_version(path) | wrong
+        text = json.dumps(values)
+        if is_sealed and wrong != {"format": 4}:
+            text = json.dumps(values | {"crc32": zlib.crc32(json.dumps(values, sort_keys=True).encode())})
+        wrong = text
+    path.write_text(wrong)
+    assert newest_sound(path.parent.parent).step == 4
+
+
+def test_best_weights_without_a_checksum_are_those_of_an_earlier_version_alone(tmp_path):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    content, first = unseal(path.read_text())[0], of_first_version(path)
+    assert content["best"]
+    path.write_text(seal(content | {"best_file": None}))
+    assert newest_sound(path.parent.parent).step == 4
+    path.write_text(json.dumps(first | {"best_file": None}))
+    assert newest_sound(path.parent.parent).step == 8
+
+
+def test_a_directory_and_its_content_must_agree(tmp_path):
+    directory = two_checkpoints(tmp_path)
+    for name in ("step-00000012", "step-0000000008", "step-100000000"):
+        (directory / "step-00000008").rename(directory / name)
+        assert newest_sound(directory).step == 4
+        (directory / name).rename(directory / "step-00000008")
+    (directory / "step-00000008").rename(directory / "step-00000002")
+    assert newest_sound(directory).step == 4
+
+
+def test_the_newest_is_the_one_of_the_highest_number(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    for step in (99_999_999, 100_000_000):
+        save(step)
+    assert newest_sound(checkpoints.directory).step == 100_000_000
+
+
+def test_a_checkpoint_of_a_newer_version_is_not_replaced(tmp_path):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    path.write_text(seal(unseal(path.read_text())[0] | {"format": 4, "more": 1}))
+    with pytest.raises(UsageError, match="must be of this version.*format 4"):
+        newest_sound(path.parent.parent)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_taken_and_named(tmp_path, caplog):
+    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
+    of_second = {name: value for name, value in unseal(path.read_text())[0].items() if name != "logged"}
+    first = of_first_version(path)
+    path.write_text(seal(of_second | {"format": 2}))
+    assert newest_sound(path.parent.parent).step == 8 and not caplog.text
+    path.write_text(json.dumps(first))
+    assert newest_sound(path.parent.parent).step == 8
+    assert "step-00000008 was written by an earlier version" in caplog.text
+
+
+def test_what_is_gone_when_it_is_read_is_a_failed_run_and_no_wrong_use(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    save(4)
+    (checkpoints.directory / "step-00000004" / MODEL).unlink()
+    state = RunState(step=4, best={}, best_step=0, without_better=0, identity={})
+    with pytest.raises(RunError, match="must hold this run's variables"):
+        checkpoints.restore(types.SimpleNamespace(model=None), state)
+
+
+def files_below(directory):
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def test_equal_weights_are_on_the_disk_once(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    for step, value in ((4, 1), (8, 0)):
+        checkpoints.save_best({"w": np.full(3, value, np.float32)}, step)
+        save(step, best_step=step)
+    at, best = (lambda kind, step: checkpoints.directory / f"{kind}-{step:08}" / MODEL), "best"
+    assert at("step", 4).samefile(at(best, 4)) and not at("step", 8).samefile(at(best, 8))
+    assert newest_sound(checkpoints.directory).step == 8
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_a_finished_run_keeps_no_checkpoint_unless_all_were_asked_for(tmp_path, monkeypatch, can_link):
+    if not can_link:
+        monkeypatch.setattr(os, "link", lambda *names: (_ for _ in ()).throw(OSError(1, "not permitted")))
+    for keep in (2, 0):
+        run = tmp_path / str(keep)
+        directory = two_checkpoints(run)
+        (directory / ".partial-step-00000009").mkdir()
+        write_weights({"w": np.ones(3, np.float32)}, run / MODEL)
+        size = (run / MODEL).stat().st_size
+        (line,) = tidy(run, keep=keep)
+        assert "checkpoints removed: 0.0 MB" in line
+        if keep:
+            assert files_below(run) == [MODEL]
+            continue
+        assert "2 kept as models" in line
+        assert files_below(directory) == [f"step-0000000{n}/{MODEL}" for n in (4, 8)]
+        assert all(path.samefile(run / MODEL) == can_link for path in directory.rglob(MODEL))
+        assert all(path.stat().st_size == size for path in directory.rglob(MODEL))
+        assert newest_sound(directory) is None
+    assert tidy(tmp_path / "2", keep=2) == []
+
+
+def test_a_kill_while_checkpoints_are_removed_leaves_a_finished_model(tmp_path, monkeypatch):
+    for keep in (2, 0):
+        run = tmp_path / str(keep)
+        two_checkpoints(run)
+        write_weights({"w": np.ones(3, np.float32)}, run / MODEL)
+        right, allowed = (run / MODEL).read_bytes(), 0
+        while True:
+            left = [allowed]
+
+            def dying(original, left=left):
+                def call(*arguments, **options):
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise KeyboardInterrupt
+                    return original(*arguments, **options)
+
+                return call
+
+            try:
+                with monkeypatch.context() as patch:
+                    for name in ("unlink", "rmdir", "replace", "link"):
+                        patch.setattr(os, name, dying(getattr(os, name)))
+                    tidy(run, keep=keep)
+                break
+            except KeyboardInterrupt:
+                assert (run / MODEL).read_bytes() == right
+                allowed += 1
+        assert allowed > 3, "nothing was interrupted"
+        kept = [] if keep else [f"checkpoints/step-0000000{step}/{MODEL}" for step in (4, 8)]
+        assert files_below(run) == [*kept, MODEL]
+
+
+def test_a_link_to_another_disk_is_emptied_and_stays(tmp_path):
+    run = tmp_path / "run"
+    two_checkpoints(tmp_path / "disk")
+    run.mkdir()
+    (run / "checkpoints").symlink_to(tmp_path / "disk" / "checkpoints")
+    (tmp_path / "disk" / "checkpoints" / "mine").write_text("mine")
+    tidy(run, keep=2)
+    assert files_below(tmp_path / "disk") == ["checkpoints/mine"] and (run / "checkpoints").is_symlink()
+
+
+@pytest.fixture
+def full_at_step_9(monkeypatch):
+    """A disk without room for the checkpoint after update 9."""
+    import tfbert.train.checkpoint as checkpoint
+
+    original = checkpoint.write_weights
+
+    def full_disk(tensors, path):
+        if "step-00000009" in str(path):
+            path.write_bytes(b"half")
+            raise RunError(f"The weights must be written whole. Received: {path} (No space left on device).")
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "write_weights", full_disk)
+
+
+@pytest.mark.usefixtures("full_at_step_9")
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
+    checkpoints, save = checkpoints_in(tmp_path)
+    for step in (6, 7):
+        save(step)
+    with pytest.raises(RunError, match="No space left on device.*resumes from .*step-00000007"):
+        save(9)
+    assert sorted(path.name for path in checkpoints.directory.iterdir()) == ["step-00000006", "step-00000007"]
+    assert newest_sound(checkpoints.directory).step == 7
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn", "full_at_step_9")
+def test_a_run_whose_checkpoint_cannot_be_written_leaves_the_one_before(stopped):
+    corpus = stopped()
+    config = make_config(corpus, "run")
+    with pytest.raises(RunError, match="No space left on device.*resumes from .*step-00000007"):
+        finetune(config)
+    names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
+    assert [n for n in names if not n.startswith("best")] == ["step-00000006", "step-00000007"]
+    assert newest_sound(corpus / "run" / "checkpoints").step == 7
+
+
+@pytest.mark.slow
+def test_a_restart_goes_on_although_the_first_start_was_to_overwrite(corpus, monkeypatch):
+    straight = finetune(make_config(corpus, "straight"))
+    config = make_config(corpus, "run")
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, overwrite_output_dir=True))
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    (corpus / "run").mkdir()
+    (corpus / "run" / "log.jsonl").write_text("another run's\n")
+    (corpus / "run" / "run_config.json").write_text(make_config(corpus, "run").to_json())
+    for step in (4, 8):
+        with monkeypatch.context() as patch:
+            stop_at(patch, step)
+            with pytest.raises(Preempted, match=f"after step {step} of 12"):
+                finetune(config)
+    assert finetune(config)["train_loss"] == straight["train_loss"]
+    assert_same_bits(weights(corpus / "straight"), weights(corpus / "run"))
+
+    written = (corpus / "run" / "log.jsonl").read_text()
+    monkeypatch.setattr(launch_mark, "_done", set())  # As in a process of its own.
+    assert finetune(config)["global_step"] == 12, "finished already: the results are read"
+    assert (corpus / "run" / "log.jsonl").read_text() == written

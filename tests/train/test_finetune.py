@@ -1,0 +1,341 @@
+"""The run as a whole: what bad input says and leaves, what a run leaves, the command's exit status."""
+
+import gc
+import json
+import logging.handlers
+import os
+import pathlib
+import queue
+import re
+import signal
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbert
+from tests.support.runs import assert_same_bits, changed, make_config, undrawn, weights, write_corpus
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.run import Config
+from tfbert.errors import RunError, UsageError
+from tfbert.model.predictor import Predictor
+from tfbert.report import at_end, pages
+from tfbert.report.at_end import report_at_end
+from tfbert.report.run_files import read_run
+from tfbert.step.finetuner import FineTuner
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+BAD = {
+    "batch": ({"training": {"global_batch_size": 7}}, "must be a multiple of .* Received: global_batch_size=7"),
+    "positions": ({"data": {"max_seq_length": 40}, "model": {"model_name_or_path": "{small}"}}, "max_seq_length=40"),
+    "hub": ({"model": {"model_name_or_path": "no/such-model"}}, "hub.*--model_name_or_path=DIR"),
+    "no directory": ({"model": {"model_name_or_path": "./nowhere"}}, "nowhere"),
+    "column": ({"data": {"text_column": ("review",)}}, "review.*label.*sentence"),
+    "dataset": ({"data": {"dataset": "no_such_set", "train_file": "", "validation_file": ""}}, "no_such_set"),
+    "empty": ({"data": {"train_file": "{empty}"}}, "empty.tsv"),
+    "short row": ({"data": {"train_file": "{short}"}}, r"short.tsv, line 3"),
+    "new label": ({"data": {"validation_file": "{unknown}"}}, "unknown.tsv"),
+    "one class": ({"data": {"train_file": "{single}"}}, "class"),
+    "bytes": ({"data": {"train_file": "{latin}"}}, "UTF-8"),
+    "class weights": ({"training": {"class_weights": (1.0, 2.0, 3.0)}}, "one weight for each of the 2 classes"),
+    "smoothing": (
+        {"data": {"task": "regression"}, "training": {"label_smoothing": 0.1}},
+        "label_smoothing is for classification and token_classification, and this is regression. Received: label_smoot",
+    ),
+    "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
+    "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
+    "output file": ({"output": {"output_dir": "{short}"}}, "must be a directory"),
+    "GPU": ({"runtime": {"device": "gpu"}}, "device=gpu needs a GPU"),
+    "TF_CONFIG": ({"runtime": {"strategy": "multi_worker"}}, "TF_CONFIG"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatch):
+    if case == "GPU" and tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU")
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    paths = {name: corpus / f"{name}.tsv" for name in ("empty", "short", "unknown", "single", "latin")}
+    paths |= {"full": corpus / "full", "small": corpus / "small"}
+    paths["empty"].write_text("")
+    paths["short"].write_text("label\tsentence\n0\tgood\n1\n")
+    paths["unknown"].write_text("label\tsentence\n0\tgood\n7\tbad\n")
+    paths["single"].write_text("label\tsentence\n0\tgood\n0\tbad\n")
+    paths["latin"].write_bytes(b"label\tsentence\n0\tgood\n1\tcaf\xe9\n")
+    paths["full"].mkdir()
+    (paths["full"] / "thesis.txt").write_text("mine")
+    if case == "positions":
+        from tests.support.models import tiny_bert
+        from tfbert.model.load import save_pretrained
+
+        model = tiny_bert(num_labels=2)
+        model.config.max_position_embeddings = 32
+        tokens = (corpus / "vocab.txt").read_text().split() + [f"[unused{i}]" for i in range(60 - 18)]
+        save_pretrained(model, BertTokenizer(tokens[:60]), paths["small"])
+    changes, message = BAD[case]
+    filled = {
+        part: {k: v.format(**paths) if isinstance(v, str) else v for k, v in values.items()}
+        for part, values in changes.items()
+    }
+    if case == "positions":
+        filled["model"]["vocab_file"] = ""
+    before = sorted(corpus.rglob("*"))
+    with pytest.raises(UsageError, match=message) as error:
+        finetune(changed(make_config(corpus, "out"), **filled))
+    assert "\n" not in str(error.value)
+    assert sorted(corpus.rglob("*")) == before
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """A run, another that differs from it in all, and the first once more, whose report is broken.
+
+    Returns: `corpus`, with their directories; the results `first`, `between` and `second`; the signals' handlers
+    `before`; and what was said, `warnings`.
+    """
+    corpus = tmp_path_factory.mktemp("three")
+    write_corpus(corpus)
+    options = {
+        "training": {"label_smoothing": 0.1, "class_weights": "balanced", "max_steps": 5},
+        "data": {"test_file": str(corpus / "dev.tsv")},
+    }
+    other = changed(
+        make_config(corpus, "other", strategy="mirrored", num_replicas=2, mixed_precision=True, deterministic=True),
+        training={"max_steps": 2, "label_smoothing": 0.1, "gradient_accumulation_steps": 1},
+        data={"batching": "packed", "validation_file": ""},
+        output={"eval_steps": 0},
+    )
+
+    def broken(*arguments):
+        raise RecursionError("no plot today")
+
+    records = queue.SimpleQueue()
+    handler, log = logging.handlers.QueueHandler(records), logging.getLogger("tfbert")
+    found = types.SimpleNamespace(corpus=corpus)
+    found.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    found.first = tfbert.finetune(changed(make_config(corpus, "first"), **options))
+    with undrawn():
+        found.between = tfbert.finetune(other)
+    again = Config.from_json((corpus / "first" / "run_config.json").read_text())
+    log.addHandler(handler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at_end, "write_report", broken)
+        found.second = tfbert.finetune(changed(again, output={"output_dir": str(corpus / "second")}))
+    log.removeHandler(handler)
+    found.warnings = [records.get().getMessage() for _ in range(records.qsize())]
+    return found
+
+
+def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(three):
+    from transformers import TFBertForSequenceClassification
+
+    corpus, results = three.corpus, three.first
+    assert_same_bits(weights(corpus / "first"), weights(corpus / "second"))
+
+    assert results["global_step"] == 5
+    assert json.loads((corpus / "first" / "all_results.json").read_text()) == results
+    for name in ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss"):
+        assert results[f"test_{name}"] == pytest.approx(results[f"eval_{name}"], abs=1e-6)
+    records = [json.loads(line) for line in (corpus / "first" / "log.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if r["kind"] == "eval"] == [2, 4, 5]
+
+    model = TFBertForSequenceClassification.from_pretrained(corpus / "first")
+    tokenizer = BertTokenizer.from_pretrained(corpus / "first")
+    lines = [line.split("\t") for line in (corpus / "dev.tsv").read_text().splitlines()[1:]]
+    tokens = tokenizer.encode([text for _, text in lines], max_seq_length=16)
+    labels = np.array([int(label) for label, _ in lines], np.int32)
+    examples = EncodedExamples(tokens=tokens, labels=labels, weights=np.ones(len(labels), np.float32))
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    predictor = Predictor(lambda x, training: model(x, training=training).logits, strategy)
+    assert (predictor.outputs(examples).argmax(axis=1) == labels).mean() == pytest.approx(results["eval_accuracy"])
+
+
+def test_a_run_inherits_nothing_from_an_earlier_one_of_its_process(three):
+    corpus, first, between, second = three.corpus, three.first, three.between, three.second
+    assert (between["num_replicas"], between["global_step"]) == (2, 2)
+    assert json.loads((corpus / "other" / "report.json").read_text())["precision"] == "mixed_bfloat16"
+    assert 0 <= between["data_wait_share"] < 1
+    assert_same_bits(weights(corpus / "first"), weights(corpus / "second"))
+    same = ("num_replicas", "global_step", "train_loss", "eval_loss", "eval_accuracy", "best_step")
+    assert {name: first[name] for name in same} == {name: second[name] for name in same}
+    assert json.loads((corpus / "second" / "report.json").read_text())["precision"] == "float32"
+    assert {number: signal.getsignal(number) for number in three.before} == three.before
+    gc.collect()
+    assert not [found for found in gc.get_objects() if isinstance(found, FineTuner) and hasattr(found, "_dropout")]
+
+
+def test_a_run_reports_and_a_broken_report_loses_nothing(three):
+    corpus, results, again = three.corpus, three.first, three.second
+    facts = json.loads((corpus / "first" / "report.json").read_text())
+    assert facts["decisive_metric"] == "eval_accuracy"
+    confusion = np.array(facts["evaluation"]["confusion"])
+    assert np.trace(confusion) / confusion.sum() == pytest.approx(results["eval_accuracy"])
+    assert confusion.sum(axis=1).tolist() == [6, 6]
+    written = (corpus / "first" / "report.html").read_text()
+    assert written == pages.run_page(read_run(corpus / "first"))
+    assert 0 <= results["data_wait_share"] < 1
+    assert results["train_tokens_per_second_steady"] > results["train_examples_per_second_steady"] > 0
+
+    assert again["eval_accuracy"] == results["eval_accuracy"]
+    assert (corpus / "second" / "model.safetensors").exists() and (corpus / "second" / "all_results.json").exists()
+    assert not (corpus / "second" / "report.html").exists()
+    assert "RecursionError: no plot today" in "\n".join(three.warnings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_regression_and_early_stopping(corpus, caplog):
+    """In packed batches."""
+    caplog.set_level("INFO", logger="tfbert")
+    rng = np.random.default_rng(1)
+    for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
+        lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
+        (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
+    config = changed(make_config(corpus, "scores"), data={"batching": "packed"})
+    results = finetune(changed(config, training={"early_stopping_patience": 1, "metric_for_best_model": "mse"}))
+    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"} and np.isfinite(results["train_loss"])
+    assert "batches    packed: 4 examples of a micro-batch in " in caplog.text
+    records = [json.loads(line) for line in (corpus / "scores" / "log.jsonl").read_text().splitlines()]
+    found = [(r["step"], r["eval_mse"]) for r in records if r["kind"] == "eval"]
+    best_step, best = min(found, key=lambda pair: pair[1])
+    assert (results["best_step"], results["eval_mse"]) == (best_step, best)
+    worse = [later >= min(m for _, m in found[: i + 1]) for i, (_, later) in enumerate(found[1:])]
+    assert True not in worse[:-1], "the first evaluation without a better metric ends the run"
+
+
+@pytest.mark.slow
+def test_diverged_training_stops(corpus):
+    config = changed(make_config(corpus, "out"), training={"learning_rate": 1e30, "max_skipped_steps": 2})
+    with pytest.raises(RunError, match="must be finite|must stay finite"):
+        finetune(config)
+
+
+SHORT = {"max_steps": 2, "gradient_accumulation_steps": 1}
+"""Of a run whose training is not what is looked at."""
+
+
+@pytest.mark.usefixtures("sketched")
+def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, monkeypatch, caplog):
+    config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")}, training=SHORT)
+    out = corpus / "out"
+    files = ("model.safetensors", "config.json", "vocab.txt")
+
+    metrics = Classification.metrics
+
+    def fails(task, outputs, labels, *, prefix, **options):
+        if prefix != "test":
+            return metrics(task, outputs, labels, prefix=prefix, **options)
+        assert all((out / name).exists() for name in files)
+        raise RunError("Predictions must be finite")
+
+    monkeypatch.setattr(Classification, "metrics", fails)
+    with pytest.raises(RunError, match="Predictions must be finite"):
+        finetune(config)
+    assert not (out / "all_results.json").exists()
+    trained = weights(out)
+
+    # The same command goes on, and a signal after the last update changes nothing.
+    def told_to_stop(*arguments, prefix, **options):
+        if prefix == "test":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return metrics(*arguments, prefix=prefix, **options)
+
+    def report(*arguments):
+        assert not (out / "all_results.json").exists(), "results come last"
+        return report_at_end(*arguments)
+
+    monkeypatch.setattr(Classification, "metrics", told_to_stop)
+    monkeypatch.setattr("tfbert.train.finish.report_at_end", report)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nobody listens"))
+    try:
+        results = finetune(config)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "SIGTERM received: training is done" in caplog.text
+    assert json.loads((out / "all_results.json").read_text()) == results
+    assert (out / "report.html").exists() and "test_accuracy" in results
+    assert_same_bits(trained, weights(out))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("sketched")
+def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
+    config = changed(
+        make_config(corpus, "out"),
+        data={"validation_file": ""},
+        training=SHORT,
+        output={"eval_steps": 0},
+        hub={"push_to_hub": True, "hub_model_id": "me/mine"},
+    )
+    pushed = []
+
+    def push(directory, hub):
+        pushed.append((directory, hub.hub_model_id))
+        assert (directory / "all_results.json").exists() and (directory / "report.html").exists()
+        if len(pushed) == 1:
+            raise RunError("no route to host")
+        return "there"
+
+    monkeypatch.setattr("tfbert.output.hub.check_login", lambda: None)
+    monkeypatch.setattr("tfbert.output.hub.push", push)
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    with pytest.raises(RunError, match="no route"):
+        finetune(config)
+    assert finetune(config)["global_step"] == 2
+    assert pushed == [(corpus / "out", "me/mine")] * 2
+
+
+def test_another_run_of_a_launched_process_is_no_restart_of_the_first(corpus, monkeypatch):
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    config = changed(make_config(corpus, "out"), training={"max_steps": 2}, output={"overwrite_output_dir": True})
+    first = finetune(config)
+    other = finetune(changed(config, training={"learning_rate": 0.5}))
+    assert other["train_loss"] != first["train_loss"]
+    with pytest.raises(UsageError, match="a finished run"):
+        finetune(changed(config, output={"overwrite_output_dir": False}))
+
+
+def command(corpus, *arguments):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=corpus,
+    )
+
+
+def test_wrong_flags_end_the_command(corpus):
+    wrong = command(corpus, "--modle=x")
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1 and "Unknown command line flag 'modle'" in wrong.stderr
+    wrong = command(corpus, "--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
+    assert wrong.returncode == 2
+    assert [line.split(": ")[1] for line in wrong.stderr.splitlines()] == ["error"] * 3
+
+
+@pytest.mark.slow
+def test_the_command_reports_and_exits(corpus):
+    files = ("--model=./model", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out")
+    split = (
+        "--max_seq_length=16",
+        "--strategy=mirrored",
+        "--num_replicas=2",
+        "--gradient_accumulation_steps=2",
+        "--max_steps=2",
+    )
+    done = command(corpus, *files, *split)
+    assert done.returncode == 0, done.stderr
+    assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
+    # From the first line to the last it is the command that speaks, and it says nothing that says nothing.
+    assert not [line for line in done.stderr.splitlines() if re.match(r"[IWE]\d{4} |WARNING:", line)], done.stderr
+    assert "evaluation every" in done.stderr
+    assert (corpus / "out" / "model.safetensors").exists()

@@ -1,0 +1,193 @@
+"""Updates on tagged words and on answers are those of one big batch however it is split: split sentences and windows,
+weights of classes, and a ragged last batch included; packed rows of sentences compute what plain ones do."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from transformers import TFBertForQuestionAnswering, TFBertForTokenClassification
+
+from tests.support.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
+from tests.support.runs import assert_same_bits, run_to, undrawn, weights
+from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, command, config_of, write_tasks
+from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
+from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
+from tfbert.batches.pipeline import make_dataset
+from tfbert.batches.plan import BatchPlan, exact_widths, plan_epoch
+from tfbert.config.run import DataConfig, TrainingConfig
+from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert.step.optimizer import NO_DECAY
+from tfbert.tasks.examples import load_data
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
+
+BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24}, 0.1
+KINDS = {SENTENCES: TFBertForTokenClassification, QUESTIONS: TFBertForQuestionAnswering}
+OPTIONS = TaskOptions(answering=AnsweringConfig(doc_stride=9, max_query_length=5, version_2_with_negative=True))
+TRAINING = TrainingConfig(label_smoothing=SMOOTHING, class_weights=(1.0, 2.0, 0.5, 1.5))
+TASKS = (SENTENCES, QUESTIONS)
+QUICK = [(QUESTIONS, 1, 4)]  # test_terms has labels of tokens.
+GRID = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in itertools.product(TASKS, (1, 2), (1, 2, 4))
+]
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory):
+    """By task, the task and 19 rows of its training data."""
+    directory = tmp_path_factory.mktemp("tasks")
+    write_tasks(directory)
+    words = (directory / "vocab.txt").read_text().split()
+    tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(VOCAB - len(words))])
+    found = {}
+    for name, suffix in ((SENTENCES, "conll"), (QUESTIONS, "json")):
+        data = load_data(DataConfig(train_file=str(directory / f"train.{suffix}"), task=name), OPTIONS)
+        rows = data.task.encode(data.train, tokenizer, WIDTH[name], TRAINING)
+        assert len(rows) > len(data.train), "long ones must be split"
+        found[name] = data.task, rows
+    return found
+
+
+def plan_of(rows):
+    """Two whole batches and a ragged one."""
+    lengths = rows.tokens.lengths
+    widths = exact_widths(lengths)
+    plan = plan_epoch(lengths, global_batch_size=BATCH, seed=3, epoch=0, group_by_length=True, allowed_widths=widths)
+    last = plan.rows[-1].copy()
+    last[5:] = -1
+    # The ragged batch is narrower than the longest row, whose labels may be places that it does not have.
+    order = np.argsort(lengths, kind="stable")
+    last[:5] = order[:5]
+    assert lengths[order[4]] < lengths.max()
+    return BatchPlan(
+        rows=np.stack([*plan.rows[:2], last]), widths=np.append(plan.widths[:2], lengths[order[4]]).astype(np.int32)
+    )
+
+
+def tag_losses(model, inputs, labels):
+    """Of each token, with label smoothing, by transformers' own pass."""
+    log_p = tf.nn.log_softmax(model(inputs, training=True).logits)
+    own = tf.gather(log_p, labels, batch_dims=2)
+    return -(1 - SMOOTHING) * own - SMOOTHING * tf.reduce_mean(log_p, axis=-1)
+
+
+def span_losses(model, inputs, labels):
+    """Of each row, the mean for its start and end by transformers' own pass, among the tokens that are there."""
+    found = model(inputs, training=True)
+    missing = -10000.0 * tf.cast(1 - inputs["attention_mask"], tf.float32)
+    ends = (found.start_logits + missing, found.end_logits + missing)
+    return sum(
+        0.5 * tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, i], logits) for i, logits in enumerate(ends)
+    )
+
+
+VALUES = {SENTENCES: tag_losses, QUESTIONS: span_losses}
+
+
+def make_model(name, task):
+    return tiny_bert(num_labels=len(task.head().labels), num_hidden_layers=1, kind=KINDS[name])
+
+
+@pytest.fixture(scope="module")
+def references(encoded):
+    """By task, the weights after three updates with whole batches in NumPy."""
+    found = {}
+    for name, (task, rows) in encoded.items():
+        plans = [plan_of(rows)]
+        batches = list(make_dataset(rows, plans.__iter__, range(1), 1).as_numpy_iterator())
+        model, optimizer = make_model(name, task), NumpyAdamW(RATE, DECAY, EPSILON)
+        found[name] = reference_steps(model, batches, optimizer, CLIP, NO_DECAY, values=VALUES[name])
+    return found
+
+
+@pytest.mark.parametrize("name, replicas, micro_batches", GRID)
+def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, name, replicas, micro_batches):
+    task, rows = encoded[name]
+    plan = plan_of(rows)
+    model = build(
+        lambda: make_model(name, task),
+        replicas=replicas,
+        loss=task.loss(TRAINING),
+        gradient_accumulation_steps=micro_batches,
+        max_grad_norm=CLIP,
+        forward=task.head().forward,
+    )
+    dataset = strategy_of(replicas).distribute_datasets_from_function(
+        lambda _: make_dataset(rows, lambda: iter([plan]), range(replicas), replicas)
+    )
+    model.fit(dataset, steps_per_epoch=len(plan), verbose=0)
+    assert int(model.counters.skipped_steps.numpy()) == 0
+    assert_equal_weights(model, references[name], TOLERANCE["float32"])
+
+
+def test_packed_sentences_give_the_loss_and_gradients_of_plain_ones(encoded):
+    task, rows = encoded[SENTENCES]
+    lengths, options = rows.tokens.lengths, {"global_batch_size": BATCH, "seed": 3}
+    shape = choose_packed_shape(lengths, **options, epochs=range(1), num_parts=1, max_width=40)
+    plan = plan_packed_epoch(lengths, **options, epoch=0, shape=shape)
+    packed = list(make_dataset(rows, lambda: iter([plan]), range(1), 1, shape=shape))
+    widths = np.full(len(plan), lengths.max(), np.int32)
+    plain = list(make_dataset(rows, lambda: iter([BatchPlan(rows=plan.rows, widths=widths)]), range(1), 1))
+    model, loss = make_model(SENTENCES, task), task.loss(TRAINING)
+
+    @tf.function
+    def compute(inputs, labels, weights):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(weights * loss.call(labels, task.head().forward(model, inputs, True)))
+        gradients = tape.gradient(value, model.trainable_variables)
+        return value, tf.reduce_sum(tf.cast(weights > 0, tf.int32)), [tf.convert_to_tensor(g) for g in gradients]
+
+    counts = []
+    for one, other in zip(packed, plain, strict=True):
+        (found, count, mine), (expected, same, theirs) = compute(*one), compute(*other)
+        assert one[0]["input_ids"].shape[0] < other[0]["input_ids"].shape[0], "rows hold several sentences"
+        counts.append(int(count))
+        assert count == same and float(found) == pytest.approx(float(expected), rel=1e-5)
+        size = float(tf.linalg.global_norm(theirs))
+        for variable, a, b in zip(model.trainable_variables, mine, theirs, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5 * max(1.0, size), rtol=0, err_msg=variable.name)
+    assert sum(counts) == len(rows.first_pieces), "every word counts once"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs")
+    write_tasks(directory)
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.usefixtures("undrawn")
+def test_a_stopped_run_goes_on_to_the_same_bits(data, monkeypatch, name):
+    """Dropout on, in the middle of an epoch."""
+    straight = command(*arguments_of(data, name, f"{name}-straight"))
+    config = config_of(*arguments_of(data, name, f"{name}-stopped"), "--save_steps=3")
+    run_to(5, config, monkeypatch)
+    resumed = finetune(config)
+    assert_same_bits(weights(data / f"{name}-straight"), weights(data / f"{name}-stopped"))
+    names = [key for key in straight if key.startswith("eval_")] + ["train_loss"]
+    assert {key: straight[key] for key in names} == {key: resumed[key] for key in names}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_a_run_on_two_replicas_ends_as_one_on_one_device(data, name):
+    with undrawn():
+        config = config_of(*arguments_of(data, name, f"{name}-one"))
+        one = finetune(config)
+        split = dataclasses.replace(
+            config.accumulating(2),
+            runtime=dataclasses.replace(config.runtime, strategy="mirrored", num_replicas=2),
+            output=dataclasses.replace(config.output, output_dir=str(data / f"{name}-two")),
+        )
+        two = finetune(split)
+    mine, theirs = weights(data / f"{name}-one"), weights(data / f"{name}-two")
+    for key, value in mine.items():
+        # Where softmax does not feel a constant the gradient is 0 but for rounding, of which AdamW makes updates.
+        if not key.endswith(("key.bias", "qa_outputs.bias")):
+            np.testing.assert_allclose(theirs[key], value, atol=1e-4, err_msg=key)
+    assert two["train_loss"] == pytest.approx(one["train_loss"], rel=1e-4)

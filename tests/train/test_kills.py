@@ -1,0 +1,144 @@
+"""Runs killed with SIGKILL end in the bits of a run never killed: {devices} x {precision} x {XLA}, dropout on; and
+pre-training, tagged words and answers, on one device and two workers.
+
+Each case is one `tfbert.launch` that starts again by itself after three kills: from outside at a random time, by the
+worker itself with half of a checkpoint's file written, and from outside once more. The seed of the times is
+TFBERT_KILL_SEED. Prints a line a case.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.runs import assert_same_bits, changed, make_config, steps_logged, weights
+from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
+
+ROOT = pathlib.Path(__file__).parents[2]
+STEPS = 120
+LIMIT_SECONDS = 1500.0
+"""For a run that hangs. Cases that compile with XLA in five starts took six minutes, two at a time on two cores."""
+
+# The command, but the chief dies in the middle of a checkpoint while the file `armed` is there.
+WORKER = """\
+import os, pathlib, signal, sys
+sys.path.insert(0, {root!r})
+import tfbert.train.checkpoint as checkpoint
+armed, original = pathlib.Path({armed!r}), checkpoint.write_weights
+
+def write_weights(tensors, path):
+    original(tensors, path)
+    if path.name == checkpoint.OPTIMIZER and armed.exists():
+        os.truncate(path, path.stat().st_size // 2)
+        armed.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint.write_weights = write_weights
+import {command}
+sys.exit({command}.main())
+"""
+
+DEVICES = {
+    "one_device": (1, {"strategy": "one_device"}),
+    "mirrored": (1, {"strategy": "mirrored", "num_replicas": 2}),
+    "two_workers": (2, {"strategy": "multi_worker"}),
+}
+PRECISIONS = {"float32": {}, "float16": {"mixed_precision": True, "mixed_precision_dtype": "float16"}}
+
+
+def workers_of(launcher):
+    """Process ids of the launcher's children."""
+    return [int(pid) for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
+
+def of_task(task, corpus, name, **runtime):
+    """Sentences and contexts that are split into rows, and two micro-batches as `make_config` has."""
+    write_tasks(corpus)
+    config = config_of(*arguments_of(corpus, task, name), "--gradient_accumulation_steps=2", "--logging_steps=1")
+    return changed(config, runtime=runtime)
+
+
+RUNS = {
+    "texts": ("run_finetune", make_config),
+    "pretraining": ("run_pretraining", pretraining),
+    SENTENCES: ("run_finetune", functools.partial(of_task, SENTENCES)),
+    QUESTIONS: ("run_finetune", functools.partial(of_task, QUESTIONS)),
+}
+"""By kind of data, the command that trains on it, and the function that writes it and makes the configuration."""
+GRID = [("texts", *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
+GRID += [
+    (kind, devices, "float32", False)
+    for kind in ("pretraining", SENTENCES, QUESTIONS)
+    for devices in ("one_device", "two_workers")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+@pytest.mark.parametrize("kind, devices, precision, xla", GRID)
+def test_killed_runs_end_in_the_same_bits(corpus, capsys, kind, devices, precision, xla):
+    command, make = RUNS[kind]
+    num_workers, runtime = DEVICES[devices]
+    armed, script = corpus / "armed", corpus / "worker.py"
+    script.write_text(WORKER.format(root=str(ROOT), armed=str(armed), command=command))
+
+    def start(name, *launcher_flags):
+        # Each start compiles each width anew.
+        compiled = {"xla": True, "max_compiled_shapes": 2} if xla else {}
+        config = make(corpus, name, **compiled, **runtime, **PRECISIONS[precision])
+        config = dataclasses.replace(
+            config,
+            training=dataclasses.replace(config.training, num_train_epochs=None, max_steps=STEPS),
+            output=dataclasses.replace(config.output, save_steps=7, eval_steps=20),
+        )
+        path = corpus / f"{name}.json"
+        path.write_text(config.to_json())
+        launch = [sys.executable, "-m", "tfbert.launch", f"--num_workers={num_workers}", *launcher_flags, "--"]
+        words = [*launch, str(script), f"--run_config={path}"]
+        with (corpus / f"{name}.err").open("w") as errors:
+            return subprocess.Popen(words, cwd=ROOT, stderr=errors, stdout=subprocess.DEVNULL)
+
+    assert start("straight").wait(timeout=LIMIT_SECONDS) == 0, (corpus / "straight.err").read_text()[-3000:]
+
+    seed = [int(os.environ.get("TFBERT_KILL_SEED", "0")), len(devices), len(precision), xla]
+    rng = np.random.default_rng(seed)
+    targets = [int(rng.integers(1, 50)), int(rng.integers(60, 110))]
+    directory = corpus / "killed"
+    launcher = start("killed", "--max_restarts=4", "--restart_delay_seconds=0.2")
+    kills, deadline = [], time.monotonic() + LIMIT_SECONDS
+    while launcher.poll() is None and time.monotonic() < deadline:
+        step = steps_logged(directory)
+        if targets and step >= targets[0] and not armed.exists() and (pids := workers_of(launcher.pid)):
+            time.sleep(rng.uniform(0, 0.03))
+            os.kill(pids[rng.integers(len(pids))], signal.SIGKILL)
+            kills.append(step)
+            if len(targets) == 2:
+                armed.touch()
+            targets.pop(0)
+            while launcher.poll() is None and set(workers_of(launcher.pid)) & set(pids):
+                time.sleep(0.01)
+        time.sleep(0.002)
+    has_ended = launcher.poll() is not None
+    launcher.kill()  # Nothing where it has ended.
+    errors = (corpus / "killed.err").read_text()
+    assert has_ended, f"still running after {LIMIT_SECONDS} s: {errors[-3000:]}"
+    assert launcher.wait() == 0, errors[-3000:]
+    assert not targets and not armed.exists(), f"killed at {kills}"
+    assert errors.count("all workers start again") == 3, errors[-3000:]
+    assert_same_bits(weights(corpus / "straight"), weights(directory))
+    results = [json.loads((d / "all_results.json").read_text()) for d in (corpus / "straight", directory)]
+    assert results[0]["train_loss"] == results[1]["train_loss"]
+    assert results[0]["best_step"] == results[1]["best_step"]
+    with capsys.disabled():
+        case = f"{kind} {devices} {precision} {'XLA' if xla else ''}"
+        print(f"\n{case}: killed at steps {kills} and in a write; same bits")

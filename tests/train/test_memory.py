@@ -1,0 +1,259 @@
+"""What runs and models leave in the process that called them: no graph, no weights, and no more memory each time."""
+
+import contextlib
+import gc
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from tensorflow.python.framework.func_graph import FuncGraph
+
+import tfbert
+from tests.support.models import random_batch, strategy_of, tiny_bert
+from tests.support.runs import changed, make_config, run_to
+from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import Config, DataConfig, ModelConfig
+from tfbert.errors import RunError
+from tfbert.modes.evaluate import evaluate_model
+from tfbert.modes.predict import predict
+from tfbert.private import let_go_of_traced_gradients
+from tfbert.train.callbacks import Progress
+
+
+def traced():
+    """The graphs of this process that hold a variable."""
+    while gc.collect():  # What one pass finalises may leave garbage for the next.
+        pass
+    graphs = [found for found in gc.get_objects() if isinstance(found, FuncGraph)]
+    return sum(1 for graph in graphs if any(tensor.dtype == tf.resource for tensor in graph.external_captures))
+
+
+@contextlib.contextmanager
+def nothing_kept():
+    before = traced()
+    yield
+    assert traced() <= before, "fewer where an earlier test's garbage went meanwhile"
+
+
+def short(config, **training):
+    return changed(config, training={"max_steps": 2, "num_train_epochs": None, **training})
+
+
+def classifying(corpus):
+    return short(make_config(corpus, "out"))
+
+
+def on_two_replicas(corpus):
+    return short(make_config(corpus, "out", strategy="mirrored", num_replicas=2))
+
+
+def finding_accumulation(corpus):
+    return short(make_config(corpus, "out"), gradient_accumulation_steps="auto")
+
+
+def recomputing(corpus):
+    return short(make_config(corpus, "out"), gradient_checkpointing=True)
+
+
+def in_bfloat16(corpus):
+    return short(make_config(corpus, "out", mixed_precision=True, mixed_precision_dtype="bfloat16"))
+
+
+def on_records(corpus):
+    return short(pretraining(corpus, "out"))
+
+
+def of_task(task, corpus):
+    write_tasks(corpus)
+    return short(config_of(*arguments_of(corpus, task, "out")))
+
+
+RUNS = {
+    "classifying": classifying,
+    "two_replicas": on_two_replicas,
+    "records": on_records,
+    "sentences": lambda corpus: of_task(SENTENCES, corpus),
+    "questions": lambda corpus: of_task(QUESTIONS, corpus),
+    "auto": finding_accumulation,
+    "recomputing": recomputing,
+    "bfloat16": in_bfloat16,
+}
+QUICK = ("two_replicas",)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK else pytest.mark.slow) for k in RUNS])
+def test_a_run_leaves_nothing(corpus, undrawn, kind):
+    config = RUNS[kind](corpus)
+    with nothing_kept():
+        tfbert.finetune(config)
+
+
+def test_runs_that_end_early_leave_nothing(corpus, undrawn, monkeypatch):
+    config = make_config(corpus, "out")
+
+    def fails(self, now):
+        raise RunError("full disk")
+
+    with nothing_kept():
+        run_to(3, config, monkeypatch)
+        with monkeypatch.context() as patch, pytest.raises(RunError, match="full disk"):
+            patch.setattr(Progress, "on_step", fails)
+            tfbert.finetune(changed(config, output={"output_dir": str(corpus / "other")}))
+
+
+def test_loaded_models_and_modes_leave_nothing(runs, tmp_path, undrawn):
+    with nothing_kept():
+        for _ in range(2):
+            assert tfbert.load(runs / "single")("good film")["label"]
+    model, file = f"--model={runs / 'single'}", runs / "dev.tsv"
+    evaluated = config_of("--mode=evaluate", model, f"--validation_file={file}", f"--output_dir={tmp_path / 'e'}")
+    predicted = config_of("--mode=predict", model, f"--input_file={file}", f"--output_file={tmp_path / 'p.jsonl'}")
+    with nothing_kept():
+        evaluate_model(evaluated)
+        predict(predicted)
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_fit_in_user_code_leaves_nothing(replicas, jit_compile):
+    strategy = strategy_of(replicas)
+    inputs, labels, _ = random_batch(8)
+
+    def train():
+        with strategy.scope():
+            model = tfbert.FineTuner(
+                tiny_bert(dropout=0.1, num_hidden_layers=1), gradient_accumulation_steps=2, jit_compile=jit_compile
+            )
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile("adam", loss)
+        data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(8)
+        model.fit(data, verbose=0, validation_data=data)
+        model.predict(data, verbose=0)
+
+    with nothing_kept():
+        train()
+
+
+def test_gradients_last_as_long_as_a_graph_that_needs_them():
+    """Also inside a loop, in a function that another graph was the first to trace, and in a SavedModel."""
+
+    @tf.custom_gradient
+    def doubled(x):
+        return x + 0.0, lambda upstream: 2.0 * upstream * tf.cast(x > 0, tf.float32)
+
+    inner = tf.function(lambda x: tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, doubled(x)), [0, x])[1])
+
+    def gradient():
+        @tf.function
+        def outer(x):
+            gradient = tf.gradients(inner(x), x)[0]
+            let_go_of_traced_gradients()
+            return gradient
+
+        return float(outer(tf.constant(1.0)))
+
+    assert gradient() == 8.0
+    gc.collect()
+    let_go_of_traced_gradients()
+    gc.collect()
+    assert gradient() == 8.0
+    with tf.GradientTape() as tape:
+        x = tf.constant(1.0)
+        tape.watch(x)
+        y = inner(x)
+    assert float(tape.gradient(y, x)) == 8.0
+
+
+def test_gradients_are_saved(tmp_path):
+    @tf.custom_gradient
+    def tripled(x):
+        return x + 0.0, lambda upstream: 3.0 * upstream
+
+    module = tf.Module()
+    module.call = tf.function(lambda x: tripled(x), input_signature=[tf.TensorSpec([])])
+    module.call(tf.constant(1.0))
+    let_go_of_traced_gradients()
+    tf.saved_model.save(module, tmp_path / "m", options=tf.saved_model.SaveOptions(experimental_custom_gradients=True))
+    del module
+    gc.collect()
+    loaded = tf.saved_model.load(tmp_path / "m")
+    let_go_of_traced_gradients()
+    with tf.GradientTape() as tape:
+        x = tf.constant(1.0)
+        tape.watch(x)
+        y = loaded.call(x)
+    assert float(tape.gradient(y, x)) == 3.0
+
+
+REPEATED = """
+import ctypes, gc, pathlib, sys
+import tfbert
+
+def resident():
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+for number in range(6):
+    tfbert.finetune(tfbert.Config(
+        model=tfbert.ModelConfig(model_name_or_path="scratch/small"),
+        data=tfbert.DataConfig(max_seq_length=32),
+        training=tfbert.TrainingConfig(max_steps=2, global_batch_size=4),
+        output=tfbert.OutputConfig(output_dir=f"{sys.argv[1]}/{number}", save_steps=0),
+    ))
+    print(resident(), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_of_a_process_stays_as_it_was_after_its_first_run(tmp_path):
+    """scratch/small has 115 MB of weights and optimizer state; each run kept 197 MB."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPEATED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=900
+    )
+    sizes = [int(line) for line in done.stdout.split()]
+    assert len(sizes) == 6
+    assert max(sizes[1:]) < 1.05 * sizes[0], sizes
+
+
+SIX = """
+import logging, sys
+import tfbert
+
+lines = []
+handler = logging.Handler()
+handler.emit = lambda record: lines.append(record.getMessage())
+logging.getLogger("tensorflow").addHandler(handler)
+for number in range(6):
+    model = tfbert.load(sys.argv[1], max_seq_length=16 + number)
+    model(["good film", "dull " * number])
+for line in lines:
+    print(line)
+"""
+
+
+def test_six_models_in_a_process_bring_no_warning_of_retracing(runs):
+    done = subprocess.run(
+        [sys.executable, "-c", SIX, str(runs / "single")], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout == ""
+    assert "retracing" not in done.stderr
+
+
+@pytest.mark.slow
+def test_repeated_runs_and_predictions_bring_no_warning_of_retracing(corpus, undrawn, caplog):
+    for number in range(6):
+        config = short(make_config(corpus, f"out{number}"))
+        tfbert.finetune(config)
+        predicted = Config(
+            mode="predict",
+            model=ModelConfig(model_name_or_path=str(corpus / f"out{number}")),
+            data=DataConfig(max_seq_length=10 + number),
+            predict=PredictConfig(input_file=str(corpus / "dev.tsv"), output_file=str(corpus / f"{number}.jsonl")),
+        )
+        predict(predicted)
+    assert not [record for record in caplog.records if "retracing" in record.getMessage()]

@@ -1,0 +1,260 @@
+"""`--gradient_accumulation_steps=auto`: the largest micro-batch that fits, found without a trace, and kept."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.support.batches import BATCH, make_examples
+from tests.support.models import strategy_of, tiny_bert
+from tests.support.runs import assert_same_bits, changed, limit_memory, make_config, stop_at, weights
+from tests.support.updates import fused
+from tfbert.batches.schedule import plan_run, training_batches
+from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.devices.preemption import Consensus
+from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.model.forward import forward
+from tfbert.step.finetuner import FineTuner
+from tfbert.train import build, micro_batches
+from tfbert.train.checkpoint import _training_variables
+from tfbert.train.micro_batches import find_accumulation
+from tfbert.train.resume import look
+from tfbert.train.run import finetune
+
+SLOW = pytest.mark.slow
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def setting(replicas=1, batching="length_grouped", xla=False, count=37):
+    """A model, and the arguments that `find_accumulation` needs besides."""
+    examples, strategy = make_examples(count), strategy_of(replicas)
+    config = Config(
+        data=DataConfig(batching=batching, max_seq_length=40),
+        training=TrainingConfig(global_batch_size=BATCH, gradient_accumulation_steps="auto"),
+        runtime=RuntimeConfig(xla=xla),
+    ).resolved()
+    with strategy.scope():
+        model = FineTuner(
+            tiny_bert(dropout=0.1, num_hidden_layers=1), jit_compile=xla, forward=forward, max_grad_norm=1.0
+        )
+        model.compile(fused(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.create_variables()
+    return model, (Consensus(strategy), config, examples, plan_run(config, len(examples)))
+
+
+def state(model):
+    variables = [*model.model.variables, *_training_variables(model).values()]
+    return [variable.numpy().copy() for variable in variables]
+
+
+@pytest.mark.parametrize(
+    "replicas, room, expected",
+    [
+        (1, 4, 2),
+        pytest.param(2, 2, 2, marks=SLOW),
+        pytest.param(1, 3, 4, marks=SLOW),
+        pytest.param(1, 8, 1, marks=SLOW),
+        pytest.param(1, 7, 2, marks=SLOW),
+        pytest.param(2, 1, 4, marks=SLOW),
+    ],
+)
+def test_the_largest_micro_batch_that_fits_is_found_without_a_trace(monkeypatch, logged, replicas, room, expected):
+    model, arguments = setting(replicas)
+    longest, tries = int(arguments[2].tokens.lengths.max()), []
+    before = state(model)
+    limit_memory(monkeypatch, room * longest, tries)
+    assert find_accumulation(model, *arguments) == expected
+    for one, other in zip(state(model), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert model.gradient_accumulation_steps == expected
+    share = BATCH // replicas
+    assert {shape for shape in tries} == {(share // n, longest) for n in (1, 2, 4, 8) if n <= expected}
+    assert logged() == [f"a micro-batch of {share // n} does not fit into memory" for n in (1, 2, 4) if n < expected]
+
+
+@SLOW
+@pytest.mark.parametrize("xla", [False, True])
+def test_without_a_limit_nothing_is_split(xla):
+    model, arguments = setting(xla=xla)
+    assert find_accumulation(model, *arguments) == 1
+
+
+@SLOW
+def test_packed_batches_are_tried_in_their_own_shape(monkeypatch):
+    model, (consensus, config, examples, schedule) = setting(batching="packed")
+    shapes, tries = {}, []
+    for n in (1, 2, 4):
+        batches = training_batches(config.accumulating(n), examples.tokens.lengths, schedule, num_replicas=1)
+        shapes[n] = batches.shape
+    limit_memory(monkeypatch, shapes[2].num_rows * shapes[2].width, tries)
+    assert find_accumulation(model, consensus, config, examples, schedule) == 2
+    assert tries == [(shapes[n].num_rows, shapes[n].width) for n in (1, 2)]
+
+
+@pytest.mark.parametrize("batching", ["length_grouped", "packed"])
+def test_micro_batches_beyond_what_kernels_count_are_not_tried(monkeypatch, logged, batching):
+    """Of a batch of 8 rows of up to 20 tokens, the whole and its halves are too large, however much memory there is."""
+    model, arguments = setting(batching=batching)
+    batches = training_batches(arguments[1].accumulating(1), arguments[2].tokens.lengths, arguments[3], num_replicas=1)
+    tokens = batches.shape.num_tokens if batches.shape else BATCH * int(batches.largest.widths.max())
+    monkeypatch.setattr(micro_batches, "MAX_TOKENS", tokens // 3)
+    monkeypatch.setattr(micro_batches, "_fits", lambda *tried: True)
+    assert find_accumulation(model, *arguments) == 4
+    assert logged() == []
+
+
+@SLOW
+def test_no_room_for_one_example_is_an_error(monkeypatch):
+    model, arguments = setting()
+    limit_memory(monkeypatch, 1)
+    with pytest.raises(RunError, match="One example per replica must fit into memory.*gradient_checkpointing"):
+        find_accumulation(model, *arguments)
+
+
+@pytest.mark.slow
+def test_more_micro_batches_than_examples_are_not_tried(monkeypatch, logged):
+    """A batch far above the data would be split until each example of it, there or not, is one of its own."""
+    model, (consensus, config, examples, schedule) = setting(count=2)
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, global_batch_size=1000))
+    limit_memory(monkeypatch, 1)
+    with pytest.raises(RunError, match="One example per replica must fit into memory.*gradient_checkpointing"):
+        find_accumulation(model, consensus, config, examples, schedule)
+    tried = [int(line.split()[3]) for line in logged()]
+    assert tried[0] == len(examples) and tried[-1] == 1 and tried.count(1) == 1
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
+    model, arguments = setting()
+    limit_memory(monkeypatch, 1, error=ValueError)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no room"):
+        find_accumulation(model, *arguments)
+
+
+def auto(config, steps="auto"):
+    return config.accumulating(steps)
+
+
+def test_the_peak_of_memory_is_not_that_of_a_try(corpus, monkeypatch):
+    done = []
+    monkeypatch.setattr(build, "find_accumulation", lambda *args, **kwargs: done.append("found") or 2)
+    monkeypatch.setattr(build, "reset_peak_memory", lambda: done.append("reset"))
+    strategy = strategy_of(1)
+    config = auto(make_config(corpus, "auto")).resolved()
+    run = build.build_run(look(corpus / "auto", config), strategy, Consensus(strategy))
+    assert done == ["found", "reset"] and run.config.training.gradient_accumulation_steps == 2
+
+
+SMALL_GPU = """
+import json, sys
+import tensorflow as tf
+from tfbert.config.run import Config
+from tfbert.train.run import finetune
+
+gpu = tf.config.list_physical_devices("GPU")[0]
+tf.config.set_visible_devices(gpu, "GPU")
+tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=1024)])
+# A device with a limit cannot grow too.
+tf.config.experimental.set_memory_growth = lambda *args: None
+print(json.dumps(finetune(Config.from_json(open(sys.argv[1]).read()))))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="needs a GPU")
+def test_a_gpu_that_is_too_small_gets_smaller_micro_batches(tmp_path):
+    """A real lack of memory: 256 texts of 128 tokens would take some 5 GB."""
+    config = Config(
+        model=ModelConfig(model_name_or_path="scratch/mini"),
+        data=DataConfig(max_seq_length=128, batching="padded", max_eval_examples=64),
+        training=TrainingConfig(global_batch_size=256, gradient_accumulation_steps="auto", max_steps=3),
+        output=OutputConfig(output_dir=str(tmp_path / "out")),
+    )
+    (tmp_path / "config.json").write_text(config.to_json())
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_GPU, str(tmp_path / "config.json")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert results["global_step"] == 3 and np.isfinite(results["train_loss"])
+    written = json.loads((tmp_path / "out" / "run_config.json").read_text())
+    assert written["training"]["gradient_accumulation_steps"] > 1
+    assert 0 < results["peak_memory_bytes"] <= 2**30
+
+
+@SLOW
+def test_a_run_keeps_what_it_found(corpus, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="tfbert")
+    with monkeypatch.context() as patch:
+        limit_memory(patch, 4 * 10)  # The longest of the corpus are 10 tokens.
+        stop_at(patch, 4)
+        with pytest.raises(Preempted, match="after step 4 of 12"):
+            finetune(auto(make_config(corpus, "auto")))
+    assert "a micro-batch of 8 does not fit into memory" in caplog.text
+    assert "batch      8 = 1 replica x 2 micro-batches x 4" in caplog.text
+    written = json.loads((corpus / "auto" / "run_config.json").read_text())
+    assert written["training"]["gradient_accumulation_steps"] == 2
+    # All would fit now; the run goes on as it began.
+    finetune(auto(make_config(corpus, "auto")))
+    finetune(auto(make_config(corpus, "two"), 2))
+    assert_same_bits(weights(corpus / "auto"), weights(corpus / "two"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_start_that_came_to_no_checkpoint_is_taken_up(corpus, monkeypatch):
+    config = make_config(corpus, "auto")
+    config = changed(config, data={"validation_file": ""}, output={"save_steps": 0, "eval_steps": 0})
+    (corpus / "auto").mkdir()
+    (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, max_steps=1))
+    with pytest.raises(UsageError, match="another configuration"):
+        finetune(auto(config))
+    (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())
+    finetune(auto(config))
+    # Found anew: there is no checkpoint whose noise it would have to be.
+    assert Config.from_json((corpus / "auto" / "run_config.json").read_text()).training.gradient_accumulation_steps == 1
+
+
+WORKER = """
+import json, os, sys
+import pytest
+from tests.support.runs import limit_memory
+from tfbert.config.run import Config
+from tfbert.train.run import finetune
+
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+    limit_memory(pytest.MonkeyPatch(), 2 * 10)
+finetune(Config.from_json(open(sys.argv[1]).read()))
+"""
+
+
+@SLOW
+@pytest.mark.multi_worker
+def test_workers_agree_on_what_fits_on_all(corpus):
+    """Only the second worker is short of memory."""
+    config = auto(make_config(corpus, "two", strategy="multi_worker"))
+    (corpus / "config.json").write_text(config.to_json())
+    (corpus / "worker.py").write_text(WORKER)
+    launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--"]
+    done = subprocess.run(
+        [*launch, str(corpus / "worker.py"), str(corpus / "config.json")],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((corpus / "two" / "run_config.json").read_text())
+    assert written["training"]["gradient_accumulation_steps"] == 2

@@ -1,0 +1,454 @@
+"""Whether and from where a run goes on: what a directory holds, what is refused by name, what is left when it is."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import types
+
+import pytest
+
+from tests.support.clocks import schedule
+from tests.support.runs import checkpoints_in
+from tfbert.batches.schedule import warmup_steps
+from tfbert.config.pretraining import PretrainingConfig
+from tfbert.config.rules import OnResume
+from tfbert.config.run import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.errors import RunError, UsageError
+from tfbert.output import output_dir
+from tfbert.train import identity, resume
+from tfbert.train.identity import Identity, settings
+from tfbert.train.saved_state import RunState
+
+FACTS = {"task": "classification", "train_crc32": 1, identity.EVALUATION: 2}
+
+
+@pytest.fixture(autouse=True)
+def no_launch(monkeypatch):
+    """Whatever started the tests."""
+    for name in ("TFBERT_LAUNCHED_AT", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def config_for(directory="", **options):
+    return Config(output=OutputConfig(output_dir=str(directory), **options)).resolved()
+
+
+def identity_of(config, total_steps=12, start=None):
+    start = start or resume.Start(directory=pathlib.Path(), asked=config, config=config)
+    planned = schedule(total_steps, warmup_steps=warmup_steps(config.training, total_steps))
+    return resume.identify(start, start.config, FACTS, resume.keep_warm_up(start, planned), 1)
+
+
+def write_run(directory, config=None, *, step=0, total_steps=12, finished=False):
+    """What a run leaves in a directory that has come so far."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = config or config_for(directory)
+    resume.write_start(directory, config, identity_of(config), is_resumed=False)
+    if step:
+        _, save = checkpoints_in(directory)
+        save(step, identity=dataclasses.asdict(identity_of(config, total_steps)))
+    if finished:
+        (directory / output_dir.RESULTS).write_text('{"global_step": 12}')
+    return config
+
+
+def look(directory, config=None, **options):
+    before = sorted(directory.parent.rglob("*"))
+    try:
+        return resume.look(directory, config or config_for(directory, **options))
+    finally:
+        assert sorted(directory.parent.rglob("*")) == before
+
+
+def changed(config, **parts):
+    return dataclasses.replace(config, **{n: dataclasses.replace(getattr(config, n), **v) for n, v in parts.items()})
+
+
+def test_every_option_says_what_it_is_to_a_run_that_goes_on():
+    parts = [part for part in vars(Config()).values() if dataclasses.is_dataclass(part)]
+    fields = [(type(part), field) for part in parts for field in dataclasses.fields(part)]
+    trained = [(part, field) for part, field in fields if "train" in field.metadata["modes"]]
+    kinds = {field.name: field.metadata["resume"] for _, field in trained}
+    assert set(kinds.values()) == set(OnResume.__args__), [n for n, kind in kinds.items() if kind is None]
+    assert {part for part, _ in trained} == {
+        ModelConfig,
+        DataConfig,
+        TaggingConfig,
+        AnsweringConfig,
+        PretrainingConfig,
+        TrainingConfig,
+        RuntimeConfig,
+        OutputConfig,
+        HubConfig,
+    }
+    assert not any(field.metadata["resume"] for _, field in fields if "train" not in field.metadata["modes"])
+
+
+def test_a_new_or_empty_directory_is_a_start(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty"):
+        start = look(tmp_path / name)
+        assert (start.resumed, start.finished, start.notes) == (None, None, ())
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": "never"}])
+def test_files_of_something_else_are_refused(tmp_path, options):
+    for name in ("notes.txt", ".hidden"):
+        directory = tmp_path / name.strip(".")
+        directory.mkdir()
+        (directory / name).write_text("mine")
+        with pytest.raises(UsageError, match=f"must be new or empty.*{name}.*Pass another"):
+            look(directory, **options)
+
+
+def test_a_finished_run_is_refused_and_says_how_to_train_on(tmp_path):
+    write_run(tmp_path / "run", step=9, finished=True)
+    with pytest.raises(UsageError, match=rf"a finished run.*--overwrite_output_dir.*--model={tmp_path}/run"):
+        look(tmp_path / "run")
+    assert look(tmp_path / "run", overwrite_output_dir=True).resumed is None
+
+
+def test_an_unfinished_run_goes_on_from_its_checkpoint_or_begins_anew(tmp_path):
+    write_run(tmp_path / "run", step=9)
+    start = look(tmp_path / "run")
+    assert start.resumed.step == 9 and start.checkpoint == tmp_path / "run" / "checkpoints" / "step-00000009"
+    with pytest.raises(UsageError, match="an unfinished run"):
+        look(tmp_path / "run", resume="never")
+    (tmp_path / "run" / "run_config.json").unlink()
+    assert look(tmp_path / "run").resumed.step == 9, "the checkpoint says all that is believed"
+
+    write_run(tmp_path / "young")
+    start = look(tmp_path / "young")
+    assert start.resumed is None and "starts at the beginning" in start.notes[0]
+    other = changed(config_for(tmp_path / "young"), training={"learning_rate": 1e-3})
+    with pytest.raises(UsageError, match=r"another configuration, with learning_rate=0.0005 before and 0.001 now"):
+        look(tmp_path / "young", other)
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "benchmark", "", None])
+def test_only_a_run_is_overwritten(mode, tmp_path):
+    directory = tmp_path / "run"
+    for name in ("checkpoints", "profile", "tensorboard"):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "mine").write_text("mine")
+    for name in ("README.md", "config.json", output_dir.RESULTS, output_dir.EVAL_RESULTS):
+        (directory / name).write_text("{}")
+    if mode is not None:
+        (directory / output_dir.RUN_CONFIG).write_text(json.dumps({"mode": mode}) if mode else "not JSON")
+    rule = "overwrite_output_dir replaces an earlier training run, and nothing else.*which holds 'README.md'"
+    with pytest.raises(UsageError, match=rule) as error:
+        look(directory, overwrite_output_dir=True)
+    assert "\n" not in str(error.value)
+    # Whatever is missing, of whatever version: a run that ended early may have left its configuration alone.
+    (directory / output_dir.RUN_CONFIG).write_text('{"mode": "train", "gone": 1}')
+    assert look(directory, overwrite_output_dir=True).resumed is None
+
+
+def test_overwriting_keeps_the_mark_of_a_run_until_it_is_replaced(tmp_path, monkeypatch):
+    directory, config = tmp_path / "run", config_for(tmp_path / "run", overwrite_output_dir=True)
+    write_run(directory, config, step=9, finished=True)
+
+    def killed(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(output_dir.shutil, "rmtree", killed)
+        resume.write_start(directory, config, identity_of(config), is_resumed=False)
+    with pytest.raises(UsageError, match="a finished run"):
+        look(directory)
+    look(directory, overwrite_output_dir=True)
+    resume.write_start(directory, config, identity_of(config), is_resumed=False)
+    assert output_dir.contents(directory) == [output_dir.RUN_CONFIG]
+    assert Config.from_json((directory / output_dir.RUN_CONFIG).read_text()) == config
+
+
+@pytest.mark.parametrize("model", ["run", "link", "run/checkpoints/step-1"])
+def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
+    directory = tmp_path / "run"
+    write_run(directory)
+    (directory / "checkpoints" / "step-1").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(directory)
+    for overwrite in (True, False):
+        config = config_for(directory, overwrite_output_dir=overwrite)
+        config = changed(config, model={"model_name_or_path": str(tmp_path / model)})
+        with pytest.raises(UsageError, match="output_dir must not hold the model.*Pass another --output_dir"):
+            look(directory, config)
+    (tmp_path / "new").mkdir()
+    look(tmp_path / "new", config)
+
+
+# What a run that began with defaults may resume with, and what it may not.
+REFUSED = [
+    ({"training": {"learning_rate": 1e-3}}, "learning_rate=0.0005 before and 0.001 now"),
+    ({"training": {"lr_schedule": "cosine", "warmup_ratio": 0.2}}, "lr_schedule='linear' before and 'cosine' now, w"),
+    ({"training": {"optimizer": "lamb"}}, "optimizer='adamw' before and 'lamb' now"),
+    ({"training": {"lr_schedule": "polynomial", "lr_power": 0.5}}, "lr_power=1.0 before and 0.5 now"),
+    ({"training": {"global_batch_size": 16}}, "global_batch_size=32 before and 16 now"),
+    ({"training": {"dropout": 0.2}}, "dropout=None before and 0.2 now"),
+    ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 before and 0.0 now"),
+    ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 before and 0.1 now"),
+    ({"training": {"class_weights": (1.0, 2.0)}}, r"class_weights='' before and \[1.0, 2.0\] now"),
+    ({"training": {"metric_for_best_model": "f1"}}, "metric_for_best_model"),
+    ({"training": {"early_stopping_patience": 2}}, "early_stopping_patience=0 before and 2 now"),
+    ({"output": {"eval_steps": 5}}, "eval_steps=0 before and 5 now"),
+    ({"runtime": {"mixed_precision": True}}, "mixed_precision=False before and True now"),
+    ({"runtime": {"seed": 7}}, "seed=42 before and 7 now"),
+    ({"data": {"max_seq_length": 64}}, "max_seq_length=128 before and 64 now"),
+    ({"data": {"batching": "packed"}}, "batching='length_grouped' before and 'packed' now"),
+    ({"model": {"model_name_or_path": "scratch/mini"}}, "model_name_or_path='scratch/tiny' before and 'scratch/mini'"),
+]
+
+
+@pytest.mark.parametrize("parts, message", REFUSED, ids=lambda value: next(iter(value)) if dict is type(value) else "")
+def test_settings_that_change_the_result_are_refused_by_name(tmp_path, parts, message):
+    config = write_run(tmp_path / "run", step=9)
+    with pytest.raises(UsageError, match=message) as error:
+        look(tmp_path / "run", changed(config, **parts))
+    line = str(error.value)
+    assert "\n" not in line and "the settings that it began with" in line
+    assert f"another --output_dir: with --model={tmp_path}/run/checkpoints/step-00000009" in line
+
+
+def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
+    config = write_run(tmp_path / "run", step=9)
+    config = changed(
+        config,
+        training={"gradient_accumulation_steps": 2, "gradient_checkpointing": True},
+        runtime={"strategy": "mirrored", "num_replicas": 2},
+        output={"logging_steps": 1, "save_steps": 3, "tensorboard": True},
+    )
+    start = look(tmp_path / "run", config)
+    _, lines = resume.take_up(start, FACTS, 12)
+    assert lines[0] == f"resuming at step 9 of 12 from {tmp_path}/run/checkpoints/step-00000009"
+    (split,) = lines[1:]
+    assert "the same updates but for rounding" in split and "num_replicas=2 in place of 0" in split
+    assert "logging_steps" not in split
+    compiled = look(
+        tmp_path / "run", changed(config, runtime={"strategy": "one_device", "num_replicas": 0, "xla": True})
+    )
+    _, (_, split) = resume.take_up(compiled, FACTS, 12)
+    assert "other dropout noise" in split and "xla=True in place of False" in split
+    # The whole run's truth: what was otherwise before, for readers of run_config.json; the old form still loads.
+    what = identity_of(config, start=start)
+    resume.write_start(tmp_path / "run", config, what, is_resumed=True)
+    text = (tmp_path / "run" / output_dir.RUN_CONFIG).read_text()
+    earlier = json.loads(text)["until_step"]["9"]
+    assert earlier["num_replicas"] == 0 and earlier["gradient_accumulation_steps"] == 1 and "seed" not in earlier
+    assert Config.from_json(text) == config
+
+
+def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
+    config = write_run(tmp_path / "run", step=9)
+    start = look(tmp_path / "run", changed(config, training={"num_train_epochs": 6.0}))
+    _, lines = resume.take_up(start, FACTS, 24)
+    assert "a longer run than before, 24 updates in place of 12: the learning rate falls to 0 at the new end" in lines
+    assert warmup_steps(config.training, 12) == 2 and warmup_steps(config.training, 24) == 3
+    assert resume.keep_warm_up(start, schedule(24, warmup_steps=3)).warmup_steps == 2
+
+    # The next start of the longer run, by the same command, or as earlier versions wrote its run_config.json.
+    what = identity_of(start.config, 24, start=start)
+    assert what.until_step == {"9": {"num_train_epochs": 3.0}} and what.choices["warmup_steps"] == 2
+    _, save = checkpoints_in(tmp_path / "run")
+    save(15, identity=dataclasses.asdict(what))
+    for asked in (start.asked, changed(start.asked, training={"warmup_steps": 2})):
+        again = look(tmp_path / "run", asked)
+        _, lines = resume.take_up(again, FACTS, 24)
+        assert len(lines) == 1
+        assert resume.keep_warm_up(again, schedule(24, warmup_steps=3)).warmup_steps == 2
+    # What is repeated from it is what was asked for, such as by --seeds over a seed that was continued.
+    resume.write_start(tmp_path / "run", start.config, what, is_resumed=True)
+    assert not identity.different_in(tmp_path / "run", start.asked)
+
+    start = look(tmp_path / "run", changed(config, training={"max_steps": 16}))
+    with pytest.raises(UsageError, match="24 updates planned before and 16 now.*max_steps=0 before and 16 now"):
+        resume.take_up(start, FACTS, 16)
+
+
+def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
+    config = write_run(tmp_path / "run", step=9)
+    start = look(tmp_path / "run", changed(config, data={"text_column": ("text",)}))
+    what = identity_of(start.config, 12, start=start)
+    assert what.until_step == {"9": {"text_column": []}}
+    assert what.settings["text_column"] == ["text"]
+
+
+def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_forget_the_best(tmp_path):
+    write_run(tmp_path / "run", step=9)
+    start = look(tmp_path / "run")
+    with pytest.raises(UsageError, match="same model, data and precision.*train_crc32=1 before and 5 now"):
+        resume.take_up(start, FACTS | {"train_crc32": 5}, 12)
+    state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
+    start = dataclasses.replace(start, resumed=state)
+    assert resume.take_up(start, FACTS, 12)[0] == state
+    state, lines = resume.take_up(start, FACTS | {identity.EVALUATION: 3}, 12)
+    assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
+
+
+def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):
+    config = changed(config_for(tmp_path / "run"), training={"gradient_accumulation_steps": "auto"})
+    start = resume.Start(directory=tmp_path, asked=config, config=config.accumulating(4))
+    (tmp_path / "run").mkdir()
+    _, save = checkpoints_in(tmp_path / "run")
+    save(9, identity=dataclasses.asdict(identity_of(config, start=start)))
+    assert look(tmp_path / "run", config).config.training.gradient_accumulation_steps == 4
+    assert resume.look(tmp_path / "run", config, num_replicas=2).config.training.is_auto
+    # Who repeats run_config.json asks for the number: no other run, and nothing to say.
+    repeated = look(tmp_path / "run", config.accumulating(4))
+    assert len(resume.take_up(repeated, FACTS, 12)[1]) == 1
+    assert identity_of(config, start=repeated).settings["gradient_accumulation_steps"] == "auto"
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_settings_of_its_run_config(tmp_path):
+    config = write_run(tmp_path / "run")
+    stated, facts = {"global_batch_size": 32, "batching": "padded", "seed": 42}, {"task": "classification"}
+    state = RunState(step=9, best={}, best_step=0, without_better=0, identity=stated | facts)
+    what = Identity.of(state, tmp_path / "run")
+    assert (what.facts, what.choices) == (facts, {"gradient_accumulation_steps": 1})
+    assert what.settings.items() >= (settings(config, "same") | stated).items()
+    (tmp_path / "run" / output_dir.RUN_CONFIG).write_text("{")
+    assert Identity.of(state, tmp_path / "run").settings == stated
+
+
+def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    write_run(tmp_path / "run", step=9)
+    for options in ({"resume": "never"}, {"overwrite_output_dir": True}):
+        assert look(tmp_path / "run", **options).resumed.step == 9
+    (tmp_path / "run" / output_dir.RESULTS).write_text('{"global_step": 12}')
+    assert look(tmp_path / "run", overwrite_output_dir=True).finished == {"global_step": 12}
+    other = changed(config_for(tmp_path / "run"), training={"learning_rate": 1e-3})
+    with pytest.raises(
+        UsageError, match=r"a launch needs.*has finished a run with learning_rate=0.0005 before and 0.001 now. Pass"
+    ):
+        look(tmp_path / "run", other)  # Such as a script under one launch that trains several times.
+    (tmp_path / "run" / output_dir.RESULTS).write_text('{"global')
+    with pytest.raises(UsageError, match="results must be whole"):
+        look(tmp_path / "run")
+
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-100000")
+    assert look(tmp_path / "run", overwrite_output_dir=True).resumed is None
+    with pytest.raises(UsageError, match="a finished run"):
+        look(tmp_path / "run", resume="never")
+
+
+def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
+    """Its command may say --overwrite_output_dir: it must not delete what it wrote before."""
+    run = tmp_path / "run"
+
+    def steps():
+        found = look(run, overwrite_output_dir=True).resumed
+        return found.step if found else 0
+
+    monkeypatch.setenv("SLURM_JOB_ID", "71")
+    config = write_run(run, step=9)
+    assert not steps(), "a second command of the same start is another run"
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert steps() == 9
+    resume.write_start(run, config, identity_of(config), is_resumed=True)
+    assert not steps()
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    assert steps() == 9
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert not steps()
+    # As earlier versions wrote it.
+    (run / output_dir.LAUNCH).write_text("slurm-7 1")
+    assert steps() == 9
+    for damaged in ("slurm-7", "", "slurm-7 x", "[" * 100_000, '{"launch": "slurm-7", "start": 1}', "\x00"):
+        (run / output_dir.LAUNCH).write_text(damaged)
+        with pytest.raises(UsageError, match="launched_at.*damaged"):
+            steps()
+
+
+def flipped(path, every=1):
+    """The file with each of its bytes, or every so many, changed in turn."""
+    original = path.read_bytes()
+    for place in range(0, len(original), every):
+        path.write_bytes(original[:place] + bytes([original[place] ^ 1 << place % 8]) + original[place + 1 :])
+        yield place
+    path.write_bytes(original)
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, monkeypatch, every):
+    """`state.json` and the files beside it: tests/train/test_checkpoint.py."""
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    for name, step in (("run", 9), ("young", 0)):
+        config = write_run(tmp_path / name, step=step)
+        overwriting = changed(config, output={"overwrite_output_dir": True})
+        right = look(tmp_path / name, overwriting)
+        noticed = 0
+        for _ in flipped(tmp_path / name / output_dir.LAUNCH):
+            try:
+                assert resume.look(tmp_path / name, overwriting) == right
+            except UsageError:
+                noticed += 1
+        assert noticed > 60
+        right = look(tmp_path / name, config)
+        for _ in flipped(tmp_path / name / output_dir.RUN_CONFIG, every=every):
+            with_another_name = False
+            try:
+                assert resume.look(tmp_path / name, config) == right
+            except UsageError:
+                with_another_name = True
+            assert not (step and with_another_name), "a checkpoint says all that is believed"
+
+
+class Worker:
+    """One of two workers' consensus: the other one's opinions are given."""
+
+    def __init__(self, *others):
+        self.others, self.asked = list(others), []
+
+    def any(self, opinion):
+        self.asked.append(opinion)
+        return opinion or (self.others.pop(0) if self.others else False)
+
+    def is_same(self, number):
+        return True
+
+
+STRATEGY = types.SimpleNamespace(num_replicas_in_sync=1, cluster_resolver=None)
+
+
+def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
+    """Else a start that meets a checkpoint half written reports that, and not the run that is writing it."""
+    config = write_run(tmp_path / "run", step=9)
+    with resume.begin(tmp_path / "run", config, STRATEGY, Worker()) as start:
+        assert start.resumed.step == 9
+        monkeypatch.setattr(resume, "look", lambda *arguments, **options: pytest.fail("read"))
+        second = Worker()
+        begun = resume.begin(tmp_path / "run", config, STRATEGY, second)
+        with pytest.raises(RunError, match="another process is writing"), begun:
+            pass
+    assert second.asked == [False, True], "the other workers are told"
+
+
+def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
+    for others, kind in (([True], UsageError), ([False, True], RunError), ([False, False, True], UsageError)):
+        worker = Worker(*others)
+        begun = resume.begin(tmp_path / "run", config_for(tmp_path / "run"), STRATEGY, worker)
+        with pytest.raises(kind, match="See its output"), begun:
+            pass
+        assert len(worker.asked) % 2 == 0, "every question is answered"
+        assert not list(tmp_path.iterdir())
+
+
+def test_who_stops_a_run_reads_how_it_goes_on(tmp_path):
+    run = tmp_path / "run"
+    assert resume.how_to_resume(config_for(run), run) == f"the same command resumes in {run}"
+    for config in (config_for(), config_for(run, overwrite_output_dir=True), config_for(run, resume="never")):
+        assert resume.how_to_resume(config, run).startswith(f"--output_dir={run} resumes the run, with --resume=auto")
+
+
+def test_a_start_that_cannot_write_its_first_file_leaves_nothing(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    config = config_for(tmp_path / "run")
+    monkeypatch.setattr(os, "fsync", fail)
+    begun = resume.begin(tmp_path / "run", config, STRATEGY, Worker())
+    with pytest.raises(RunError, match="No space"), begun as start:
+        resume.write_start(start.directory, config, identity_of(config), is_resumed=False)
+    assert not list(tmp_path.iterdir())

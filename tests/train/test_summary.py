@@ -1,0 +1,93 @@
+"""The results of a run: each speed over the time it is said to be over."""
+
+import logging
+import pathlib
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.support.clocks import Clock, Log, a_model, progress_over, update
+from tests.support.models import strategy_of
+from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.devices.quiet import SLOW_CALLBACK, silence_libraries
+from tfbert.tasks.texts.classification import Classification
+from tfbert.train.summary import banner, train_results
+
+
+def test_speeds_with_warm_up_leave_out_evaluation():
+    log, clock, model = Log(), Clock(), a_model()
+    progress, _ = progress_over(log, clock, model, [])
+    for step, seconds in enumerate([6, 2, 1, 1]):
+        update(model, 1.0)
+        clock.now += seconds
+        if step == 2:  # An evaluation and a checkpoint took 40 s.
+            clock.now += 40
+            progress.steps.paused += 40
+        progress.on_train_batch_end(step)
+    model.optimizer.iterations.assign(4)
+    config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
+    model.trainable_variables = [tf.Variable(np.zeros(shape)) for shape in ([3, 4], [5])]
+    run = types.SimpleNamespace(
+        model=model,
+        schedule=progress.schedule,
+        classifier=types.SimpleNamespace(config=config),
+        strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+        data=types.SimpleNamespace(task=Classification(("0", "1"))),
+    )
+    results = train_results(run, progress, 50.0)
+    assert results["train_examples_per_second_with_warmup"] == pytest.approx(4 * 8 / 10)
+    assert results["train_examples_per_second_steady"] == pytest.approx(2 * 8 / 2)
+    assert results["train_samples_per_second"] == pytest.approx(4 * 8 / 50)
+    assert results["gradient_bytes"] == 4 * (3 * 4 + 5), "float32, whatever the weights are"
+
+
+class Encoded(types.SimpleNamespace):
+    may_be_cut = True
+
+    def __len__(self):
+        return len(self.lengths)
+
+
+@pytest.mark.parametrize("longest, has_validation", [(9, True), (16, False)])
+def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
+    run = types.SimpleNamespace(
+        config=Config(data=DataConfig(max_seq_length=16), training=TrainingConfig(global_batch_size=8)).resolved(),
+        data=types.SimpleNamespace(
+            notes=(),
+            train=[1, 2, 3],
+            task=Classification(("0", "1")),
+            validation={"validation": [1, 2]} if has_validation else {},
+            test=None,
+        ),
+        schedule=types.SimpleNamespace(total_steps=6, warmup_steps=1, steps_per_epoch=2, eval_steps=2),
+        directory="out",
+        train=Encoded(lengths=np.array([3, 5, longest])),
+        strategy=strategy_of(1),
+        batches=types.SimpleNamespace(description="few"),
+        classifier=types.SimpleNamespace(num_parameters=lambda: 1),
+    )
+    text = "\n".join(banner(run))
+    assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
+    assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
+    assert "above the number of examples" in text
+
+
+def test_keras_warning_of_slow_callbacks_is_not_shown(monkeypatch):
+    """Evaluation and checkpoints are in callbacks; that they take longer than an update is no mistake."""
+    source = pathlib.Path(keras.src.callbacks.__file__).read_text(encoding="utf-8")
+    assert SLOW_CALLBACK in " ".join(source.replace('"', " ").split()), "Keras words its warning otherwise"
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "TRANSFORMERS_VERBOSITY", "USE_TORCH", "TF_USE_LEGACY_KERAS"):
+        monkeypatch.setenv(name, "0")
+    logger, level = logging.getLogger("tensorflow"), logging.getLogger("tfbert").level
+    before = list(logger.filters)
+    try:
+        silence_libraries()
+        for text, is_shown in ((f"Callback method `x` {SLOW_CALLBACK} (1 s vs 2 s).", False), ("another", True)):
+            record = logging.LogRecord("tensorflow", logging.WARNING, "", 1, text, (), None)
+            assert bool(logger.filter(record)) == is_shown
+    finally:
+        logger.filters = before
+        logging.getLogger("tfbert").setLevel(level)

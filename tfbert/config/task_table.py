@@ -1,0 +1,65 @@
+"""What the configuration must know of each task, a row each. Imports nothing but the standard library."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering", "pretraining"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """A task.
+
+    Attributes:
+        metrics: Those that can decide which weights are kept, some only for some data.
+        max_seq_length: Longest input in tokens, unless the user says.
+        demo_epochs: Epochs on the built-in data, whose models may start from random weights.
+        has_classes: Whether it gives classes, which can be named and weighted.
+        has_windows: Whether long inputs are cut into windows, whose sizes go with the length of rows.
+        of_records: Whether it trains on records of a corpus, by a command of its own.
+    """
+
+    metrics: tuple[str, ...]
+    max_seq_length: int = 128
+    demo_epochs: float = 3.0
+    has_classes: bool = False
+    has_windows: bool = False
+    of_records: bool = False
+
+
+TASKS = {
+    "classification": TaskFacts(
+        metrics=("accuracy", "f1", "macro_f1", "matthews_correlation", "loss"), has_classes=True
+    ),
+    "regression": TaskFacts(metrics=("pearson", "spearmanr", "mse", "loss")),
+    "token_classification": TaskFacts(
+        metrics=("f1", "precision", "recall", "accuracy", "loss"), demo_epochs=10.0, has_classes=True
+    ),
+    "question_answering": TaskFacts(
+        metrics=("f1", "exact_match", "exact", "best_f1", "best_exact"),
+        max_seq_length=384,
+        demo_epochs=10.0,
+        has_windows=True,
+    ),
+    "pretraining": TaskFacts(
+        metrics=(
+            "loss",
+            "perplexity",
+            "masked_accuracy",
+            "next_sentence_accuracy",
+            "masked_lm_loss",
+            "next_sentence_loss",
+        ),
+        of_records=True,
+    ),
+}
+"""By the name of `--task`."""
+OF_CLASSES = tuple(name for name, facts in TASKS.items() if facts.has_classes)
+METRICS = tuple(dict.fromkeys(name for facts in TASKS.values() for name in facts.metrics))
+
+
+def facts_of(task: str) -> TaskFacts:
+    """A task's row; while it is not decided (`auto`), or not checked, that of classification."""
+    return TASKS.get(task, TASKS["classification"])

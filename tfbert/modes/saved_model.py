@@ -1,0 +1,131 @@
+"""Loads a fine-tuned model as its directory describes it: task, labels, single texts or pairs, and longest input.
+
+Training writes what transformers has no name for into `config.json` under `tfbert`, so it stays with the model.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from tfbert.config.run import Config
+from tfbert.data.foreign_files import read_json_object
+from tfbert.devices.waiting import said_if_slow
+from tfbert.errors import UsageError
+from tfbert.model.bert_config import OWN_FIELD, record_inputs
+from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
+from tfbert.output.output_dir import RUN_CONFIG
+from tfbert.tasks.base import Task
+from tfbert.tasks.registry import task_of_model
+from tfbert.tasks.trained import TrainedModel
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+log = logging.getLogger("tfbert")
+
+
+def check_can(task: Task, what: str, mode: str) -> None:
+    """Refuses a mode that does not exist for the model's task.
+
+    Args:
+        task: The model's task.
+        what: What the registry has for the mode; empty if the task does not have it.
+        mode: The mode.
+
+    Raises:
+        UsageError: for a model that was only pre-trained.
+    """
+    if not what:
+        raise UsageError(
+            f"--mode={mode} is for models that were fine-tuned. Received: a model for {task.kind}. "
+            "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
+        )
+
+
+def saved_task(config: Config) -> Task:
+    """The task of the model that a configuration names, without its weights.
+
+    Raises:
+        UsageError: for a directory that holds no fine-tuned model.
+    """
+    directory = resolve_model(config.model)
+    assert directory is not None  # Config refuses scratch models in these modes.
+    return task_of_model(load_config(directory), directory, config.task_options)
+
+
+def load_trained_model(config: Config, directory: pathlib.Path | None = None) -> TrainedModel:
+    """Loads the model that a configuration names; call it in the strategy's scope.
+
+    The longest input is the one asked for, else the one the model was trained with, else the task's default.
+
+    Args:
+        config: In a mode that uses a saved model.
+        directory: What `resolve_model` returned for it; None to call it.
+
+    Raises:
+        UsageError: for a directory that holds no fine-tuned model.
+    """
+    directory = directory or resolve_model(config.model)
+    assert directory is not None  # Config refuses scratch models in these modes.
+    saved = load_config(directory)
+    task = task_of_model(saved, directory, config.task_options)
+    task.check_options(config)
+    trained = _trained_on(saved, directory)
+    length, notes = _max_seq_length(config, trained, saved, task), []
+    task = task.at_length(length, config.task_options, notes)
+    for note in notes:
+        log.info("%s", note)
+    tokenizer = load_tokenizer(config.model, directory, training_texts=())
+    with said_if_slow("loading the weights"):
+        classifier = build_model(
+            config.model,
+            directory,
+            tokenizer=tokenizer,
+            head=task.head(),
+            max_seq_length=length,
+            seed=config.runtime.seed,
+            require_head=True,
+        )
+    num_texts = trained.get("num_texts")
+    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length, **task.notes())
+    return TrainedModel(
+        name=config.model.model_name_or_path,
+        classifier=classifier,
+        tokenizer=tokenizer,
+        task=task,
+        num_texts=num_texts,
+        max_seq_length=length,
+    )
+
+
+def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
+    """`num_texts` and `max_seq_length`, if the directory gives them."""
+    noted = getattr(saved, OWN_FIELD, None) or {}
+    found = {name: noted[name] for name in ("num_texts", "max_seq_length") if noted.get(name) is not None}
+    try:
+        data = read_json_object(directory / RUN_CONFIG, "").get("data")
+    except UsageError:  # It does not exist, or is another program's.
+        return found
+    if isinstance(data, dict):
+        length, columns = data.get("max_seq_length"), data.get("text_column")
+        if type(length) is int and length > 1:
+            found.setdefault("max_seq_length", length)
+        if isinstance(columns, list) and len(columns) in (1, 2):
+            found.setdefault("num_texts", len(columns))
+    return found
+
+
+def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, task: Task) -> int:
+    asked, own = config.data.max_seq_length, trained.get("max_seq_length")
+    if asked is not None:
+        beside = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
+        log.info("Inputs are at most %d tokens long%s.", asked, beside)
+        return asked
+    if own is not None:
+        log.info("Inputs are at most %d tokens long, as in training.", own)
+        return own
+    length = min(task.default_max_seq_length, saved.max_position_embeddings)
+    log.info("Inputs are at most %d tokens long; the model does not say what it was trained with.", length)
+    return length

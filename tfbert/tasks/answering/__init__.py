@@ -1,0 +1,1 @@
+"""Question answering: a span of a context for each question."""

@@ -1,0 +1,346 @@
+"""Extractive question answering: finds the part of a context that answers a question, or says that there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbert.config.tasks import (
+    MAX_ANSWER_LENGTH,
+    N_BEST_SIZE,
+    AnsweringConfig,
+    TaskOptions,
+    most_room,
+    window_sizes,
+)
+from tfbert.errors import UsageError
+from tfbert.model.bert_config import OWN_FIELD
+from tfbert.model.head import Head, span_head
+from tfbert.output.output_dir import EVAL_RESULTS
+from tfbert.tasks.answering.answer_breakdown import as_groups, breakdown
+from tfbert.tasks.answering.answer_files import Answers, choose, write_answers
+from tfbert.tasks.answering.answers import Candidates, WindowLogits, decode
+from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
+from tfbert.tasks.answering.questions import QuestionTable, note_misaligned
+from tfbert.tasks.answering.source import question_source
+from tfbert.tasks.answering.squad_metrics import Scores, score_predictions, squad_metrics
+from tfbert.tasks.answering.windows import make_windows, window_labels
+from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.losses import SpanCrossEntropy
+from tfbert.tasks.tables import read_labelled_tables
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+    from tfbert.config.run import Config, DataConfig, TrainingConfig
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+_SHOWN_CONTEXT = 400
+"""Characters of context that a report shows on each side of what it marks."""
+_TIE = 1e-6
+"""Orders answers that miss equally much; too small to show in a report."""
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionAnswering(Task):
+    """See `Task`. Outputs are logits of tokens, float32 `[tokens, 2]`: of an answer that starts there, and of one that
+    ends there. Predictions are the best `Candidates` of each question.
+
+    Metrics, as SQuAD's scripts compute and name them, 0 to 100: `f1` and `exact_match`; with questions that have no
+    answer, `f1`, `exact`, `HasAns_*`, `NoAns_*`, `best_*` and their thresholds.
+
+    Args:
+        doc_stride: Tokens from one window to the next; None for what suits the length of rows.
+        max_query_length: Longest question in tokens; None likewise.
+        version_2_with_negative: Whether some questions have no answer.
+        null_score_diff_threshold: No answer is given if "no answer" scores higher than the best one by more than this.
+        n_best_size: The most starts and ends that are combined, and the most answers that are kept.
+        max_answer_length: Longest answer in tokens.
+    """
+
+    doc_stride: int | None = None
+    max_query_length: int | None = None
+    version_2_with_negative: bool = False
+    null_score_diff_threshold: float = 0.0
+    n_best_size: int = N_BEST_SIZE
+    max_answer_length: int = MAX_ANSWER_LENGTH
+
+    name = "question_answering"
+    length_rule = "Longer texts are split into rows of"
+    pipeline_tag = "question-answering"
+    default_metric = "f1"
+    reads_tokens = True
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> QuestionAnswering:
+        """The task of a saved model."""
+        return cls.of_options(options.answering, getattr(saved, OWN_FIELD, None))
+
+    @classmethod
+    def of_options(cls, options: AnsweringConfig, noted: dict[str, Any] | None = None) -> QuestionAnswering:
+        """The task with these options; what they leave open is taken from a saved model's notes.
+
+        Args:
+            options: The command's options.
+            noted: What `notes` returned when the model was saved.
+
+        Raises:
+            UsageError: for `null_score_diff_threshold` if every question has an answer.
+        """
+        noted = noted or {}
+        version_2 = options.version_2_with_negative or noted.get("version_2_with_negative") is True
+        if options.null_score_diff_threshold and not version_2:
+            raise UsageError(
+                "null_score_diff_threshold is for questions that may have no answer. Received: "
+                f"null_score_diff_threshold={options.null_score_diff_threshold} without version_2_with_negative. "
+                "Add --version_2_with_negative, or drop it."
+            )
+
+        def whole(name: str) -> int | None:
+            value = noted.get(name)
+            return getattr(options, name) or (value if type(value) is int and value > 0 else None)
+
+        return cls(
+            doc_stride=whole("doc_stride"),
+            max_query_length=whole("max_query_length"),
+            version_2_with_negative=version_2,
+            null_score_diff_threshold=options.null_score_diff_threshold,
+            n_best_size=options.n_best_size,
+            max_answer_length=options.max_answer_length,
+        )
+
+    @property
+    def kind(self) -> str:
+        return f"question answering{', some questions without an answer' * self.version_2_with_negative}"
+
+    def notes(self) -> dict[str, Any]:
+        names = ("doc_stride", "max_query_length", "version_2_with_negative")
+        return {name: getattr(self, name) for name in names}
+
+    def at_length(self, max_seq_length: int, options: TaskOptions, notes: list[str]) -> QuestionAnswering:
+        options.answering.check_length(max_seq_length)
+        settled, most = self.settled(max_seq_length), most_room(max_seq_length)
+        if self.doc_stride not in (None, settled.doc_stride):
+            notes.append(
+                f"Windows are {settled.doc_stride} tokens apart: the {self.doc_stride} that the model was trained with "
+                f"are more than a row of {max_seq_length} holds."
+            )
+        stride, longest = settled.doc_stride, settled.max_query_length
+        if longest > most:
+            notes.append(
+                f"Questions of more than {most} tokens leave no room for a context in {max_seq_length}, and have no "
+                f"answer. --max_query_length={max_seq_length // 2} cuts them."
+            )
+        elif stride > max_seq_length - 3 - longest:
+            notes.append(
+                f"Windows {stride} tokens apart do not overlap for questions of more than "
+                f"{max_seq_length - 3 - stride} tokens: answers across their borders are not found. A smaller "
+                "--doc_stride avoids it."
+            )
+        return settled
+
+    def settled(self, max_seq_length: int) -> QuestionAnswering:
+        """The same task with its windows' sizes settled for rows of this length; a stride that a row cannot hold is
+        replaced by one that suits it."""
+        stride = self.doc_stride if (self.doc_stride or 0) <= most_room(max_seq_length) else None
+        stride, longest = window_sizes(max_seq_length, stride, self.max_query_length)
+        return dataclasses.replace(self, doc_stride=stride, max_query_length=longest)
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, QuestionExamples]:
+        source = question_source(config, version_2_with_negative=self.version_2_with_negative)
+        tables = read_labelled_tables(config, source)
+        tables = {prefix: note_misaligned(table, EVAL_RESULTS) for prefix, table in tables.items()}
+        for table in tables.values():
+            notes += table.notes
+        return {prefix: QuestionExamples(table=table) for prefix, table in tables.items()}
+
+    def check_options(self, config: Config) -> None:
+        super().check_options(config)
+        if config.data.batching == "packed":
+            raise UsageError(
+                "Windows over contexts fill their rows: there is nothing to pack. "
+                "Received: batching='packed' for question answering. Drop --batching."
+            )
+
+    def head(self) -> Head:
+        return span_head()
+
+    def encode(
+        self,
+        examples: QuestionExamples,
+        tokenizer: BertTokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedQuestions:
+        table, sizes = examples.table, self.settled(max_seq_length)
+        windows = make_windows(
+            tokenizer,
+            table.questions,
+            table.contexts,
+            table.context_of,
+            max_seq_length=max_seq_length,
+            doc_stride=sizes.doc_stride,
+            max_query_length=sizes.max_query_length,
+        )
+        count = len(windows.example)
+        labels = np.zeros([count, 2], np.int32) if training is None else window_labels(windows, examples.labels)
+        return EncodedQuestions(
+            tokens=windows.tokens,
+            labels=labels,
+            weights=np.ones(count, np.float32),
+            windows=windows,
+            num_questions=len(table),
+        )
+
+    def loss(self, training: TrainingConfig) -> SpanCrossEntropy:
+        return SpanCrossEntropy()
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedQuestions) -> Candidates:
+        windows = encoded.windows
+        logits = WindowLogits(
+            start_logits=outputs[:, 0],
+            end_logits=outputs[:, 1],
+            row_splits=windows.tokens.row_splits,
+            example=windows.example,
+            context_start=windows.context_start,
+            context_end=windows.context_end,
+            max_context=windows.max_context,
+            char_start=windows.char_start,
+            char_end=windows.char_end,
+        )
+        best = {"n_best_size": self.n_best_size, "max_answer_length": self.max_answer_length}
+        return decode(logits, encoded.num_questions, **best)
+
+    def scores(self, predictions: Candidates) -> np.ndarray:
+        return predictions.null_score
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("f1", "exact", "best_f1", "best_exact") if self.version_2_with_negative else ("f1", "exact_match")
+
+    def answers(self, predictions: Candidates) -> Answers:
+        """The answer given to each question."""
+        return choose(
+            predictions,
+            version_2_with_negative=self.version_2_with_negative,
+            null_score_diff_threshold=self.null_score_diff_threshold,
+        )
+
+    def _metrics(self, predictions: Candidates, examples: QuestionExamples) -> dict[str, float]:
+        table, answers = examples.table, self.answers(predictions)
+        found = squad_metrics(
+            _golds(table),
+            answers.texts(table.contexts, table.context_of),
+            version_2_with_negative=self.version_2_with_negative,
+            null_odds=answers.null_odds,
+        )
+        return {"f1": found.pop("f1")} | found
+
+    def details(self, predictions: Candidates, examples: QuestionExamples) -> tuple[dict[str, Any], list[str]]:
+        found: dict[str, Any] = {"breakdown": breakdown(examples.table, self._scores_of(predictions, examples))}
+        if examples.table.misaligned_ids:
+            found["misaligned_answers"] = list(examples.table.misaligned_ids)
+        return found, []
+
+    def _scores_of(self, predictions: Candidates, examples: QuestionExamples) -> Scores:
+        table = examples.table
+        texts = self.answers(predictions).texts(table.contexts, table.context_of)
+        return score_predictions(_golds(table), texts, version_2_with_negative=self.version_2_with_negative)
+
+    def write_evaluation(
+        self, directory: pathlib.Path, predictions: Candidates, examples: QuestionExamples, prefix: str
+    ) -> None:
+        """`predictions.json`, `nbest_predictions.json` and `null_odds.json` in SQuAD's form."""
+        table = examples.table
+        write_answers(
+            directory,
+            table.ids,
+            predictions,
+            table.contexts,
+            table.context_of,
+            prefix=f"{prefix}_",
+            version_2_with_negative=self.version_2_with_negative,
+            null_score_diff_threshold=self.null_score_diff_threshold,
+        )
+
+    def judged(self, predictions: Candidates, examples: QuestionExamples) -> Judged:
+        """Wrongness is 1 minus F1; of two equally wrong answers, the more probable one is the worse."""
+        table, answers = examples.table, self.answers(predictions)
+        scores = self._scores_of(predictions, examples)
+        missing = 1 - scores.f1
+
+        def shown(row: int) -> dict[str, Any]:
+            context, gold = table.context(row), table.answers[row]
+            given = int(answers.char_start[row]), int(answers.char_end[row])
+            # Some answers of published data sets are not at their answer_start: they would mark the wrong words.
+            placed = [(start, start + len(t)) for t, start in gold if start >= 0 and context.startswith(t, start)]
+            right = placed[0] if placed else (0, 0)
+            return {
+                "question": table.questions[row],
+                "answers": sorted({text for text, _ in gold}),
+                "prediction": context[given[0] : given[1]],
+                "context": _marked(context, right, given),
+            }
+
+        groups = breakdown(table, scores)
+        return Judged(
+            wrongness=np.where(missing > 0, missing + _TIE * answers.probability, 0.0),
+            measure="missing F1",
+            shown=shown,
+            facts={"groups": as_groups(groups)},
+        )
+
+    def changes(self, predictions: Candidates, others: Candidates) -> dict[str, int]:
+        mine, theirs = self.answers(predictions), self.answers(others)
+        differ = (mine.char_start != theirs.char_start) | (mine.char_end != theirs.char_end)
+        return {"changed_answers": int(differ.sum())}
+
+    def card(self, num_texts: int) -> list[str]:
+        none = " or says that there is none" * self.version_2_with_negative
+        return [f"A BERT model that finds the answer to a question in a text{none}."]
+
+    def usage(self, num_texts: int) -> list[str]:
+        return [
+            "import torch",
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
+            "",
+            'tokenizer = AutoTokenizer.from_pretrained("THIS_DIRECTORY")',
+            'model = AutoModelForQuestionAnswering.from_pretrained("THIS_DIRECTORY")',
+            'question, context = "...", "..."',
+            'options = {"return_tensors": "pt", "return_offsets_mapping": True}',
+            'inputs = tokenizer(question, context, truncation="only_second", **options)',
+            'places = inputs.pop("offset_mapping")[0]',
+            "with torch.no_grad():",
+            "    found = model(**inputs)",
+            "scores = found.start_logits[0, :, None] + found.end_logits[0]",
+            "in_context = torch.tensor([part == 1 for part in inputs.sequence_ids()])",
+            f"allowed = (in_context[:, None] & in_context).triu().tril({self.max_answer_length - 1})",
+            'first, last = divmod(scores.masked_fill(~allowed, float("-inf")).argmax().item(), len(places))',
+            "context[places[first, 0] : places[last, 1]]",
+            "",
+            "# Contexts of any length, and questions that may have no answer:",
+            '# tfbert.load("THIS_DIRECTORY")([{"question": "...", "context": "..."}])',
+        ]
+
+
+def _golds(table: QuestionTable) -> list[list[str]]:
+    return [[text for text, _ in answers] for answers in table.answers]
+
+
+def _marked(context: str, right: tuple[int, int], given: tuple[int, int]) -> list[dict[str, str]]:
+    """A context in parts; those in the right answer are marked `answer`, those in the given one `wrong`, or both."""
+    spans = [span for span in (right, given) if span[0] < span[1]]
+    first = max(min((start for start, _ in spans), default=0) - _SHOWN_CONTEXT, 0)
+    last = min(max((end for _, end in spans), default=0) + _SHOWN_CONTEXT, len(context))
+    edges = sorted({first, last, *(edge for span in spans for edge in span)})
+    parts = [{"text": "… ", "mark": ""}] if first else []
+    for start, end in zip(edges, edges[1:], strict=False):
+        marks = {"answer": right[0] <= start < right[1], "wrong": given[0] <= start < given[1]}
+        parts.append({"text": context[start:end], "mark": " ".join(name for name, holds in marks.items() if holds)})
+    return parts + ([{"text": " …", "mark": ""}] if last < len(context) else [])

@@ -1,0 +1,1 @@
+"""Pre-training: masked words, and whether two segments follow each other."""

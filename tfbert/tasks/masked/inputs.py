@@ -1,0 +1,73 @@
+"""Texts with words to fill in as inputs of a loaded model in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tfbert.data.files import check_text
+from tfbert.errors import UsageError
+from tfbert.tasks.inputs import BEST, NAME, Inputs
+from tfbert.tasks.masked.masked_texts import MASK, encode_masked_texts, filled
+from tfbert.tasks.masked.masked_words import MOST_CANDIDATES, MaskedRows
+from tfbert.tasks.trained import TrainedModel
+
+_FILLED = 5
+"""Words for each masked place by default, as in transformers."""
+_CHUNK_MASKED = 256
+"""Texts with masked words that are predicted together: some hundred candidates are kept for each word."""
+
+
+class MaskedInputs(Inputs[str]):
+    """Texts with words to fill in.
+
+    Args:
+        model: The model that was called.
+        top_k: How many words to give for each masked place; `BEST`: 5.
+    """
+
+    most = _CHUNK_MASKED
+
+    takes_top_k = True
+
+    def __init__(self, model: TrainedModel, top_k: int | None | Literal["best"] = BEST):
+        super().__init__(model, top_k)
+        if top_k is None or (top_k != BEST and top_k > MOST_CANDIDATES):
+            raise UsageError(
+                f"top_k must be at most {MOST_CANDIDATES} where words are filled in. "
+                f"Received: top_k={top_k}. Pass fewer."
+            )
+        self._words = _FILLED if top_k == BEST else top_k
+        self._encoded = 0
+
+    def is_one(self, inputs: Any) -> bool:
+        return isinstance(inputs, str | Mapping)
+
+    def entry(self, value: Any, where: str) -> str:
+        text = check_text(value, "text", where, strict=False)
+        if MASK not in text:
+            raise UsageError(
+                f"A text to fill in must have a {MASK}. Received: {text!r:.60} in {where}. "
+                f"Write {MASK} for the word to find."
+            )
+        return text
+
+    def size(self, entry: str) -> int:
+        return len(entry)
+
+    def encode(self, entries: Sequence[str]) -> MaskedRows:
+        names = [f"{NAME}[{self._encoded + i}]" for i in range(len(entries))]
+        self._encoded += len(entries)
+        self._texts = encode_masked_texts(self._model.tokenizer, entries, names, self._model.max_seq_length)
+        return self._texts
+
+    def predictions(self, outputs: dict[str, np.ndarray], encoded: MaskedRows) -> dict[str, np.ndarray]:
+        return outputs
+
+    def scores(self, predictions: dict[str, np.ndarray]) -> np.ndarray:
+        return predictions["score"]
+
+    def answers(self, entries: Sequence[str], predictions: dict[str, np.ndarray]) -> Iterator[list[Any]]:
+        return filled(self._texts, predictions, self._model.tokenizer, self._words)

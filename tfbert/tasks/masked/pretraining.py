@@ -1,0 +1,221 @@
+"""Pre-training: predicts masked words, and whether the second stretch of text follows the first."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbert.batches.inputs import INPUTS
+from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
+from tfbert.config.commands import PRETRAIN
+from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
+from tfbert.corpus.masking import Masking, most_predictions
+from tfbert.corpus.record_files import open_records
+from tfbert.corpus.records import Records
+from tfbert.errors import UsageError
+from tfbert.model.bert_config import OWN_FIELD
+from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
+from tfbert.output.progress import evaluating
+from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from transformers import BertConfig
+
+    from tfbert.config.run import DataConfig, TrainingConfig
+    from tfbert.config.tasks import TaskOptions
+    from tfbert.model.predictor import Predictor
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+_WORST_WORDS = 20
+_SHOWN_RECORDS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretraining(Task):
+    """See `Task`. Examples are `Records`. Outputs are logits of masked words `[rows, predictions, vocabulary]` and of
+    the next sentence `[rows, 2]`. Only what `masked_words` keeps of them leaves the device. Predictions are the
+    `MaskedPredictions` of all records.
+
+    Metrics over all masked words: `masked_accuracy`, `loss` in nats, and `perplexity`. With next sentence, also
+    `next_sentence_accuracy` over all pairs; `loss` is then the sum of `masked_lm_loss` and `next_sentence_loss`, as in
+    training.
+
+    Args:
+        next_sentence: Whether the model learns to tell whether the second stretch of text follows the first.
+        options: Decide what is masked; what they leave open is masked as new records are.
+        seed: The seed of the masks in training.
+    """
+
+    next_sentence: bool = True
+    options: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", self.options.with_masking())
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Pretraining:
+        """The task of a saved model."""
+        masked = options.pretraining.with_masking(getattr(saved, OWN_FIELD, None))
+        return cls(next_sentence=saved.architectures[0].endswith("ForPreTraining"), options=masked)
+
+    name = PRETRAINING
+    length_rule = "Records have at most"
+    pipeline_tag = "fill-mask"
+    default_metric = "loss"
+    input_names = (*INPUTS, POSITIONS)
+    made = "pre-trained"
+
+    @property
+    def kind(self) -> str:
+        return f"pre-training on masked words{' and next sentences' * self.next_sentence}"
+
+    @property
+    def masked_share(self) -> float:
+        return self.options.masked_lm_prob
+
+    def notes(self) -> dict[str, Any]:
+        return {name: getattr(self.options, name) for name in ("masked_lm_prob", "whole_word_masking")}
+
+    def head(self) -> PretrainingHead:
+        return pretraining_head(next_sentence=self.next_sentence)
+
+    def encode(
+        self,
+        examples: Records,
+        tokenizer: BertTokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedRecords:
+        """Adds how records are masked; the records stay in their files.
+
+        Raises:
+            UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
+        """
+        examples.check_vocabulary(tokenizer.vocab)
+        examples.check_casing(tokenizer.casing)
+        length = examples.schema.max_seq_length
+        if length > max_seq_length:
+            raise UsageError(
+                "max_seq_length must be at least that of the records. "
+                f"Received: max_seq_length={max_seq_length} with {examples.name}, of {length} tokens. "
+                f"Pass --max_seq_length={length}, or prepare shorter records."
+            )
+        options = self.options
+        masking = Masking.of_vocab(
+            tokenizer.vocab,
+            masked_lm_prob=options.masked_lm_prob,
+            max_predictions_per_seq=most_predictions(
+                options.max_predictions_per_seq, masked_lm_prob=options.masked_lm_prob, max_seq_length=length
+            ),
+            whole_words=options.whole_word_masking,
+        )
+        common = {
+            "records": examples,
+            "has_next_sentence": self.next_sentence and examples.has_pairs,
+            "pad_id": tokenizer.pad_id,
+            "vocab": tokenizer.vocab,
+        }
+        if training is None:
+            return EncodedRecords.to_evaluate(masking=masking, **common)
+        return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
+
+    def loss(self, training: TrainingConfig) -> dict[str, SmoothedCrossEntropy]:
+        """The loss of each masked word, float32 `[rows, predictions]`, and of each pair, `[rows]`."""
+        names = (MASKED_LM, NEXT_SENTENCE) if self.next_sentence else (MASKED_LM,)
+        return {name: SmoothedCrossEntropy() for name in names}
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, Records]:
+        options = self.options
+        if not options.validation_records:
+            raise UsageError(
+                "A model for pre-training is evaluated on records. "
+                f"Received: {config.source}. Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
+            )
+        records = open_records(
+            options.validation_records,
+            "validation_records",
+            skip_bad_records=options.skip_bad_records,
+            notes=notes,
+        )
+        return {"eval": records}
+
+    def kept(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The scores of the labels if they are given, else the best words."""
+        return scored(outputs, inputs[LABELS]) if LABELS in inputs else candidates(outputs)
+
+    def predict(self, predictor: Predictor, encoded: EncodedRecords) -> MaskedPredictions:
+        """Chunk by chunk, in memory that does not grow with the number of records."""
+        found, chunks = MaskedPredictions(encoded.vocab), collections.deque()
+
+        def rows() -> Iterator[MaskedRows]:
+            for chunk in encoded.chunks():
+                chunks.append(chunk)
+                yield MaskedRows(tokens=chunk.tokens, positions=chunk.positions, labels=chunk.labels)
+
+        with evaluating(len(encoded)) as on_rows:
+            for outputs in predictor.stream(rows(), on_rows=on_rows):
+                found.add(chunks.popleft(), outputs)
+        return found
+
+    def scores(self, predictions: MaskedPredictions) -> np.ndarray:
+        """The summed losses of each chunk."""
+        return np.array([*predictions.word_losses, *predictions.pair_losses])
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        names = ("masked_accuracy", "loss", "perplexity")
+        of_pairs = ("next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss")
+        return names + of_pairs if self.next_sentence else names
+
+    def _metrics(self, predictions: MaskedPredictions, examples: Records) -> dict[str, float]:
+        return predictions.metrics()
+
+    def details(self, predictions: MaskedPredictions, examples: Records) -> tuple[dict[str, Any], list[str]]:
+        words = predictions.worst_words(_WORST_WORDS)
+        lines = [f"{word['word']}: {word['wrong']:,} of {word['masked']:,} wrong" for word in words]
+        return {"worst_words": words}, [f"words most often wrong: {'; '.join(lines[:5])}"] if lines else []
+
+    def judged(self, predictions: MaskedPredictions, examples: Records) -> Judged:
+        """Only of the first records."""
+        kept = predictions.kept
+        shown = [predictions.shown(record) for record in kept[:_SHOWN_RECORDS]]
+        return Judged(
+            wrongness=np.array([record.wrongness for record in kept]),
+            measure="loss",
+            shown=lambda row: {"parts": predictions.shown(kept[row])},
+            facts={"worst_words": predictions.worst_words(_WORST_WORDS), "filled": shown, "num_shown": len(kept)},
+        )
+
+    def card(self, num_texts: int) -> list[str]:
+        pairs = " and tells whether two stretches of text belong together" * self.next_sentence
+        return [f"A BERT model that fills in masked words{pairs}, to be fine-tuned for other tasks."]
+
+    def usage(self, num_texts: int) -> list[str]:
+        return [
+            "from transformers import pipeline",
+            "",
+            'fill = pipeline("fill-mask", "THIS_DIRECTORY")',
+            'fill("Paris is the [MASK] of France.")',
+        ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedRecords(MaskedRecords):
+    """Records with the way they are masked.
+
+    Attributes:
+        vocab: The tokens in the order of their ids.
+    """
+
+    vocab: Sequence[str]

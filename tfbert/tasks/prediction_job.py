@@ -1,0 +1,46 @@
+"""What `--mode=predict` needs of an input: each group of tasks has jobs of its own."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from tfbert.tasks.bad_rows import BadRows
+from tfbert.tasks.prediction_files import PredictionFile
+from tfbert.tasks.trained import TrainedModel
+
+
+class Job(Protocol):
+    """A file to predict, and where the predictions go; each kind of task has one of its own.
+
+    Attributes:
+        name: The file's name.
+        path: The file of predictions; None for standard output.
+    """
+
+    name: str
+    path: pathlib.Path | None
+
+    def check(self, model: TrainedModel) -> None:
+        """Refuses a model that does not fit the input."""
+
+    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
+        """Where the predictions go; on a worker that does not write, nowhere."""
+
+    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Chunk]:
+        """Consecutive rows, as many as are sorted by length and predicted together."""
+
+    def encoder(self, model: TrainedModel) -> Callable[[Chunk], Any]:
+        """A function that encodes a chunk, in several threads. Its result has the token ids as `tokens`, and all else
+        that the task's `predictions` needs."""
+
+
+class Chunk(Protocol):
+    """Some rows of a file.
+
+    Attributes:
+        ids: For each row, what names it, or is written beside its prediction.
+    """
+
+    ids: list[Any]

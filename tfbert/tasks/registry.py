@@ -1,0 +1,188 @@
+"""The tasks, a row each: what a run, a saved model and each mode ask a task for. Nothing of a task is imported before
+that, and no other module compares tasks by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfbert.errors import UsageError
+
+if TYPE_CHECKING:
+    from tensorflow_datasets.core import DatasetBuilder
+    from transformers import BertConfig
+
+    from tfbert.config.data import DataConfig
+    from tfbert.config.run import Config
+    from tfbert.config.tasks import TaskOptions
+    from tfbert.data.files import RawTable
+    from tfbert.tasks.base import Task
+    from tfbert.tasks.inputs import Inputs
+    from tfbert.tasks.prediction_job import Job
+    from tfbert.tasks.served_model import ServedModel
+    from tfbert.tasks.sets import TaskData
+
+_FOLDER = "tfbert.tasks"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A task. What is a string below is `MODULE:NAME` in `tfbert.tasks`; empty where the task has none.
+
+    Attributes:
+        name: What `--task` calls it.
+        architectures: How the class of its saved models ends in `config.json`.
+        matches: Whether a saved model of these architectures is of this task.
+        task_class: Its `Task`, whose `of_model` makes the task of a saved model.
+        loader: Reads what a run trains and evaluates on.
+        job_opener: Opens what `--mode=predict` reads.
+        inputs_class: The arguments of a loaded model in Python.
+        served_class: What `--mode=export` saves.
+        file_test: Whether a file is beyond doubt for this task.
+        dataset_test: Whether a data set of TensorFlow Datasets is.
+        warning: A line about a table of texts that looks like this task's data.
+    """
+
+    name: str
+    architectures: tuple[str, ...]
+    matches: Callable[[BertConfig], bool] = lambda saved: True
+    task_class: str
+    loader: str
+    job_opener: str = ""
+    inputs_class: str
+    served_class: str = ""
+    file_test: str = ""
+    dataset_test: str = ""
+    warning: str = ""
+
+    def is_of(self, saved: BertConfig) -> bool:
+        """Whether a saved model is of this task."""
+        return (saved.architectures or [""])[0].endswith(self.architectures) and self.matches(saved)
+
+    def of_model(self, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Task:
+        """The task of a saved model, with its labels; see `task_of_model`."""
+        return _named(self.task_class).of_model(saved, directory, options)
+
+    def load(self, config: DataConfig, options: TaskOptions) -> TaskData:
+        """Reads what a run trains and evaluates on."""
+        return _named(self.loader)(config, options)
+
+    def open_jobs(self, config: Config) -> list[Job]:
+        """Opens the input of predictions."""
+        return _named(self.job_opener)(config)
+
+    @property
+    def inputs(self) -> type[Inputs]:
+        """The arguments of a loaded model."""
+        return _named(self.inputs_class)
+
+    @property
+    def served(self) -> type[ServedModel]:
+        """The module that is saved for a model."""
+        return _named(self.served_class)
+
+    def holds_file(self, path: pathlib.Path, config: DataConfig) -> bool:
+        """Whether a file is beyond doubt for this task."""
+        return bool(self.file_test) and _named(self.file_test)(path, config)
+
+    def holds_dataset(self, builder: DatasetBuilder, config: DataConfig) -> bool:
+        """Whether the features of a data set are beyond doubt for this task."""
+        return bool(self.dataset_test) and _named(self.dataset_test)(builder, config)
+
+
+ENTRIES = (
+    Entry(
+        name="regression",
+        architectures=("",),
+        matches=lambda saved: saved.problem_type == "regression" or saved.num_labels == 1,
+        task_class="texts.regression:Regression",
+        loader="texts.training_data:load_texts",
+        job_opener="texts.prediction:open_texts",
+        inputs_class="texts.inputs:TextInputs",
+        served_class="texts.serving:TextClassifier",
+    ),
+    Entry(
+        name="classification",
+        architectures=("",),
+        task_class="texts.classification:Classification",
+        loader="texts.training_data:load_texts",
+        job_opener="texts.prediction:open_texts",
+        inputs_class="texts.inputs:TextInputs",
+        served_class="texts.serving:TextClassifier",
+        dataset_test="texts.tfds:holds_texts",
+    ),
+    Entry(
+        name="question_answering",
+        architectures=("ForQuestionAnswering",),
+        task_class="answering.question_answering:QuestionAnswering",
+        loader="answering.training_data:load_questions",
+        job_opener="answering.prediction:open_question_files",
+        inputs_class="answering.inputs:QuestionInputs",
+        served_class="answering.serving:QuestionAnswerer",
+        file_test="answering.squad:holds_questions",
+        dataset_test="answering.tfds:holds_questions",
+    ),
+    Entry(
+        name="token_classification",
+        architectures=("ForTokenClassification",),
+        task_class="tagging.token_classification:TokenClassification",
+        loader="tagging.training_data:load_sentences",
+        job_opener="tagging.prediction:open_sentence_files",
+        inputs_class="tagging.inputs:SentenceInputs",
+        served_class="tagging.serving:Tagger",
+        file_test="tagging.tagged:holds_tags",
+        dataset_test="tagging.tfds:holds_tags",
+        warning="tagging.word_rows:warning_of_words",
+    ),
+    Entry(
+        name="pretraining",
+        architectures=("ForPreTraining", "ForMaskedLM"),
+        task_class="masked.pretraining:Pretraining",
+        loader="masked.training_data:load_records",
+        inputs_class="masked.inputs:MaskedInputs",
+    ),
+)
+"""In the order in which data are asked whose they are; a saved model is asked for the longest architecture first."""
+
+_OF_TEXTS = "classification"
+"""The task of texts with labels: what data are for if no other task claims them. Its labels may make it regression."""
+
+
+def entry_of(task: str) -> Entry:
+    """A task's row, by its name; for `auto`, that of texts with labels."""
+    return next(entry for entry in ENTRIES if entry.name == (_OF_TEXTS if task == "auto" else task))
+
+
+def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Task:
+    """The task of a saved model: the one of its architecture, or else what transformers concludes from `problem_type`
+    and the number of labels.
+
+    Args:
+        saved: Its configuration.
+        directory: Where it is, for messages.
+        options: They decide how its predictions are scored.
+
+    Raises:
+        UsageError: for a model of another task, or labels that cannot be told apart.
+    """
+    if saved.problem_type == "multi_label_classification":
+        raise UsageError(
+            "tfbert's models give one label to each text. "
+            f"Received: problem_type={saved.problem_type!r} in {directory / 'config.json'}. Pass another model."
+        )
+    by_architecture = sorted(ENTRIES, key=lambda entry: -len(entry.architectures[0]))
+    return next(entry for entry in by_architecture if entry.is_of(saved)).of_model(saved, directory, options)
+
+
+def warnings_of_others(task: str, table: RawTable) -> list[str]:
+    """Lines about a table of texts that looks like another task's data."""
+    found = (_named(entry.warning)(table) for entry in ENTRIES if entry.warning and entry.name != task)
+    return [line for line in found if line]
+
+
+def _named(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(f"{_FOLDER}.{module}"), name)

@@ -1,0 +1,97 @@
+"""Sets of examples: their interface, those of a run by name, and random parts of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tfbert.tasks.base import Task
+
+
+class Examples(Protocol):
+    """The examples that a task trains and is evaluated on; each task has its own class of them.
+
+    Attributes:
+        name: Where they came from, for messages.
+        labels: In the form that the task defines; None where there are none.
+        num_texts: 1 for single texts, 2 for pairs.
+    """
+
+    name: str
+    labels: np.ndarray | None
+
+    @property
+    def num_texts(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Iterable[int]) -> Examples:
+        """The examples at `indices`, in that order."""
+
+    def sample(self, count: int) -> Examples:
+        """`count` of them, drawn at random but always the same, in their order."""
+
+    def checksum(self, name: str, start: int) -> int:
+        """CRC-32 of a name and what they hold, texts and labels; continues the checksum `start`."""
+
+    def where(self, row: int) -> str:
+        """The place of an example in the file or data set that it comes from, such as `line 17`."""
+
+    def texts(self) -> list[str]:
+        """All their texts, without labels, for learning a vocabulary."""
+
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        """The text or texts of each example, without blanks around them; duplicates have equal contents."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """What a run trains and evaluates on.
+
+    Attributes:
+        task: The task, with its labels.
+        train: Examples to train on.
+        validation: Name -> examples to evaluate on during training; usually one set, `validation`; may be empty.
+        test: Labelled examples to evaluate on once, at the end; None if there are none.
+        notes: What the user should know, one line each.
+        facts: What `report.json` holds about the data, as JSON can hold it.
+    """
+
+    task: Task
+    train: Examples
+    validation: dict[str, Examples]
+    test: Examples | None
+    notes: tuple[str, ...]
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def sets(self) -> dict[str, Examples]:
+        """The sets to evaluate on, by name."""
+        return self.validation | ({"test": self.test} if self.test is not None else {})
+
+
+def eval_prefix(name: str) -> str:
+    """The prefix of the metrics of a set that is evaluated during training: `validation` -> `eval`,
+    `validation_matched` -> `eval_matched`, `test` -> `eval`.
+
+    For a data set without a validation split, `test` takes its place.
+    """
+    return "eval" + ("" if name == "test" else name.removeprefix("validation"))
+
+
+def place_of(row: int, lines: np.ndarray | None, unit: str) -> str:
+    """`Examples.where`, from all examples' int64 `[n]` lines, or whatever the unit counts; None: they have none."""
+    return f"{unit} {lines[row]}" if lines is not None else f"row {row + 1}"
+
+
+def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
+    """At most `limit` examples (0: all), drawn at random but always the same; adds a line to `notes` if some are left
+    out."""
+    if not 0 < limit < len(examples):
+        return examples
+    notes.append(f"{examples.name}: {limit:,} of {len(examples):,} examples, a random subset that is always the same")
+    return examples.sample(limit)

@@ -1,0 +1,109 @@
+"""Rows that hold a list of words and a list of their tags: JSON lines, Parquet, TensorFlow Datasets."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tfbert.data.files import check_text
+from tfbert.data.open_file import OpenFile
+from tfbert.errors import UsageError
+from tfbert.tasks.tagging.conll import Sentence
+
+
+def sentences_of_rows(
+    rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
+) -> Iterator[Sentence | UsageError]:
+    """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
+
+    Args:
+        rows: Just opened.
+        words: The column of the words.
+        label: The column of the tags, names or ids; empty: tags are not read.
+        names: The names of the ids; None: ids become text as they are.
+        others: Further columns, whose values become `others`.
+    """
+    for line, row in rows.read([words, *([label] if label else []), *others]):
+        where = f"{rows.name}, {rows.unit} {line}"
+        try:
+            if isinstance(row, UsageError):
+                raise row
+            found = _check_words(row[0], words, where)
+            tags = _check_tags(row[1], label, names, where) if label else None
+            if tags is not None and len(tags) != len(found):
+                raise UsageError(
+                    f"Every word needs one tag. Received: {len(found)} words and {len(tags)} tags in {where}. "
+                    "Repair or drop the row."
+                )
+            yield Sentence(line=line, words=found, tags=tags, others=row[1 + bool(label) :])
+        except UsageError as error:
+            yield error
+
+
+def _check_words(value: Any, column: str, where: str) -> list[str]:
+    """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise UsageError(
+            "Words must be a list of strings in each row. "
+            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --text_column."
+        )
+    if not value:
+        raise UsageError(f"A sentence needs at least one word. Received: {column}=[] in {where}. Drop the row.")
+    if "" in value:
+        raise UsageError(
+            "A word must not be empty. "
+            f"Received: '' as word {value.index('') + 1} of {column!r} in {where}. Repair or drop the row."
+        )
+    check_text(" ".join(value), column, where)
+    return value
+
+
+def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str) -> list[str]:
+    if not isinstance(value, list):
+        raise UsageError(
+            "Tags must be a list of names or ids in each row. "
+            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --label_column."
+        )
+    tags = []
+    for tag in value:
+        if type(tag) is int and tag >= 0:
+            if names is not None and tag >= len(names):
+                raise UsageError(
+                    f"A tag's id must be one of the {len(names)} that the file names. "
+                    f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
+                )
+            tags.append(names[tag] if names is not None else sys.intern(str(tag)))
+        elif isinstance(tag, str) and tag.strip():
+            tags.append(sys.intern(tag.strip()))
+        else:
+            raise UsageError(
+                "Every word needs a tag: a name, or an id from 0. "
+                f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
+            )
+    check_text(" ".join(tags), column, where)
+    return tags
+
+
+def class_names(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
+    """The names of a column's ids, where Hugging Face's `datasets` wrote them into the file's schema.
+
+    It writes the type of a list of classes as `{"feature": {"names": [...]}}`; before 2022, `[{"names": [...]}]`.
+
+    Args:
+        path: A Parquet file.
+        column: The column of the tags.
+    """
+    from pyarrow import parquet
+
+    try:
+        value = json.loads((parquet.read_schema(path).metadata or {}).get(b"huggingface", b"null"))
+        feature = value["info"]["features"][column]
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        names = feature["names"]
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+        return None
+    is_names = isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names)
+    return tuple(sys.intern(name.strip()) for name in names) if is_names else None

@@ -1,0 +1,358 @@
+"""Sentences as lists of words, each with its tag: CoNLL; JSON lines or Parquet whose rows hold lists of words; and
+tables with one word per row, in CSV too.
+
+`conll`, `rows` and `word_rows` parse the files. The task decides what the tags mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
+
+from tfbert.config.data import DataConfig
+from tfbert.data.columns import find_tag_columns
+from tfbert.data.open_file import OpenFile
+from tfbert.data.rows import file_format, open_rows
+from tfbert.errors import UsageError
+from tfbert.tasks.tagging.conll import CONLL_SUFFIXES, Sentence, has_conll_suffix, looks_like_conll, open_conll
+from tfbert.tasks.tagging.conll_layout import Tags
+from tfbert.tasks.tagging.list_rows import class_names, sentences_of_rows
+from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
+
+_FORMATS = ("conll", "csv", "jsonl", "parquet")
+_CONLL_SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggedTable:
+    """Sentences and tags as they were written.
+
+    Attributes:
+        name: Where they came from, for messages.
+        words: The words of each sentence, at least one.
+        tags: One per word. Ids are text, or names where the file has the names of ids. None where no tags were read.
+        lines: Each sentence's position from 1: the line it starts on, or its row's number.
+        unit: What `lines` counts: `line` or `row`.
+        notes: What the user should know, one line each.
+        places: The line, or row, of each word of each sentence; None where a sentence has only one.
+    """
+
+    name: str
+    words: list[list[str]]
+    tags: list[list[str]] | None
+    lines: Sequence[int]
+    unit: str = "line"
+    notes: tuple[str, ...] = ()
+    places: list[Sequence[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def where(self, row: int) -> str:
+        """What messages call sentence `row`, counted from 0."""
+        return f"{self.name}, {self.unit} {self.lines[row]}"
+
+    def where_word(self, row: int, word: int) -> str:
+        """What messages call a word of sentence `row`, both counted from 0."""
+        if self.places is None:
+            return f"word {word + 1} of {self.where(row)}"
+        return f"{self.name}, {self.unit} {self.places[row][word]}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceFile:
+    """A file whose columns are known and whose sentences have yet to be read, once.
+
+    Attributes:
+        name: What messages call it.
+        format: `conll`, `jsonl`, `parquet`, or `csv` for all tables with one word per row.
+        columns: The columns' names; in CoNLL, indexes from 0.
+        has_tags: Whether its sentences have tags.
+        unit: What the sentences' positions count: `line` or `row`.
+        read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences
+            (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
+        id_column: The column that names the sentences, where each word has a row; else empty.
+        notes: What the user should know of what was read so far, one line each.
+    """
+
+    name: str
+    format: str
+    columns: list[str]
+    has_tags: bool
+    unit: str
+    read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
+    id_column: str = ""
+    notes: Callable[[], tuple[str, ...]] = tuple
+
+
+def sentence_format(path: pathlib.Path) -> str:
+    """`conll`, `csv`, `jsonl` or `parquet`, by a file's ending; all but .parquet may also end in .gz.
+
+    Raises:
+        UsageError: for another ending.
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    is_gzip = suffixes[-1:] == [".gz"]
+    suffix = "".join(suffixes[-2:-1] if is_gzip else suffixes[-1:])
+    if suffix in _CONLL_SUFFIXES:
+        return "conll"
+    if suffix in (".csv", ".jsonl", ".json") or (suffix == ".parquet" and not is_gzip):
+        return file_format(path)
+    raise UsageError(
+        f"A file of tagged words ends in {', '.join(_CONLL_SUFFIXES)}, .csv, .jsonl, .json or .parquet, all but the "
+        f"last also with .gz. Received: {str(path)!r}. Convert or rename it."
+    )
+
+
+def open_sentences(
+    source: str | pathlib.Path | BinaryIO,
+    *,
+    format: str = "auto",
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    delimiter: str = "",
+    tags: Tags = "none",
+) -> SentenceFile:
+    """Opens a file of sentences, to be read one by one in constant memory.
+
+    A table with one word per row is found by its columns' names and its first rows.
+
+    Args:
+        source: A path, or an open binary stream such as standard input.
+        format: As `sentence_format` names it; `tsv` and `text` are CoNLL as well, but where a table has one word per
+            row. `auto`: by the ending.
+        text_column: The column of the words: a name, or an index from 0 in CoNLL. Empty: found by name; in CoNLL, the
+            first.
+        label_column: The column of the tags, in the same form. Empty: found by name; in CoNLL, the last.
+        delimiter: What separates the columns of a table in CSV or TSV; empty: a comma or a tab.
+        tags: Whether tags are required, may be absent, or are ignored.
+
+    Raises:
+        UsageError: for a file that cannot be read, or a column that does not exist or cannot be found.
+    """
+    source = pathlib.Path(source) if isinstance(source, str) else source
+    options = {"text_column": text_column, "label_column": label_column if tags != "none" else ""}
+    if format == "auto":
+        format = sentence_format(source) if isinstance(source, pathlib.Path) else ""
+    if table := _word_rows(source, format, delimiter, **options):
+        return _of_word_rows(*table, tags)
+    if delimiter:
+        raise UsageError(
+            "Only tables with one word per row have a delimiter; CoNLL has tabs or spaces between its columns. "
+            f"Received: delimiter={delimiter!r}. Drop --delimiter."
+        )
+    format = {"tsv": "conll", "text": "conll"}.get(format, format)
+    if format not in _FORMATS:
+        what = f"input_format={format!r}" if format else "standard input without input_format"
+        raise UsageError(
+            f"Tagged words are read from {', '.join(_FORMATS)}. Received: {what}. Pass --input_format with one of them."
+        )
+    if format == "conll":
+        file = open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
+        return SentenceFile(
+            name=file.name,
+            format=format,
+            columns=[str(index) for index in range(file.num_columns)],
+            has_tags=file.has_tags,
+            unit="line",
+            read=lambda others: file.sentences,
+            notes=file.notes,
+        )
+    if format == "csv":
+        return _of_word_rows(*_named_word_rows(source, **options), tags)
+    rows = open_rows(source, format)
+    words, label = find_tag_columns(
+        rows.name,
+        rows.columns,
+        text_column=text_column,
+        label_column=label_column if tags != "none" else "",
+        require_label=tags == "required",
+    )
+    label = label if tags != "none" else ""
+    names = class_names(source, label) if format == "parquet" and label else None
+    return SentenceFile(
+        name=rows.name,
+        format=format,
+        columns=rows.columns,
+        has_tags=bool(label),
+        unit=rows.unit,
+        read=lambda others: sentences_of_rows(rows, words, label, names, others),
+    )
+
+
+def read_sentences(
+    source: str | pathlib.Path | BinaryIO,
+    *,
+    format: str = "auto",
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    delimiter: str = "",
+    require_label: bool = True,
+    skip_bad_rows: bool = False,
+) -> TaggedTable:
+    """Reads a file of sentences whose words have tags.
+
+    Args:
+        source: As for `open_sentences`.
+        format: As for `open_sentences`.
+        text_column: As for `open_sentences`.
+        label_column: As for `open_sentences`.
+        delimiter: As for `open_sentences`.
+        require_label: Whether a file without tags is an error.
+        skip_bad_rows: Leave out sentences that cannot be used, rather than stop at the first; a note counts them.
+
+    Raises:
+        UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad sentence.
+    """
+    file = open_sentences(
+        source,
+        format=format,
+        text_column=text_column,
+        label_column=label_column,
+        delimiter=delimiter,
+        tags="required" if require_label else "optional",
+    )
+    words, tags, lines, places = [], [], [], []
+    num_bad, first_bad = 0, ""
+    for sentence in file.read(()):
+        if isinstance(sentence, UsageError):
+            if not skip_bad_rows:
+                raise UsageError(f"{sentence} Or pass --skip_bad_rows.")
+            num_bad += 1
+            first_bad = first_bad or str(sentence)
+            continue
+        words.append([sys.intern(word) for word in sentence.words])  # A file has few distinct words.
+        tags.append(sentence.tags)
+        lines.append(sentence.line)
+        places.append(sentence.places)
+    if not lines:
+        received = f"none that can be used; the first: {first_bad}" if num_bad else "none. Check the path."
+        raise UsageError(f"A data file needs at least one sentence. Received: {file.name!r} with {received}")
+    skipped = f"{file.name}: {num_bad:,} of {len(lines) + num_bad:,} sentences skipped; the first: {first_bad}"
+    return TaggedTable(
+        name=file.name,
+        words=words,
+        tags=tags if file.has_tags else None,
+        lines=lines,
+        unit=file.unit,
+        notes=(*file.notes(), *([skipped] if num_bad else [])),
+        places=places if all(places) else None,
+    )
+
+
+def holds_tags(path: pathlib.Path, config: DataConfig) -> bool:
+    """Whether a file is beyond doubt for tagging."""
+    columns = {"text_column": config.text_column, "label_column": config.label_column}
+    return looks_tagged(path, format=config.input_format, delimiter=config.separator, **columns)
+
+
+def looks_tagged(
+    path: pathlib.Path,
+    *,
+    format: str = "auto",
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    delimiter: str = "",
+) -> bool:
+    """Whether a file certainly holds words with tags: `looks_like_conll` says so; it is a table with one word per row;
+    or the first row of JSON lines or Parquet has a list of strings in the column of words and another list in the
+    column of tags.
+
+    Args:
+        path: The file.
+        format: As the user named it; `auto`: by the ending.
+        text_column: As for `open_sentences`.
+        label_column: As for `open_sentences`.
+        delimiter: As for `open_sentences`.
+
+    Returns:
+        False also for a file that cannot be read: reading it later says why.
+    """
+    if format == "conll":
+        return True
+    try:
+        format = sentence_format(path) if format == "auto" else format
+        table = _word_rows(path, format, delimiter, text_column=text_column, label_column=label_column)
+        if table is not None or format == "csv":
+            return table is not None and bool(table[1].tag)
+        if format in ("conll", "tsv", "text"):
+            return looks_like_conll(path, text_column=text_column, label_column=label_column)
+        rows = open_rows(path, format)
+        columns = find_tag_columns(rows.name, rows.columns, text_column=text_column, label_column=label_column)
+        _, first = next(rows.read(columns), (0, None))
+        if not isinstance(first, Sequence):
+            return False
+        words, tags = first
+        return isinstance(tags, list) and isinstance(words, list) and all(isinstance(word, str) for word in words)
+    except UsageError:
+        return False
+
+
+def holds_word_rows(path: pathlib.Path, *, format: str, text_column: Sequence[str] = (), delimiter: str = "") -> bool:
+    """Whether a file certainly is a table with one word per row, with or without tags.
+
+    Args:
+        path: The file.
+        format: As for `open_sentences`.
+        text_column: As for `open_sentences`.
+        delimiter: As for `open_sentences`.
+
+    Raises:
+        UsageError: for a file that cannot be read.
+    """
+    format = sentence_format(path) if format == "auto" else format
+    return _word_rows(path, format, delimiter, text_column=text_column) is not None
+
+
+def _word_rows(
+    source: pathlib.Path | BinaryIO, format: str, delimiter: str, **columns: Any
+) -> tuple[OpenFile, WordColumns] | None:
+    """A table with one word per row, just opened; None for another file. A pipe can be read only once: it is none."""
+    if not isinstance(source, pathlib.Path) or not source.is_file():
+        return None
+    if format == "conll" and not has_conll_suffix(source):  # A .tsv may be either.
+        format = "tsv"
+    if format not in ("csv", "tsv", "jsonl", "parquet"):
+        return None
+    try:
+        return open_word_rows(source, format, delimiter=delimiter, **columns)
+    except UsageError:
+        return None  # Reading it in another form says what is wrong.
+
+
+def _named_word_rows(source: pathlib.Path | BinaryIO, **columns: Any) -> tuple[OpenFile, WordColumns]:
+    """A CSV file that holds one word per row, by its columns' names alone."""
+    file = open_rows(source, "csv")
+    found = find_word_columns(file.columns, **columns)
+    if found is None:
+        raise UsageError(
+            "A CSV file of tagged words has one word per row: a column that names the sentence, such as sentence_id, "
+            f"one of words and one of tags. Received: {file.name} with {', '.join(map(repr, file.columns[:20]))}. "
+            "Rename them, or pass --text_column and --label_column for words and tags."
+        )
+    return file, found
+
+
+def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceFile:
+    if tags == "none":
+        columns = dataclasses.replace(columns, tag="")
+    if tags == "required" and not columns.tag:
+        raise UsageError(
+            "No column looks like the tags, or several do. "
+            f"Received: {file.name} with columns {', '.join(map(repr, file.columns[:20]))}. Pass --label_column."
+        )
+    tagged = f" and its tag in {columns.tag!r}" * bool(columns.tag)
+    note = f"{file.name}: each row holds a word, in {columns.word!r}{tagged}, of the sentence in {columns.sentence!r}"
+    return SentenceFile(
+        name=file.name,
+        format="csv",
+        columns=file.columns,
+        has_tags=bool(columns.tag),
+        unit=file.unit,
+        read=lambda others: sentences_of_words(file, columns, others),
+        id_column=columns.sentence,
+        notes=lambda: (note,),
+    )

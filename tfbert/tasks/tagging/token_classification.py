@@ -1,0 +1,372 @@
+"""Token classification: a tag for each word of a sentence, as named entities or parts of speech."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.errors import UsageError
+from tfbert.model.head import Head, token_head
+from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.classes import names_of_model, quoted, shortened
+from tfbert.tasks.in_memory import InMemory
+from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
+from tfbert.tasks.metrics import cross_entropy
+from tfbert.tasks.sets import place_of
+from tfbert.tasks.tables import read_labelled_tables
+from tfbert.tasks.tagging.entities import (
+    Entities,
+    entities_at,
+    entity_metrics,
+    find_entities,
+    per_type,
+    type_confusion,
+    type_table,
+    word_accuracy,
+)
+from tfbert.tasks.tagging.source import in_scheme, in_usual_form, sentence_source
+from tfbert.tasks.tagging.tagged import TaggedTable
+from tfbert.tasks.tagging.tags import PLAIN, TagMeanings, scheme_of_model, starts_of
+from tfbert.tasks.tagging.words import encode_text_words, encode_words
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+    from tfbert.config.run import DataConfig, TrainingConfig
+    from tfbert.config.tasks import TaskOptions
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+_OF_TAGS = ("accuracy", "loss")
+_OF_ENTITIES = ("f1", "precision", "recall", *_OF_TAGS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceExamples(InMemory):
+    """Sentences whose words have tags, see `Examples`.
+
+    Attributes:
+        name: Where they came from, for messages.
+        words: The words of each sentence, at least one.
+        labels: int32 `[words]`, the class of each word of all sentences in order; None when unlabelled.
+        starts: bool `[words]`, which words start an entity, where the classes do not say it; None: as they say.
+        lines: int64 `[n]`: where each sentence is, counted from 1 in `unit`; None for sentences of no file.
+        unit: What `lines` counts: `line` or `row`.
+    """
+
+    name: str
+    words: list[list[str]]
+    labels: np.ndarray | None
+    starts: np.ndarray | None = None
+    lines: np.ndarray | None = None
+    unit: str = "line"
+
+    num_texts = 1
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def splits(self) -> np.ndarray:
+        """int64 `[n + 1]`: sentence i has the words `splits[i]:splits[i + 1]`."""
+        return np.cumsum([0, *map(len, self.words)])
+
+    @property
+    def sentences(self) -> np.ndarray:
+        """int64 `[words]`: the sentence of each word."""
+        return np.repeat(np.arange(len(self)), list(map(len, self.words)))
+
+    def take(self, indices: Iterable[int]) -> SentenceExamples:
+        indices, splits = list(indices), self.splits
+
+        def of_words(values: np.ndarray | None) -> np.ndarray | None:
+            if values is None:
+                return None
+            return np.concatenate([values[:0], *(values[splits[i] : splits[i + 1]] for i in indices)])
+
+        words = [self.words[i] for i in indices]
+        lines = None if self.lines is None else self.lines[np.asarray(indices, np.int64)]
+        return dataclasses.replace(
+            self, words=words, labels=of_words(self.labels), starts=of_words(self.starts), lines=lines
+        )
+
+    def where(self, row: int) -> str:
+        return place_of(row, self.lines, self.unit)
+
+    def texts(self) -> list[str]:
+        return [" ".join(words) for words in self.words]
+
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        return map(tuple, self.words)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodedSentences(EncodedExamples):
+    """Sentences as rows; long sentences take several rows.
+
+    Attributes:
+        first_pieces: int64 `[words]`: where each word's first piece is in `tokens.flat`.
+    """
+
+    first_pieces: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenClassification(Task):
+    """See `Task`. Outputs are logits of tokens, float32 `[tokens, num_labels]`; predictions are those of each word's
+    first piece, `[words, num_labels]`.
+
+    Metrics: for tags with prefixes (`B-PER`), `f1`, `precision` and `recall` of entities, as conlleval counts them; for
+    all tags, `accuracy`, the share of right words, and `loss`, the mean cross-entropy of words in nats, without label
+    smoothing or class weights. Scores are between 0 and 1.
+
+    Args:
+        label_names: The tags. Where they have prefixes, IOB2 for models of tfbert, any scheme for models of others.
+        label_all_tokens: Train on all pieces of a word.
+        strict_entities: Count only entities that the tags' scheme allows.
+    """
+
+    label_names: tuple[str, ...]
+    label_all_tokens: bool = False
+    strict_entities: bool = False
+
+    name = "token_classification"
+    length_rule = "Longer texts are split into rows of"
+    pipeline_tag = "token-classification"
+    reads_tokens = True
+
+    def __post_init__(self):
+        if len(self.label_names) < 2:
+            raise UsageError(
+                f"A tagger needs two tags or more. Received: {list(self.label_names)}. Check the tags' column."
+            )
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> TokenClassification:
+        """The task of a saved model."""
+        return cls(names_of_model(saved, directory), strict_entities=options.tagging.strict_entities)
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether the tags mark entities, rather than single words as parts of speech do."""
+        return not (self.meanings.prefixes == PLAIN).any()
+
+    @functools.cached_property
+    def meanings(self) -> TagMeanings:
+        """What each tag means."""
+        return TagMeanings.of(self.label_names)
+
+    @functools.cached_property
+    def scheme(self) -> str:
+        """The scheme of the tags, as `Scheme.name`."""
+        return scheme_of_model(self.label_names)
+
+    def entities(self, tags: np.ndarray, examples: SentenceExamples) -> Entities:
+        """The entities that `tags`, int `[words]`, give to the examples' words."""
+        return find_entities(tags, examples.sentences, self.meanings, strict=self.strict_entities)
+
+    def right_entities(self, examples: SentenceExamples) -> Entities:
+        """The entities that the examples' own tags give."""
+        if examples.starts is None:
+            return self.entities(examples.labels, examples)
+        return entities_at(examples.starts, examples.labels, self.meanings)
+
+    @property
+    def default_metric(self) -> str:
+        return "f1" if self.has_entities else "accuracy"
+
+    @property
+    def kind(self) -> str:
+        if not self.has_entities:
+            return f"token classification with {len(self.label_names)} tags"
+        types = self.meanings.type_names
+        return f"token classification, entities of {len(types)} type{'s' * (len(types) > 1)}: {', '.join(types[:8])}"
+
+    def doubts(self, examples: SentenceExamples) -> list[str]:
+        """Tags that hardly occur are often typing errors."""
+        counts = np.bincount(examples.labels, minlength=len(self.label_names))
+        absent = [name for name, count in zip(self.label_names, counts, strict=True) if not count]
+        return [f"tags without a word in the training data: {shortened(absent)}"] if absent else []
+
+    def head(self) -> Head:
+        return token_head(self.label_names)
+
+    def encode(
+        self,
+        examples: SentenceExamples,
+        tokenizer: BertTokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedSentences:
+        found = encode_words(tokenizer, examples.words, max_seq_length=max_seq_length)
+        count = len(found.tokens.flat)
+        labels, weights = np.zeros(count, np.int32), np.zeros(count, np.float32)
+        if examples.labels is not None:
+            by_class = class_weights(training, examples.labels, len(self.label_names))
+            places, words = found.first_piece, slice(None)
+            if self.label_all_tokens and training is not None:
+                places = np.flatnonzero(found.word >= 0)
+                words = found.word[places]
+            labels[places] = examples.labels[words]
+            weights[places] = by_class[labels[places]]
+        return EncodedSentences(
+            tokens=found.tokens,
+            labels=labels,
+            weights=weights,
+            labels_tokens=True,
+            first_pieces=found.first_piece,
+        )
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, SentenceExamples]:
+        tables = read_labelled_tables(config, sentence_source(config))
+        return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
+
+    def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
+        """Turns a table, unlabelled or labelled, into examples; its tags must be this task's, in any scheme.
+
+        They are brought into the scheme of this task's tags. IO cannot say where one of two entities of a type that
+        touch ends: there, `starts` keeps it.
+
+        Args:
+            table: As it was written.
+            notes: Receives what the user should know about the tags' scheme.
+
+        Raises:
+            UsageError: for a tag that is not one of this task's.
+        """
+        place = {"lines": np.asarray(table.lines, np.int64), "unit": table.unit}
+        if table.tags is None:
+            return SentenceExamples(name=table.name, words=table.words, labels=None, **place)
+        ids = {name: index for index, name in enumerate(self.label_names)}
+        labels = np.zeros(sum(map(len, table.words)), np.int32)
+        written_tags, at = table.tags, 0
+        table = in_usual_form(table, notes, model_has_entities=self.has_entities, known=ids)
+        for row, tags in enumerate(in_scheme(self.scheme, table, notes, strict=self.strict_entities)):
+            for tag, written in zip(tags, written_tags[row], strict=True):
+                index = ids.get(tag)
+                if index is None:
+                    as_written = f", written {quoted(written)}," * (tag != written)
+                    raise UsageError(
+                        f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
+                        f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
+                        "Correct it, or add it to the training data."
+                    )
+                labels[at] = index
+                at += 1
+        starts = starts_of(table.tags) if self.scheme == "IO" else None
+        return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts, **place)
+
+    def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
+        return SmoothedCrossEntropy(training.label_smoothing)
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedSentences) -> np.ndarray:
+        return outputs[encoded.first_pieces]
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return _OF_ENTITIES if self.has_entities else _OF_TAGS
+
+    def _metrics(self, predictions: np.ndarray, examples: SentenceExamples) -> dict[str, float]:
+        tags, found = predictions.argmax(axis=1), {}
+        if self.has_entities:
+            scores = entity_metrics(self.right_entities(examples), self.entities(tags, examples))
+            found = {name: scores[name] for name in ("f1", "precision", "recall")}
+        accuracy = word_accuracy(examples.labels, tags)
+        return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
+
+    def details(self, predictions: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
+        if not self.has_entities:
+            return {}, []
+        return self._by_type(predictions.argmax(axis=1), examples)
+
+    def _by_type(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
+        gold, found, names = self.right_entities(examples), self.entities(tags, examples), self.meanings
+        table = per_type(gold, found, names.type_names)
+        confusion = type_confusion(gold, found, len(names.type_names))
+        facts = {"types": [*names.type_names, "nothing"], "rows": confusion.counts.tolist()}
+        return {"per_type": table, "type_confusion": facts}, type_table(table, confusion)
+
+    def judged(self, predictions: np.ndarray, examples: SentenceExamples) -> Judged:
+        """Wrongness is the sum of the cross-entropies of a sentence's wrong words."""
+        tags, labels, splits = predictions.argmax(axis=1), examples.labels, examples.splits
+        entropy = np.where(tags != labels, cross_entropy(predictions, labels), 0.0)
+
+        def shown(row: int) -> dict[str, Any]:
+            own = slice(splits[row], splits[row + 1])
+            names = ([self.label_names[tag] for tag in column[own]] for column in (labels, tags))
+            return {"words": examples.words[row], **dict(zip(("tags", "predicted_tags"), names, strict=True))}
+
+        facts = self._by_type(tags, examples)[0] if self.has_entities else {}
+        return Judged(wrongness=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
+
+    def found_entities(self, predictions: np.ndarray, counts: Sequence[int]) -> tuple[Entities, np.ndarray]:
+        """Predicted entities (none if tags have no prefixes), and the mean probability of each, float64 `[entities]`.
+
+        Args:
+            predictions: Of all words.
+            counts: The number of words of each sentence.
+        """
+        sentences = np.repeat(np.arange(len(counts)), counts)
+        found = find_entities(predictions.argmax(axis=1), sentences, self.meanings, strict=self.strict_entities)
+        if not self.has_entities:
+            none = np.zeros(0, np.int64)
+            found = Entities(start=none, end=none, type=none)
+        sums = np.cumsum([0.0, *self.tag_scores(predictions)])
+        return found, (sums[found.end] - sums[found.start]) / (found.end - found.start)
+
+    def tags(self, predictions: np.ndarray) -> list[str]:
+        """The tag of each word."""
+        return [self.label_names[tag] for tag in predictions.argmax(axis=1)]
+
+    def tag_scores(self, predictions: np.ndarray) -> np.ndarray:
+        """The probability of each word's tag: float64 `[words]`."""
+        from scipy.special import softmax
+
+        return softmax(predictions.astype(np.float64), axis=1).max(axis=1)
+
+    def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
+        return {"changed_tags": int((predictions.argmax(axis=1) != others.argmax(axis=1)).sum())}
+
+    def card(self, num_texts: int) -> list[str]:
+        what = "finds entities in sentences" if self.has_entities else "tags the words of sentences"
+        return [f"A BERT model that {what}."]
+
+    def usage(self, num_texts: int) -> list[str]:
+        return [
+            "from transformers import pipeline",
+            "",
+            'tag = pipeline("token-classification", "THIS_DIRECTORY", aggregation_strategy="first")',
+            'tag("...")',
+        ]
+
+
+def encode_texts(
+    tokenizer: BertTokenizer, texts: Sequence[str], max_seq_length: int
+) -> tuple[EncodedSentences, list[list[tuple[int, int]]]]:
+    """Finds the words of texts, and makes rows to predict.
+
+    Returns:
+        The rows, and for each text the first character of each word and one past its last.
+    """
+    found = encode_text_words(tokenizer, texts, max_seq_length=max_seq_length)
+    tokens = found.rows.tokens
+    if not len(tokens):  # No text has a word, but a model must be given at least one row.
+        tokens = tokenizer.encode([""], max_seq_length=2)
+    spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+    count = len(tokens.flat)
+    encoded = EncodedSentences(
+        tokens=tokens,
+        labels=np.zeros(count, np.int32),
+        weights=np.zeros(count, np.float32),
+        labels_tokens=True,
+        first_pieces=found.rows.first_piece,
+    )
+    return encoded, [spans[a:b] for a, b in itertools.pairwise(found.splits.tolist())]

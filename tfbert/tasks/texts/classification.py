@@ -1,0 +1,307 @@
+"""Classification: one of several classes for each text or pair of texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import unicodedata
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.data.files import RawTable
+from tfbert.data.labels import canonical
+from tfbert.errors import UsageError
+from tfbert.model.head import Head, sequence_head
+from tfbert.tasks.base import Judged, rounded
+from tfbert.tasks.classes import is_number, names_of_model, quoted, several_in_one, shortened
+from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
+from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
+from tfbert.tasks.texts.text_task import TextExamples, TextTask, judged_texts, takes
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+    from tfbert.config.run import TrainingConfig
+    from tfbert.config.tasks import TaskOptions
+
+MAX_CLASSES = 1000
+"""More distinct labels than this are taken for a mistake unless the task is given."""
+FEW_EXAMPLES = 5
+"""A class with fewer examples is hardly learned, and is often a typing error."""
+_MOST_SHOWN = 10
+_ANY_CLASSES = ("accuracy", "macro_f1", "loss")
+_TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification(TextTask):
+    """See `Task`. Labels are int32 class ids, outputs logits.
+
+    Metrics: `accuracy`; `macro_f1`, the mean F1 of the classes that occur in the labels or the predictions; for two
+    classes also `f1` (of class 1) and `matthews_correlation`, which is 0 where all predictions or all labels are one
+    class; `loss`, the mean cross-entropy in nats, without label smoothing or class weights. Ties go to the lower class.
+    """
+
+    label_names: tuple[str, ...]
+
+    name = "classification"
+    pipeline_tag = "text-classification"
+    default_metric = "accuracy"
+
+    def __post_init__(self):
+        if len(self.label_names) < 2:
+            raise UsageError(
+                f"A classifier needs two classes or more. Received: labels={list(self.label_names)}. "
+                "Check the label column."
+            )
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Classification:
+        """The task of a saved model."""
+        return cls(names_of_model(saved, directory))
+
+    @classmethod
+    def of_rows(cls, train: RawTable, defined: Sequence[str] | None, *, is_asked_for: bool) -> Classification:
+        """The classes of a training set: those the data set defines, or else its distinct labels, numbers ordered by
+        value and words by alphabet.
+
+        Args:
+            train: The training rows.
+            defined: The classes as the data set itself defines them; None where it does not.
+            is_asked_for: Whether the user asked for classification; then any number of classes is accepted.
+
+        Raises:
+            UsageError: for labels that do not look like classes, or fewer than two classes.
+        """
+        names = tuple(defined or _class_names(train, is_asked_for=is_asked_for))
+        present = set(train.labels)
+        if min(len(names), len(present)) < 2:
+            raise UsageError(
+                "Classification needs at least two classes. "
+                f"Received: only {shortened(sorted(present))} in {train.name}. Check the file and --label_column."
+            )
+        return cls(names)
+
+    @property
+    def kind(self) -> str:
+        return f"classification into {len(self.label_names)} classes"
+
+    def labels(self, table: RawTable) -> np.ndarray:
+        return class_ids(table.labels, self.label_names, table.where)
+
+    def in_own_words(
+        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
+    ) -> RawTable:
+        """Labels match by name, in any case. Numbers never stand for names, nor names for numbers, unless the user says
+        which: two files of the same data set may order its classes differently."""
+        distinct = sorted(set(table.labels))
+        names = list(self.label_names)
+        folded = {name.casefold(): name for name in names}
+        by_number = dict(zip(map(str, range(len(names))), names, strict=True))
+        is_unnamed = names == [f"LABEL_{i}" for i in range(len(names))]
+        is_numbered = is_unnamed or names == list(by_number)
+        by_position = is_numbered and are_given and not set(defined) <= set(names)
+        if are_given:
+            self._check_given(defined, folded, by_position)
+        numbers = {label: canonical(label) for label in distinct}
+        if by_position:
+            written = dict(zip(defined, names, strict=True))
+        elif set(numbers.values()) <= set(names):
+            written = numbers
+        elif len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
+            written = {label: folded[label.casefold()] for label in distinct}
+        elif is_unnamed and set(numbers.values()) <= set(by_number):
+            written = {label: by_number[number] for label, number in numbers.items()}
+            notes.append(f"{table.name}: its labels 0, 1, ... are those of the model, which has no names for them")
+        else:
+            row = next(
+                i for i, label in enumerate(table.labels) if label not in names and label.casefold() not in folded
+            )
+            way_out = ""
+            if is_numbered and not is_number(table.labels[row]):
+                example = "" if defined is None or len(defined) != len(names) else f", such as {','.join(defined)}"
+                way_out = f", or --label_names with the names of the model's labels in this order{example}"
+            elif set(numbers.values()) <= set(by_number):
+                way_out = ", or --label_names with the names of 0, 1, ... in this order"
+            raise UsageError(
+                f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. Received: {table.labels[row]!r} "
+                f"in {table.where(row)}. Pass data for this model, or --label_column{way_out}."
+            )
+        return dataclasses.replace(table, labels=[written[label] for label in table.labels])
+
+    def _check_given(self, given: Sequence[str], folded: Container[str], by_position: bool) -> None:
+        """Refuses names that the user gives to labels, unless they are those of the model."""
+        own = f"{len(self.label_names)}: {', '.join(self.label_names[:20])}"
+        if len(given) != len(self.label_names):
+            raise UsageError(
+                f"label_names must be as many as the model's labels, {own}. Received: {len(given)} names, "
+                f"{shortened(given)}. Name each of them."
+            )
+        for name in () if by_position else given:
+            if name not in self.label_names and name.casefold() not in folded:
+                raise UsageError(
+                    f"label_names must be the model's labels, {own}. Received: {quoted(name)}. "
+                    "Write each as the model does, in the order of the data's numbers."
+                )
+
+    def doubts(self, examples: TextExamples) -> list[str]:
+        """Classes whose names are almost the same, or that hardly occur."""
+        counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
+        groups: dict[str, list[str]] = {}
+        for name, count in zip(self.label_names, counts, strict=True):
+            key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+            groups.setdefault(key, []).append(f"{name!r} ({count:,} examples)")
+        alike = [", ".join(group) for group in groups.values() if len(group) > 1]
+        out = [f"classes that differ only in case or space: {_first_few(alike, '; ')}"] if alike else []
+        if (label := several_in_one(self.label_names)) is not None:
+            out.append(
+                f"{quoted(label)} looks like several labels in one, but each label is taken as a class of its own: "
+                f"{shortened(self.label_names, 3)}; give each text one label"
+            )
+        pairs = zip(self.label_names, counts, strict=True)
+        rare = [f"{name!r} ({count})" for name, count in pairs if count < FEW_EXAMPLES]
+        if rare:
+            out.append(
+                f"{len(rare):,} of {len(counts):,} classes with fewer than {FEW_EXAMPLES} training examples: "
+                f"{_first_few(rare)}"
+            )
+        return out
+
+    def head(self) -> Head:
+        return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
+
+    def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
+        return SmoothedCrossEntropy(training.label_smoothing)
+
+    def example_weights(self, labels: np.ndarray, training: TrainingConfig) -> np.ndarray:
+        return class_weights(training, labels, len(self.label_names))[labels]
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return _TWO_CLASSES if len(self.label_names) == 2 else _ANY_CLASSES
+
+    def _metrics(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, float]:
+        labels = examples.labels.astype(np.int64)
+        shape = predictions.shape
+        assert shape[0] == len(labels) and labels.min() >= 0 and labels.max() < shape[1], shape
+        return classification_metrics(predictions.astype(np.float64), labels)
+
+    def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
+        confusion = confusion_matrix(predictions, examples.labels, len(self.label_names))
+        table = per_class(confusion, self.label_names)
+        matrix = {"labels": list(self.label_names), "rows": confusion.tolist()}
+        return {"per_class": table, "confusion_matrix": matrix}, class_table(table, confusion)
+
+    def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
+        """Wrongness is the cross-entropy of a wrong prediction."""
+        logits, labels, names = np.asarray(predictions, np.float64), examples.labels, self.label_names
+        predicted = logits.argmax(axis=1)
+        entropy = cross_entropy(logits, labels)
+        return judged_texts(
+            examples,
+            np.where(predicted != labels, entropy, 0.0),
+            "loss",
+            [names[label] for label in labels],
+            [names[label] for label in predicted],
+            {"confusion": confusion_matrix(logits, labels, len(names)).tolist()},
+        )
+
+    def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
+        return {"changed_labels": int((predictions.argmax(axis=1) != others.argmax(axis=1)).sum())}
+
+    def columns(self) -> list[str]:
+        return ["label", *(f"probability_{name}" for name in self.label_names)]
+
+    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
+        for label, shares in zip(outputs.argmax(axis=1), _softmax(outputs), strict=True):
+            yield [self.label_names[label], *shares]
+
+    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        for label, shares, logits in zip(outputs.argmax(axis=1), _softmax(outputs), outputs, strict=True):
+            yield {
+                "label": self.label_names[label],
+                "probabilities": dict(zip(self.label_names, map(rounded, shares), strict=True)),
+                "logits": list(map(rounded, logits)),
+            }
+
+    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
+        order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]
+        shares = np.take_along_axis(_softmax(outputs), order, axis=1)
+        for labels, scores in zip(order.tolist(), shares.tolist(), strict=True):
+            names = (self.label_names[label] for label in labels)
+            yield [{"label": name, "score": rounded(score)} for name, score in zip(names, scores, strict=True)]
+
+    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        label = tf.gather(tf.constant(self.label_names), tf.argmax(outputs, axis=1))
+        return {"logits": outputs, "probabilities": tf.nn.softmax(outputs), "label": label}
+
+    def card(self, num_texts: int) -> list[str]:
+        return [f"A BERT model that gives {takes(num_texts)} one of {len(self.label_names)} classes."]
+
+
+def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
+    """Class ids of labels as written; `2.0` also counts as `2`.
+
+    Args:
+        labels: As in `RawTable.labels`.
+        label_names: Name of each class id.
+        where: What messages call a row, as `RawTable.where`.
+
+    Returns:
+        int32 `[n]`.
+
+    Raises:
+        UsageError: for a label that is not in `label_names`.
+    """
+    ids = {name: index for index, name in enumerate(label_names)}
+    out = np.empty(len(labels), np.int32)
+    for row, label in enumerate(labels):
+        known = ids.get(label, ids.get(canonical(label)))
+        if known is None:
+            raise UsageError(
+                f"A label must be one of the training data's {len(ids)}: {shortened(label_names)}. "
+                f"Received: {quoted(label)} in {where(row)}. Correct it, or add it to the training data."
+            )
+        out[row] = known
+    return out
+
+
+def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
+    """The distinct training labels in order: numbers by value, words by alphabet."""
+    distinct = set(train.labels)
+    is_numeric = all(map(is_number, distinct))
+    if is_numeric:
+        endless = next((row for row, label in enumerate(train.labels) if not np.isfinite(float(label))), None)
+        if endless is not None:
+            raise UsageError(
+                "Where labels are numbers, each must be finite. "
+                f"Received: {train.labels[endless]!r} in {train.where(endless)}. Repair or drop the row."
+            )
+        names = sorted(set(map(canonical, distinct)), key=lambda name: (float(name), name))
+    else:
+        names = sorted(distinct)
+    is_mostly_distinct = len(train) > 100 and len(names) > len(train) / 2
+    if is_mostly_distinct or (not is_asked_for and len(names) > MAX_CLASSES):
+        way_out = ", or --task=regression if they are measurements" if is_numeric else ""
+        if not is_mostly_distinct:
+            way_out += ", or --task=classification if there are so many classes"
+        raise UsageError(
+            "Classes must be few compared with examples. "
+            f"Received: {len(names):,} distinct labels in the {len(train):,} rows of {train.name}, such as "
+            f"{shortened(names, 3)}. Check --label_column{way_out}."
+        )
+    return names
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    from scipy.special import softmax
+
+    return softmax(logits, axis=1)
+
+
+def _first_few(items: Sequence[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(items) - _MOST_SHOWN:,} more" if len(items) > _MOST_SHOWN else ""
+    return separator.join(items[:_MOST_SHOWN]) + more

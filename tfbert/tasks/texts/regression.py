@@ -1,0 +1,113 @@
+"""Regression: a score for each text or pair of texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tf_keras as keras
+
+from tfbert.data.files import RawTable
+from tfbert.errors import UsageError
+from tfbert.model.head import Head, sequence_head
+from tfbert.tasks.base import Judged, rounded
+from tfbert.tasks.classes import is_number, quoted
+from tfbert.tasks.metrics import regression_metrics
+from tfbert.tasks.texts.text_task import TextExamples, TextTask, judged_texts, takes
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from transformers import BertConfig
+
+    from tfbert.config.run import TrainingConfig
+    from tfbert.config.tasks import TaskOptions
+
+_LABEL = "LABEL_0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression(TextTask):
+    """See `Task`. Labels are float32 scores, outputs `[n, 1]`.
+
+    Metrics: `pearson` and `spearmanr`, which are 0 if predictions or labels are constant and they are undefined; `mse`;
+    and `loss`, which equals `mse`.
+    """
+
+    name = "regression"
+    pipeline_tag = "text-classification"
+    default_metric = "pearson"
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Regression:
+        """The task of a saved model."""
+        return cls()
+
+    @property
+    def kind(self) -> str:
+        return "regression"
+
+    def labels(self, table: RawTable) -> np.ndarray:
+        out = np.empty(len(table.labels), np.float32)
+        for row, label in enumerate(table.labels):
+            value = float(label) if is_number(label) else np.nan
+            if not abs(value) <= float(np.finfo(np.float32).max):
+                raise UsageError(
+                    "A regression label must be a finite number. Received: "
+                    f"{quoted(label)} in {table.where(row)}. Repair or drop the row, or pass --task=classification."
+                )
+            out[row] = value
+        return out
+
+    def in_own_words(
+        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
+    ) -> RawTable:
+        if defined:
+            raise UsageError(
+                "A regression model is evaluated on scores. "
+                f"Received: {table.name} with the classes {', '.join(defined[:5])}. Pass other data."
+            )
+        return table
+
+    def head(self) -> Head:
+        return sequence_head((_LABEL,), has_names=False, problem_type="regression")
+
+    def loss(self, training: TrainingConfig) -> keras.losses.Loss:
+        """The squared error."""
+        return keras.losses.MeanSquaredError()
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("pearson", "spearmanr", "mse", "loss")
+
+    def _metrics(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, float]:
+        scores = predictions.astype(np.float64).reshape(len(examples))
+        return regression_metrics(scores, examples.labels.astype(np.float64))
+
+    def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
+        """Wrongness is the absolute error."""
+        labels = examples.labels
+        scores = np.asarray(predictions, np.float64).reshape(len(labels))
+        written = ([f"{value:.4g}" for value in column] for column in (labels, scores))
+        return judged_texts(examples, np.abs(scores - labels), "error", *written, {})
+
+    def columns(self) -> list[str]:
+        return ["score"]
+
+    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
+        return ([score] for score in outputs[:, 0])
+
+    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        return ({"score": rounded(score)} for score in outputs[:, 0])
+
+    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
+        """The score under the name of the only output, as in transformers."""
+        return ([{"label": _LABEL, "score": rounded(score)}] for score in outputs[:, 0])
+
+    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"logits": outputs, "score": outputs[:, 0]}
+
+    def card(self, num_texts: int) -> list[str]:
+        return [f"BERT that scores {takes(num_texts)}."]

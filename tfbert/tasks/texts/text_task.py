@@ -1,0 +1,212 @@
+"""Tasks that give each text, or each pair of texts, one label: what classification and regression share."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.data.files import RawTable
+from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.in_memory import InMemory
+from tfbert.tasks.sets import eval_prefix, place_of
+from tfbert.tasks.texts.source import read_labelled
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfbert.config.run import DataConfig, TrainingConfig
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextExamples(InMemory):
+    """Texts with their labels, see `Examples`.
+
+    Attributes:
+        name: Where they came from, for messages.
+        text: The texts, or the first of each pair.
+        text_pair: The second of each pair; None for single texts.
+        labels: `[n]`, as the task makes them; None when unlabelled.
+        lines: int64 `[n]`: where each is, counted from 1 in `unit`; None for texts of no file.
+        unit: What `lines` counts: `line` or `row`.
+    """
+
+    name: str
+    text: list[str]
+    text_pair: list[str] | None
+    labels: np.ndarray | None
+    lines: np.ndarray | None = None
+    unit: str = "line"
+
+    @property
+    def num_texts(self) -> int:
+        return 1 if self.text_pair is None else 2
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def take(self, indices: Iterable[int]) -> TextExamples:
+        indices = np.asarray(list(indices), np.int64)
+        return dataclasses.replace(
+            self,
+            text=[self.text[i] for i in indices],
+            text_pair=None if self.text_pair is None else [self.text_pair[i] for i in indices],
+            labels=None if self.labels is None else self.labels[indices],
+            lines=None if self.lines is None else self.lines[indices],
+        )
+
+    def where(self, row: int) -> str:
+        return place_of(row, self.lines, self.unit)
+
+    def texts(self) -> list[str]:
+        return self.text + (self.text_pair or [])
+
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        columns = [self.text] if self.text_pair is None else [self.text, self.text_pair]
+        return zip(*(map(str.strip, column) for column in columns), strict=True)
+
+
+class TextTask(Task):
+    """A task whose outputs are float32 `[n, num_labels]`; its predictions are its outputs."""
+
+    # Rows as written.
+
+    @abc.abstractmethod
+    def labels(self, table: RawTable) -> np.ndarray:
+        """The labels of a labelled table, `[n]`.
+
+        Raises:
+            UsageError: for a label that is not one of this task's.
+        """
+
+    @abc.abstractmethod
+    def in_own_words(
+        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
+    ) -> RawTable:
+        """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
+
+        Args:
+            table: As it was written.
+            defined: The classes as the data set itself defines them; None where it does not.
+            notes: Receives a line if labels were not matched by name.
+            are_given: Whether the user gave these classes, with `label_names`.
+
+        Raises:
+            UsageError: for labels that are not the model's.
+        """
+
+    def examples(self, table: RawTable) -> TextExamples:
+        """Turns a table, unlabelled or labelled, into examples.
+
+        Raises:
+            UsageError: for a label that is not one of the task's.
+        """
+        labels = None if table.labels is None else self.labels(table)
+        return TextExamples(
+            name=table.name,
+            text=table.text,
+            text_pair=table.text_pair,
+            labels=labels,
+            lines=np.asarray(table.lines, np.int64),
+            unit=table.unit,
+        )
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, TextExamples]:
+        raw = read_labelled(config, self.label_names)
+        notes += raw.notes
+        tables = {eval_prefix(name): table for name, table in raw.validation.items()}
+        sets = {}
+        for prefix, table in (tables | ({"test": raw.test} if raw.test else {})).items():
+            notes += table.notes
+            check_texts(table.text_columns, table.name)
+            table = self.in_own_words(table, raw.label_names, notes, are_given=raw.are_names_given)
+            sets[prefix] = self.examples(table)
+        return sets
+
+    # Training.
+
+    def encode(
+        self,
+        examples: TextExamples,
+        tokenizer: BertTokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedExamples:
+        count = len(examples)
+        weights = np.ones(count, np.float32) if training is None else self.example_weights(examples.labels, training)
+        tokens = tokenizer.encode(examples.text, examples.text_pair, max_seq_length=max_seq_length)
+        return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)
+
+    def example_weights(self, labels: np.ndarray, training: TrainingConfig) -> np.ndarray:
+        """Each training example's weight in the loss: float32 `[n]`.
+
+        Raises:
+            UsageError: for weights that do not fit the labels.
+        """
+        return np.ones(len(labels), np.float32)
+
+    # Predictions.
+
+    @abc.abstractmethod
+    def columns(self) -> list[str]:
+        """The names of the columns of a table of predictions, without the ids' column."""
+
+    @abc.abstractmethod
+    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
+        """Each prediction as a row of that table."""
+
+    @abc.abstractmethod
+    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """Each prediction as a JSON object, without its id."""
+
+    @abc.abstractmethod
+    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
+        """Each prediction as transformers' pipelines return it: `label` and `score` of its classes, best first.
+
+        Args:
+            outputs: The model's.
+            most: The most classes; None: all.
+        """
+
+    @abc.abstractmethod
+    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The outputs of an exported model by name, computed in the graph."""
+
+    def usage(self, num_texts: int) -> list[str]:
+        example = '{"text": "...", "text_pair": "..."}' if num_texts == 2 else '"..."'
+        return [
+            "from transformers import pipeline",
+            "",
+            'classify = pipeline("text-classification", "THIS_DIRECTORY")',
+            f"classify({example})",
+        ]
+
+
+def judged_texts(
+    examples: TextExamples,
+    wrongness: np.ndarray,
+    measure: str,
+    labels: Sequence[str],
+    predictions: Sequence[str],
+    facts: dict[str, Any],
+) -> Judged:
+    """Texts with their labels and predictions in readable form."""
+
+    def shown(row: int) -> dict[str, Any]:
+        pair = None if examples.text_pair is None else examples.text_pair[row]
+        found = {"text": examples.text[row], "text_pair": pair}
+        return found | {"label": labels[row], "prediction": predictions[row]}
+
+    return Judged(wrongness=wrongness, measure=measure, shown=shown, facts=facts)
+
+
+def takes(num_texts: int) -> str:
+    """What a model takes, in words."""
+    return "pairs of texts" if num_texts == 2 else "single texts"
