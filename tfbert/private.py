@@ -6,6 +6,7 @@ notices when they change.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -18,8 +19,8 @@ import tensorflow as tf
 import tf_keras as keras
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
+from tensorflow.python.framework import auto_control_deps_utils, ops
 from tensorflow.python.framework import config as framework_config
-from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 from tf_keras.src.backend import RandomGenerator
 
@@ -156,6 +157,74 @@ def layers_of(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     """A layer and all within it, depth first. `Model.layers` stops at the first level; `submodules` has another order
     and includes objects that are not layers."""
     return layer._flatten_layers()
+
+
+def metrics_within(layer: keras.layers.Layer) -> list[keras.metrics.Metric]:
+    """The metrics that layers keep for themselves, from `add_metric` or as attributes: `Model.metrics` has them among
+    the compiled ones."""
+    return [metric for each in layers_of(layer) for metric in each._metrics]
+
+
+def variables_written(
+    graph: tf.Graph, variables: list[tf.Variable], apart_from: list[tf.Variable] = ()
+) -> list[tf.Variable]:
+    """Which variables the operations of a graph, or those of functions they call, write. There is no public way.
+
+    Args:
+        graph: A function's, being traced.
+        variables: Those asked for, besides all that the graph has met; of a distributed one, its part on any device.
+        apart_from: Variables that may be written.
+    """
+    written = set()
+    for op in graph.get_operations():
+        for tensor in auto_control_deps_utils.get_read_write_resource_inputs(op)[1]:
+            within, found = graph, tensor
+            while isinstance(within, FuncGraph):  # Out to where the variable lives.
+                outer = {id(internal): external for external, internal in within.captures}
+                found, within = outer.get(id(found), found), within.outer_graph
+            written.add(id(found))
+
+    def handles(variable: tf.Variable) -> set[int]:
+        parts = getattr(variable, "values", None) or [variable]
+        return {id(part.handle) for part in parts if hasattr(part, "handle")}  # A table has none.
+
+    written -= {handle for each in apart_from for handle in handles(each)}
+    return [v for v in (*variables, *getattr(graph, "variables", ())) if handles(v) & written]
+
+
+def is_generator_state(variable: tf.Variable) -> bool:
+    """Whether a variable is the state of a `tf.random.Generator`, whose name TensorFlow gives."""
+    return variable.name.startswith("StateVar")
+
+
+def decayed_names(optimizer: keras.optimizers.legacy.Optimizer) -> tuple[list[str], list[str]]:
+    """Names that transformers' `AdamWeightDecay` decays in any case, and names that it does not; it shows neither."""
+    return optimizer._include_in_weight_decay or [], optimizer._exclude_from_weight_decay or []
+
+
+@contextlib.contextmanager
+def without_aggregation(optimizer: keras.optimizers.Optimizer) -> Iterator[list[None]]:
+    """While active, `apply_gradients` takes gradients as they are, however a user's own calls Keras's.
+
+    Replicas enter it in turn, before the first has left it.
+
+    Yields:
+        A list that gets an item whenever Keras would have summed gradients over replicas.
+    """
+
+    def as_they_are(grads_and_vars: Any) -> Any:
+        as_they_are.asked.append(None)
+        return grads_and_vars
+
+    as_they_are.asked, as_they_are.entered = [], 0
+    given = vars(optimizer).setdefault("aggregate_gradients", as_they_are)
+    given.entered += 1
+    try:
+        yield given.asked
+    finally:
+        given.entered -= 1
+        if not given.entered:
+            vars(optimizer).pop("aggregate_gradients", None)
 
 
 def generator_of(layer: keras.layers.Layer) -> RandomGenerator | None:

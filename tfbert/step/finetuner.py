@@ -11,11 +11,15 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
-from tfbert.private import build_metrics, let_go_of_traced_gradients, mask_of, with_mask
-from tfbert.step import gradients, refusals
-from tfbert.step.dropout import KeyedDropout, Rows, noise_key
+from tfbert.private import build_metrics, let_go_of_traced_gradients, mask_of, metrics_within, with_mask
+from tfbert.step import gradients, overrides, refusals
+from tfbert.step.batch import num_rows_of, rows_of, unpack
+from tfbert.step.counters import StepCounters
+from tfbert.step.dropout import KeyedDropout, noise_key
 from tfbert.step.one_process import OneProcess
 from tfbert.step.optimizer import apply_if_finite, scaled, unscaled
+from tfbert.step.own_loss import OwnLoss
+from tfbert.step.state import averages_of, check_recurrent, kept_once
 from tfbert.step.terms import LossTerms, output_names
 
 log = logging.getLogger("tfbert")
@@ -26,12 +30,13 @@ class FineTuner(OneProcess):
 
     A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
     micro-batches, sums their gradients in float32, sums those over all replicas, clips by global norm and applies. The
-    loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights above 0 in
+    loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights not 0 in
     the global batch: rows, or positions where `sample_weight` is `[rows, positions]`. The update is the same for any
     number of replicas, workers and micro-batches, also when shares are uneven or empty: rows of weight 0 fill them up,
     which only a layer that looks across rows notices (BatchNormalization, or one that adds a loss of its activations,
     as `activity_regularizer` does). A step whose gradients are not finite changes nothing but the step count, on all
-    replicas, BatchNormalization's averages included.
+    replicas, BatchNormalization's averages included. A model's own `compute_loss` with a value per row takes the place
+    of the terms; other methods that plain Keras would call and this step does not are refused by name.
 
     `save("x.keras")` keeps all that is needed to continue training, `save_weights` the weights; `save("directory")`
     makes a SavedModel, which loads for prediction only. For a Hugging Face model, `model.model.save_pretrained` writes
@@ -54,7 +59,8 @@ class FineTuner(OneProcess):
         marks_steps: Set to True before training to have a step's parts marked in profiles (on CPUs).
 
     Raises:
-        ValueError: for a Keras 3 object, or options that exclude each other.
+        ValueError: for a Keras 3 object, a model with a step of its own or of another strategy's scope, or options that
+            exclude each other.
 
     Example:
         >>> with strategy.scope():
@@ -82,6 +88,8 @@ class FineTuner(OneProcess):
                 "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
                 f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
             )
+        overrides.check_model(model)
+        overrides.check_tuner(self)
         super().__init__(name=name, dtype=model.dtype_policy)
         self.model = model
         self.gradient_accumulation_steps = gradient_accumulation_steps
@@ -148,23 +156,25 @@ class FineTuner(OneProcess):
                 outputs, or `jit_compile` (an argument of the constructor).
         """
         given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "jit_compile": jit_compile}
-        refusals.check_compile(given | kwargs)
+        overrides.check_model(self.model)  # Again: a method may have been assigned since.
+        has_own = overrides.is_own(self.model, "compute_loss")
+        refusals.check_compile(given | kwargs, self.model, needs_loss=not has_own)
         names = output_names(self.model)
         if names and len(names) > 1:
             object.__setattr__(self, "output_names", names)  # Keras names metrics by them; not saved.
         with self.distribute_strategy.scope():
             # Keras must not track its means, like compiled metrics: they are not weights to save and load.
-            self._terms = LossTerms(loss, kwargs.get("loss_weights"), names)
+            self._terms = OwnLoss(self.model) if has_own else LossTerms(loss, kwargs.get("loss_weights"), names)
         self._has_metrics = any(m is not None for m in tf.nest.flatten([metrics, kwargs.get("weighted_metrics")]))
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
         self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """The loss; each of its terms, if there are several outputs; then the compiled metrics."""
+        """The loss; each of its terms, if there are several outputs; the compiled metrics; those that layers keep."""
         terms = self._terms.metrics if getattr(self, "_terms", None) is not None else []
         compiled = self.compiled_metrics.metrics if getattr(self, "compiled_metrics", None) is not None else []
-        return [*terms, *compiled]
+        return [*terms, *compiled, *metrics_within(self)]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """The wrapped model's outputs, or the `logits` of a Hugging Face output that has them: float32."""
@@ -192,13 +202,11 @@ class FineTuner(OneProcess):
         self._dropout = KeyedDropout(self.model)
         # Not tracked: Keras would save and load them as weights of this model's own.
         object.__setattr__(self, "_trained", self.model.trainable_variables)
-        # What layers change in the forward pass, each replica its own, such as BatchNormalization's moving mean.
-        own = tf.VariableSynchronization.ON_READ
-        averages = [v for v in self.model.non_trainable_variables if v.synchronization == own]
-        object.__setattr__(self, "_averages", averages)
+        object.__setattr__(self, "_averages", averages_of(self.model))
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
         refusals.check_layers(self.model)
+        check_recurrent(self.model, self.gradient_accumulation_steps)
         if self._forward is None and not self._xla:
             refusals.warn_of_bfloat16_biases(self.model)
         self._trace_anew()
@@ -218,9 +226,8 @@ class FineTuner(OneProcess):
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One update from this replica's share of a global batch; runs in a replica context."""
-        refusals.check_data(data)
-        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        num_rows = _num_rows(labels)
+        inputs, labels, sample_weight = self._unpacked(data)
+        num_rows = num_rows_of((labels, inputs))
         weights = self._terms.weights(sample_weight, num_rows)
         if self._dropout is None:
             self(inputs, training=False)
@@ -230,8 +237,9 @@ class FineTuner(OneProcess):
             total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
         total_counts = tf.maximum(total_counts, 1.0)
         (total_counts,) = self._marked(ROWS, [total_counts])
+        rows = self._terms.rows(labels, sample_weight)
         averages = [(v, tf.identity(v)) for v in self._averages]
-        grads, losses, outputs = self._own_gradients(inputs, labels, weights, total_counts, first_row)
+        grads, losses, outputs = self._own_gradients(inputs, rows, weights, total_counts, first_row)
         predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
         grads, trained = self._reached(grads)
         losses, *grads = self._marked(GRADIENTS, [losses, *grads])
@@ -257,7 +265,7 @@ class FineTuner(OneProcess):
         if self._has_metrics:
             self._update_metrics(labels, predictions, sample_weight)
         let_go_of_traced_gradients()
-        return {metric.name: metric.result() for metric in self.metrics}
+        return self.get_metrics_result()
 
     def try_step(self, data: Any) -> tf.Tensor:
         """Computes this replica's gradients and forgets them: the part of a step whose memory depends on the split.
@@ -267,10 +275,12 @@ class FineTuner(OneProcess):
         Returns:
             The gradients' global norm, float32 `[]`.
         """
-        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        weights = self._terms.weights(sample_weight, _num_rows(labels))
+        inputs, labels, sample_weight = self._unpacked(data)
+        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
         counts = tf.maximum(self._terms.counts(weights), 1.0)
-        grads, _, _ = self._own_gradients(inputs, labels, weights, counts, tf.constant(0, tf.int64))
+        grads, _, _ = self._own_gradients(
+            inputs, self._terms.rows(labels, sample_weight), weights, counts, tf.constant(0, tf.int64)
+        )
         return tf.linalg.global_norm(self._reached(grads)[0])
 
     def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[tf.Variable]]:
@@ -285,20 +295,46 @@ class FineTuner(OneProcess):
         found, trained = zip(*pairs, strict=True)
         return list(found), list(trained)
 
-    def _own_gradients(self, inputs, labels, weights, total_counts, first_row):
-        labels = self._terms.of_outputs(labels, "labels")
-        data, weights = gradients.split_rows((inputs, labels), weights, self.gradient_accumulation_steps)
+    def _own_gradients(self, inputs, rows, weights, total_counts, first_row):
+        data, weights = gradients.split_rows((inputs, rows), weights, self.gradient_accumulation_steps)
         return self._local_gradients(*data, weights, total_counts, self.optimizer.iterations, first_row)
 
+    def _unpacked(self, data):
+        needs_labels = not isinstance(self._terms, OwnLoss)
+        return unpack(data, self.model, needs_labels=needs_labels, xla=self._xla)
+
+    def predict_step(self, data: Any) -> Any:
+        """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
+        if overrides.is_own(self.model, "predict_step"):
+            return self.model.predict_step(data)
+        return super().predict_step(data)
+
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """As `tf_keras.Model.fit`."""
+        refusals.check_call(self.model, "fit", args, kwargs)
+        return super().fit(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As `tf_keras.Model.evaluate`."""
+        refusals.check_call(self.model, "evaluate", args, kwargs)
+        return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """As `tf_keras.Model.predict`."""
+        refusals.check_call(self.model, "predict", args, kwargs)
+        return super().predict(*args, **kwargs)
+
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Loss and compiled metrics of a batch, averaged over rows or positions with a weight above 0."""
-        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        weights = self._terms.weights(sample_weight, _num_rows(labels))
-        predictions = self(inputs, training=False)
-        sums = self._terms.sums(self._terms.of_outputs(labels, "labels"), predictions, weights, self.losses)
+        """Loss and compiled metrics of a batch, averaged over rows or positions with a weight other than 0."""
+        inputs, labels, sample_weight = self._unpacked(data)
+        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
+        with kept_once(self.model):
+            predictions = self(inputs, training=False)
+        rows = self._terms.rows(labels, sample_weight)
+        sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
         self._terms.update_metrics(sums, self._terms.counts(weights))
         self._update_metrics(labels, predictions, sample_weight)
-        return {metric.name: metric.result() for metric in self.metrics}
+        return self.get_metrics_result()
 
     def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
         build_metrics(self, labels, predictions)
@@ -307,13 +343,19 @@ class FineTuner(OneProcess):
     def _marked(self, name: str, tensors: list[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:
         return mark(name, list(map(tf.convert_to_tensor, tensors))) if self.marks_steps else tensors
 
-    def _accumulate(self, inputs, labels, weights, total_counts, step, first_row):
-        def loss_fn(inputs, labels, weights, micro_batch):
-            noise = self._dropout.keyed(noise_key(self.seed, step), _rows(inputs, labels, first_row, micro_batch))
+    def _accumulate(self, inputs, rows, weights, total_counts, step, first_row):
+        def loss_fn(inputs, rows, weights, micro_batch):
+            noise = self._dropout.keyed(
+                noise_key(self.seed, step), rows_of(inputs, rows, weights, first_row, micro_batch)
+            )
             # By the scopes' names a profile of a GPU tells the parts of a step apart, XLA or not: see `step_split`.
-            with noise, tf.name_scope(FORWARD_BACKWARD):
+            with noise, kept_once(self.model, self.gradient_accumulation_steps), tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
-            losses = self._terms.sums(labels, predictions, weights, self.losses) / total_counts
+                if isinstance(self._terms, OwnLoss):  # It may call the model once more.
+                    losses = self._terms.sums(rows, predictions, weights, [], inputs)
+            if not isinstance(self._terms, OwnLoss):
+                losses = self._terms.sums(rows, predictions, weights, self.losses, inputs)
+            losses /= total_counts
             if not self._has_metrics:
                 # Nothing reads them, and those of a batch of tens of thousands are large: a number for each token of
                 # the vocabulary at each masked position.
@@ -326,7 +368,7 @@ class FineTuner(OneProcess):
             loss_fn,
             self._trained,
             inputs,
-            labels,
+            rows,
             weights,
             num_micro_batches=self.gradient_accumulation_steps,
             autograph=self._autograph,
@@ -335,50 +377,3 @@ class FineTuner(OneProcess):
         if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
             grads = gradients.nothing_if_empty(grads, weights)
         return grads, losses, outputs
-
-
-class StepCounters:
-    """What a run counts on the device, so that only reading a counter makes the host wait.
-
-    Attributes:
-        loss_sum: float64 `[]`: sum of the losses of all steps whose gradients were finite.
-        finite_steps: int64 `[]`: how many those are.
-        skipped_steps: int64 `[]`: steps whose gradients were not finite.
-        skipped_in_a_row: int64 `[]`: such steps since the last finite one.
-        gradient_norm: float32 `[]`: global norm of the last step's gradient, before clipping.
-    """
-
-    def __init__(self):
-        def counter(dtype: tf.DType, name: str) -> tf.Variable:
-            once = tf.VariableAggregation.ONLY_FIRST_REPLICA
-            return tf.Variable(0, dtype=dtype, trainable=False, aggregation=once, name=name)
-
-        self.loss_sum = counter(tf.float64, "loss_sum")
-        self.finite_steps = counter(tf.int64, "finite_steps")
-        self.skipped_steps = counter(tf.int64, "skipped_steps")
-        self.skipped_in_a_row = counter(tf.int64, "skipped_in_a_row")
-        self.gradient_norm = counter(tf.float32, "gradient_norm")
-
-    def update(self, loss: tf.Tensor, norm: tf.Tensor, is_finite: tf.Tensor) -> None:
-        """Counts a step; the arguments are equal on all replicas."""
-        one = tf.cast(is_finite, tf.int64)
-        self.loss_sum.assign_add(tf.where(is_finite, tf.cast(loss, tf.float64), 0.0))
-        self.finite_steps.assign_add(one)
-        self.skipped_steps.assign_add(1 - one)
-        self.skipped_in_a_row.assign((self.skipped_in_a_row + 1) * (1 - one))
-        self.gradient_norm.assign(norm)
-
-
-def _num_rows(labels: Any) -> tf.Tensor:
-    return tf.shape(tf.nest.flatten(labels)[0])[0]
-
-
-def _rows(inputs: Any, labels: Any, first_row: tf.Tensor, micro_batch: tf.Tensor) -> Rows:
-    """Which rows of the global batch a micro-batch holds, for its noise.
-
-    Packed inputs have a different number of rows than labels: only the place of the micro-batch is known then.
-    """
-    num_rows = _num_rows(labels)
-    known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, labels))} - {None}
-    count = num_rows if not known else known.pop() if len(known) == 1 else 1
-    return Rows(first_row + tf.cast(micro_batch * num_rows, tf.int64), count)

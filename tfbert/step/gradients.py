@@ -49,7 +49,7 @@ def split_rows(data: Any, weights: Any, num_micro_batches: int) -> tuple[Any, An
 
 def nothing_if_empty(grads: list[tf.Tensor | None], weights: Any) -> list[tf.Tensor | None]:
     """The gradients if any row has weight, else exact zeros: rows that only fill a share may give any, even NaN."""
-    counts = tf.reduce_any([tf.reduce_any(each > 0) for each in tf.nest.flatten(weights)])
+    counts = tf.reduce_any([tf.reduce_any(each != 0) for each in tf.nest.flatten(weights)])
     return [g if g is None else tf.where(counts, g, tf.zeros([], g.dtype)) for g in grads]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.private import without_aggregation
 from tfbert.step.fused import FusedAdamW, FusedLAMB
 
 NO_DECAY = ("bias", "LayerNorm", "layer_norm", "beta:0", "gamma:0")
@@ -115,7 +117,7 @@ def apply_if_finite(
         # overflow where no gradient does: NaN makes it skip then too.
         factor = tf.where(is_finite, factor, math.nan)
         clipped = [g * factor for g in grads]
-        optimizer.apply_gradients(zip(clipped, variables, strict=True), skip_gradients_aggregation=True)
+        _apply(optimizer, clipped, variables)
         return
     if _scales(optimizer):  # With a fixed scale it would check nothing.
         optimizer = optimizer.inner_optimizer
@@ -126,8 +128,7 @@ def apply_if_finite(
         return
 
     def apply(grads, factor):
-        clipped = [g * factor for g in grads]
-        optimizer.apply_gradients(zip(clipped, variables, strict=True), skip_gradients_aggregation=True)
+        _apply(optimizer, [g * factor for g in grads], variables)
 
     def skip():
         optimizer.iterations.assign_add(1, read_value=False)
@@ -141,6 +142,29 @@ def apply_if_finite(
         tf.cond(decision, lambda: _nothing(apply_everywhere()), lambda: _nothing(skip()))
 
     tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
+
+
+def _apply(optimizer: keras.optimizers.Optimizer, grads: list[tf.Tensor], variables: list[tf.Variable]) -> None:
+    """Calls `apply_gradients`, a user's own included, with gradients that are summed over replicas already.
+
+    Raises:
+        ValueError: for an own one that sums them over replicas itself.
+    """
+    pairs = list(zip(grads, variables, strict=True))
+    parameters = inspect.signature(optimizer.apply_gradients).parameters.values()
+    if any(p.name == "skip_gradients_aggregation" or p.kind == p.VAR_KEYWORD for p in parameters):
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        with without_aggregation(inner):  # An own one may take the argument, and not pass it on.
+            optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+        return
+    with without_aggregation(optimizer) as asked:
+        optimizer.apply_gradients(pairs)
+    if not asked and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise ValueError(
+            "FineTuner sums gradients over replicas before apply_gradients. "
+            f"Received: optimizer {type(optimizer).__name__}, whose apply_gradients keeps Keras from doing so. "
+            "Give it the argument skip_gradients_aggregation, and sum nothing where it is True."
+        )
 
 
 def _nothing(_) -> tf.Tensor:

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import layers_of
+from tfbert.private import decayed_names, layers_of, mask_of
+from tfbert.step import overrides
 
 _MEANS = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZE, keras.losses.Reduction.NONE)
 
 
 def check_model(model: Any) -> None:
-    """Raises ValueError for anything but a tf_keras model."""
+    """Raises ValueError for anything but a tf_keras model of the strategy's scope in which this is called."""
     if not isinstance(model, keras.Model):
         raise _keras3_error("model", model) or ValueError(
             f"FineTuner wraps a tf_keras.Model. Received: model={model!r}. Build it with `import tf_keras`."
         )
+    if hasattr(model, "gradient_accumulation_steps"):
+        raise ValueError(
+            f"FineTuner wraps the model itself. Received: model={type(model).__name__}, which is one already. "
+            "Pass its `model`."
+        )
+    here, there = tf.distribute.get_strategy(), model.distribute_strategy
+    # A model that is not built has layers that are; and not every weight is a variable, such as a table.
+    found = [v for each in layers_of(model) if each.built for v in each.weights if isinstance(v, tf.Variable)]
+    is_outside = any(not here.extended.variable_created_in_scope(v) for v in found)
+    if is_outside or (there is not here and there.num_replicas_in_sync > 1):
+        raise ValueError(
+            "A model's variables belong to the strategy in whose scope it was built. "
+            f"Received: a model built under {type(there).__name__}, and FineTuner under {type(here).__name__}. "
+            "Write both lines, and compile, in the same `with strategy.scope():`."
+        )
 
 
-def check_compile(given: dict[str, Any]) -> None:
+def check_compile(given: dict[str, Any], model: keras.Model, *, needs_loss: bool = True) -> None:
     """Raises ValueError for arguments of `compile` that would be ignored or mean something else.
 
     Args:
         given: All of them, by name.
+        model: The wrapped model.
+        needs_loss: Whether it has none of its own.
     """
     for argument, value in given.items():
         for item in tf.nest.flatten(value):
@@ -40,20 +59,36 @@ def check_compile(given: dict[str, Any]) -> None:
             "Pass FineTuner(jit_compile=True)."
         )
     losses = [each for each in tf.nest.flatten(loss) if each is not None]
-    if not losses:
-        raise ValueError(f"FineTuner needs a loss for an output. Received: loss={loss!r}. Pass a Keras loss.")
+    if needs_loss and (not losses or loss in ("auto", "auto_with_warning", "passthrough")):
+        raise ValueError(f"FineTuner needs a loss for an output. Received: loss={loss!r}. Pass {_loss_of(model)}.")
     for each in losses:
+        overrides.check_loss(each)
         if isinstance(each, keras.losses.Loss) and each.reduction not in _MEANS:
             raise ValueError(
                 "FineTuner takes the mean over the global batch. "
                 f"Received: a loss with reduction={each.reduction!r}. Drop it, and scale the learning rate instead."
             )
-    if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
-        name = type(optimizer).__name__
+    if isinstance(optimizer, (list, tuple, dict)):
         raise ValueError(
-            f"FineTuner works with tf_keras's current optimizers. Received: optimizer={name} (legacy). "
-            f"Use keras.optimizers.{name}."
+            f"FineTuner takes one optimizer. Received: a {type(optimizer).__name__} of {len(optimizer)}. "
+            "Of what transformers' create_optimizer returns, pass the first."
         )
+    if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        raise ValueError(
+            "FineTuner works with tf_keras's current optimizers. "
+            f"Received: optimizer={type(optimizer).__name__} (legacy). {_successor(optimizer)}"
+        )
+    overrides.check_optimizer(optimizer)
+
+
+def check_call(model: keras.Model, name: str, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raises ValueError where `fit`, `evaluate` or `predict` is called with callbacks of Keras 3, or where the wrapped
+    model has an own one, which would not be called."""
+    overrides.check_called(model, name)
+    callbacks = inspect.signature(getattr(keras.Model, name)).bind(model, *args, **kwargs).arguments.get("callbacks")
+    for each in tf.nest.flatten(callbacks):
+        if error := _keras3_error("callbacks", each):
+            raise error
 
 
 def check_layers(model: keras.Model) -> None:
@@ -96,14 +131,61 @@ def check_saved_forward(forward: Callable[..., Any] | None) -> None:
     )
 
 
-def check_data(data: Any) -> None:
-    """Raises ValueError for a batch that cannot be cut into micro-batches."""
+def check_data(data: Any, *, xla: bool = False) -> None:
+    """Raises ValueError for a batch that cannot be cut into micro-batches, or that XLA does not take."""
     for tensor in tf.nest.flatten(data):
+        if xla and getattr(tensor, "dtype", None) == tf.string:
+            raise ValueError(
+                "XLA compiles numbers only. Received: a batch with texts, and FineTuner(jit_compile=True). "
+                "Leave out jit_compile, or turn texts into numbers in the data set."
+            )
         if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
             raise ValueError(
                 f"FineTuner cuts batches of dense tensors. Received: a {type(tensor).__name__}. "
                 "Make it dense in the data set: tensor.to_tensor(), or tf.sparse.to_dense(tensor)."
             )
+
+
+def no_labels(inputs: Any) -> ValueError:
+    """For a batch of inputs alone."""
+    among = f", with {', '.join(sorted(inputs))}" if isinstance(inputs, Mapping) else ""
+    return ValueError(
+        f"FineTuner needs labels for its loss. Received: inputs alone{among}. "
+        "Let the data set give pairs, (inputs, labels), or pass y."
+    )
+
+
+def compiled_loss_in(model: keras.Model) -> ValueError:
+    """For a `compute_loss` that wants the loss of `compile`, which is a mean already."""
+    return ValueError(
+        "compute_loss must return one value per row, and the compiled loss is one number. "
+        f"Received: compute_loss of {type(model).__name__}, which calls super().compute_loss or self.compiled_loss. "
+        "Call a function such as keras.losses.sparse_categorical_crossentropy there: it has a value per row."
+    )
+
+
+def check_no_mask(values: tf.Tensor, loss: Any) -> None:
+    """Raises ValueError for a loss that says by a mask which of its values count."""
+    if mask_of(values) is not None:
+        raise ValueError(
+            "What counts is known from the weights, before the loss. "
+            f"Received: {name_of(loss)}, whose values have a Keras mask. Pass sample_weight, 0 where there is padding."
+        )
+
+
+def one_for_each(values: tf.Tensor, weights: tf.Tensor, loss: str) -> tf.Tensor:
+    """The values; where they are `[1]` but the rows perhaps not one, they are checked when the step runs.
+
+    Raises:
+        ValueError: where they do not fit in any case.
+    """
+    if values.shape[0] == 1 != weights.shape[0]:
+        rule = f"A loss must return one value per row. Received: {loss}, which returns one for all. Leave out its mean."
+        if weights.shape[0] is not None:
+            raise ValueError(rule)
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(weights)[0], 1, message=rule)]):
+            return tf.identity(values)
+    return values
 
 
 def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask: tf.Tensor | None) -> None:
@@ -112,20 +194,20 @@ def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask:
     Args:
         values: What the loss returned for a micro-batch.
         weights: `[rows]`, or `[rows, positions]`.
-        loss: The loss.
+        loss: The loss, or its name.
         mask: Keras's mask of the predictions; None for none.
     """
     if values.shape.rank == 0:
         raise ValueError(
             "A loss must return one value per row: the mean over the global batch must not depend on the split. "
-            f"Received: {getattr(loss, '__name__', type(loss).__name__)}, which returns one number. "
+            f"Received: {name_of(loss)}, which returns one number. "
             "Leave out its mean over the rows: tf.reduce_mean(..., axis=-1) keeps one value per row."
         )
     if values.shape.rank < weights.shape.rank:
         raise ValueError(
             "Each weight must belong to a value of the loss. "
             f"Received: sample_weight of {weights.shape.rank} dimensions and a loss of {values.shape.rank}, "
-            f"{getattr(loss, '__name__', type(loss).__name__)}. "
+            f"{name_of(loss)}. "
             "Pass one weight per row, or a loss with a value per position."
         )
     if mask is not None and values.shape.rank > weights.shape.rank:
@@ -137,9 +219,48 @@ def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask:
         )
 
 
+def name_of(loss: Any) -> str:
+    """What a loss, or its name, is called in an error."""
+    return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+
+
+def _loss_of(model: keras.Model) -> str:
+    """What to pass as the loss, where Hugging Face's models would compute one of their own."""
+    if not hasattr(model, "hf_compute_loss"):
+        return "a Keras loss"
+    if overrides.is_own(model, "hf_compute_loss"):
+        return "what its hf_compute_loss computes as a function of (labels, logits) with one value per row"
+    if getattr(model.config, "num_labels", 2) == 1:
+        return 'loss="mse"'
+    return "loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), which classification computes inside"
+
+
+def _successor(optimizer: keras.optimizers.legacy.Optimizer) -> str:
+    """What to write instead of a legacy optimizer."""
+    names = [each.__name__ for each in type(optimizer).__mro__]
+    if "AdamWeightDecay" in names:  # transformers', from its create_optimizer.
+        given = optimizer.get_config()
+        included, excluded = decayed_names(optimizer)
+        names = f"[v for v in model.variables if ...] of what {included} leaves out" if included else f"{excluded}"
+        options = ["weight_decay_rate", "beta_1", "beta_2", "epsilon", "clipnorm", "global_clipnorm"]
+        set_ = {name: given.get(name, getattr(optimizer, name, None)) for name in options}
+        set_ = {name.removesuffix("_rate"): float(value) for name, value in set_.items() if value is not None}
+        return (
+            "Write `optimizer = keras.optimizers.AdamW(learning_rate, "
+            f"{', '.join(f'{name}={value:g}' for name, value in set_.items())})` and "
+            f"`optimizer.exclude_from_weight_decay(var_names={names})`: it makes the same updates."
+        )
+    known = next((name for name in names if name != "Optimizer" and hasattr(keras.optimizers, name)), None)
+    if known == names[0]:
+        return f"Use keras.optimizers.{known}."
+    return f"Derive it from keras.optimizers.{known or 'Optimizer'}, whose method for one variable is `update_step`."
+
+
 def _keras3_error(argument: str, value: Any) -> ValueError | None:
-    module = getattr(value, "__module__", None) or ""
-    if module.split(".")[0] != "keras":
+    # A user's own class is Keras 3's by what it derives from.
+    classes = [value] if isinstance(value, types.FunctionType) else [value, *type(value).__mro__]
+    modules = [getattr(each, "__module__", None) or "" for each in classes]
+    if all(module.split(".")[0] != "keras" for module in modules):
         return None
     name = getattr(value, "__name__", type(value).__name__)
     return ValueError(

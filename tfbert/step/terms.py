@@ -1,8 +1,8 @@
 """A loss of named terms, one for each output that has a loss, each divided by its own count over the global batch.
 
-A term is the sum of weight x value over the global batch, divided by the number of its weights above 0: those of rows,
-or of the positions of rows where each has a weight. The step's loss is the sum of the terms. Counts come from the
-weights alone, so they are known before the forward pass.
+A term is the sum of weight x value over the global batch, divided by the number of its weights other than 0: those of
+rows, or of the positions of rows where each has a weight. A negative weight counts, as in Keras. The step's loss is the
+sum of the terms. Counts come from the weights alone, so they are known before the forward pass.
 """
 
 from __future__ import annotations
@@ -68,30 +68,35 @@ class LossTerms:
             )
         return {name: found[name] for name in self.losses}
 
+    def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
+        """What `sums` needs of each row besides its inputs and weights: the labels of each term."""
+        return self.of_outputs(labels, "labels")
+
     def weights(self, sample_weight: Any, num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights within a row; 1 where none are given."""
         given = self._by_name(sample_weight, "sample_weight")
         return {name: _row_weights(given[name], num_rows) for name in self.losses}
 
     def counts(self, weights: dict[str, tf.Tensor]) -> tf.Tensor:
-        """How many weights above 0 each term has, and how many rows have at least one."""
-        counted = [tf.reduce_sum(tf.cast(w > 0, tf.float32)) for w in weights.values()]
-        rows = tf.stack([tf.reduce_any(w > 0, axis=list(range(1, w.shape.rank))) for w in weights.values()])
+        """How many weights other than 0 each term has, and how many rows have at least one."""
+        counted = [tf.reduce_sum(tf.cast(w != 0, tf.float32)) for w in weights.values()]
+        rows = tf.stack([tf.reduce_any(w != 0, axis=list(range(1, w.shape.rank))) for w in weights.values()])
         return tf.stack([*counted, tf.reduce_sum(tf.cast(tf.reduce_any(rows, axis=0), tf.float32))])
 
     def sums(
-        self, labels: dict[str, tf.Tensor], predictions: Any, weights: dict[str, tf.Tensor], added: list[tf.Tensor]
+        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], added: list[tf.Tensor], inputs: Any
     ) -> tf.Tensor:
         """Each term's sum of weight x value.
 
         Args:
-            labels: As `of_outputs` gives them.
+            rows: As `rows` gives them.
             predictions: The model's outputs.
             weights: As `weights` gives them.
             added: What the model adds to its loss, `[]` each: Keras's `losses`.
+            inputs: The model's, which no compiled loss reads.
         """
         found = self.of_outputs(predictions, "outputs")
-        sums = [_weighted_sum(loss, labels[name], found[name], weights[name]) for name, loss in self.losses.items()]
+        sums = [_weighted_sum(loss, rows[name], found[name], weights[name]) for name, loss in self.losses.items()]
         if not added:
             return tf.stack([*sums, 0.0])
         # Keras adds regularisation once per batch; as a share of each row it does not depend on the split.
@@ -189,12 +194,14 @@ def _weighted_sum(loss: Loss, labels: tf.Tensor, predictions: tf.Tensor, weights
     if labels.dtype.is_floating and predictions.dtype.is_floating:
         labels = tf.cast(labels, predictions.dtype)
     values = loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
+    refusals.check_no_mask(values, loss)
     values = tf.cast(values, tf.float32)
     refusals.check_loss_values(values, weights, loss=loss, mask=mask)
+    values = refusals.one_for_each(values, weights, refusals.name_of(loss))
     each = list(range(weights.shape.rank, values.shape.rank))
     weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
     # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
-    values = tf.where(weights > 0, values * weights, 0.0)
+    values = tf.where(weights != 0, values * weights, 0.0)
     return tf.reduce_sum(tf.reduce_mean(values, axis=each))
 
 
