@@ -22,8 +22,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from own_step import own_step  # noqa: E402
 from results_page import beginning, default_output, flags_said, table  # noqa: E402
+from steps_in_turns import own_step  # noqa: E402
 
 from tfbert import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig  # noqa: E402
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig  # noqa: E402

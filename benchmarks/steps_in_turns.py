@@ -16,12 +16,12 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from machine import machine  # noqa: E402
-from own_step import own_step  # noqa: E402
 
 from tfbert import (  # noqa: E402
     Config,
@@ -95,6 +95,43 @@ def own_side(args, scratch):
     ).resolved()
     make_updates, run = own_step(config)
     return make_updates, (int(width) for plan in run.batches.plans() for width in plan.widths)
+
+
+def own_step(config):
+    """Sets up a run as the command does; TensorFlow is imported here, after the allocator is set.
+
+    Args:
+        config: The run's configuration, resolved.
+
+    Returns:
+        A function that makes a number of updates and returns their seconds (wall, user, kernel); and the `Run`.
+    """
+    from tfbert.batches.pipeline import distribute_batches
+    from tfbert.devices import runtime
+    from tfbert.devices.preemption import Consensus
+    from tfbert.devices.strategy import build_strategy
+    from tfbert.measure.cpu_time import CpuTime
+    from tfbert.measure.data_clock import DataClock
+    from tfbert.train.build import build_run
+    from tfbert.train.resume import look
+
+    runtime.set_up(config.runtime)
+    strategy = build_strategy(config.runtime)
+    run = build_run(look(pathlib.Path(config.output.output_dir), config), strategy, Consensus(strategy))
+    with run.strategy.scope():
+        clock = DataClock()
+    clock.attach(run.model)
+    batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans))
+
+    def make_updates(count):
+        start, cpu = time.perf_counter(), CpuTime.now()
+        for _ in range(count):
+            run.model.train_function(batches)
+        run.model.counters.finite_steps.numpy()
+        seconds, cpu = time.perf_counter() - start, CpuTime.since(cpu)
+        return seconds, cpu.user, cpu.kernel
+
+    return make_updates, run
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The whole story of a run in four acts: open, build, train, finish."""
+"""A training run: open, build, train, finish."""
 
 from __future__ import annotations
 
