@@ -20,7 +20,7 @@ from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import misaligned_answers, note_misaligned, training_questions
 from tfbert.tasks.answering.squad import looks_like_squad, open_questions, read_questions
-from tfbert.tasks.detect import settle_task
+from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.tagging.tagged import read_sentences
 
@@ -158,7 +158,7 @@ def test_arrays_of_texts(tmp_path, text, name):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     check(read_file(path))
-    config = settle_task(Config(data=DataConfig(train_file=str(path))))
+    config = detect_task(Config(data=DataConfig(train_file=str(path))))
     assert config.data.task == "auto" and not looks_like_squad(path)
     assert load_data(config.data).task.label_names == ("bad", "good")
 
@@ -181,7 +181,7 @@ def test_arrays_of_tagged_words(tmp_path, wrap):
     path.write_text(json.dumps(wrap(rows), indent=1))
     table = read_sentences(path)
     assert (table.words, table.tags) == ([["Ada", "wrote"], ["Hm"]], [["B-PER", "O"], ["O"]])
-    config = settle_task(Config(data=DataConfig(train_file=str(path))))
+    config = detect_task(Config(data=DataConfig(train_file=str(path))))
     assert config.data.task == "token_classification"
 
 

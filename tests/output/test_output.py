@@ -19,7 +19,7 @@ def config_for(directory="", **options):
 
 
 def test_the_directory_is_the_one_asked_for(tmp_path):
-    assert output_dir.choose(config_for(tmp_path / "run"), NOW) == tmp_path / "run"
+    assert output_dir.run_directory(config_for(tmp_path / "run"), NOW) == tmp_path / "run"
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,19 @@ def test_the_directory_is_the_one_asked_for(tmp_path):
 )
 def test_without_one_it_is_named_for_data_model_and_time(model, dataset, name):
     config = Config(model=ModelConfig(model_name_or_path=model), data=DataConfig(dataset=dataset))
-    assert output_dir.choose(config, NOW) == pathlib.Path("runs", f"{name}-{NOW}")
+    assert output_dir.run_directory(config, NOW) == pathlib.Path("runs", f"{name}-{NOW}")
 
 
 def test_other_modes_than_training_are_named_besides():
     model, data = ModelConfig(model_name_or_path="some/model"), DataConfig(dataset="glue/sst2")
-    chosen = output_dir.choose(Config(mode="evaluate", model=model, data=data), NOW)
+    chosen = output_dir.run_directory(Config(mode="evaluate", model=model, data=data), NOW)
     assert chosen == pathlib.Path("runs", f"evaluate-sst2-model-{NOW}")
 
 
 def test_files_are_named_without_their_endings(tmp_path):
     (tmp_path / "my reviews.tsv.gz").write_text("")
     config = Config(data=DataConfig(train_file=str(tmp_path / "my reviews.tsv.gz")))
-    assert output_dir.choose(config, NOW).name == f"my_reviews-tiny-{NOW}"
+    assert output_dir.run_directory(config, NOW).name == f"my_reviews-tiny-{NOW}"
 
 
 def test_json_is_replaced_whole(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The task that a data set of TensorFlow Datasets is beyond doubt for."""
+"""The task that is detected from the features of a data set of TensorFlow Datasets."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 from tests.support.data_sets import PAIR, prepare
 from tests.support.task_runs import config_of
 from tfbert.config.data import DataConfig
-from tfbert.tasks.detect import settle_task, task_of_dataset
+from tfbert.tasks.detect import detect_task, task_of_dataset
 from tfbert.tasks.examples import load_data
 
 QUESTIONS, SENTENCES = "question_answering", "token_classification"
@@ -65,12 +65,12 @@ def test_the_features_decide(data_dir, dataset, columns, task):
 
 @pytest.mark.parametrize(("dataset", "task"), [("asked", QUESTIONS), ("tagged", SENTENCES)])
 def test_auto_trains_that_task(data_dir, dataset, task):
-    config = settle_task(config_of(f"--dataset={dataset}", f"--data_dir={data_dir}"))
+    config = detect_task(config_of(f"--dataset={dataset}", f"--data_dir={data_dir}"))
     data = load_data(config.data)
     assert (data.task.name, len(data.train), list(data.validation)) == (task, 1, ["validation"])
 
 
 def test_what_the_user_asks_for_stays(data_dir):
     given = [f"--data_dir={data_dir}", "--task=classification"]
-    assert settle_task(config_of("--dataset=asked", *given)).data.task == "classification"
-    assert settle_task(config_of()).data.task == settle_task(config_of("--dataset=demo")).data.task == "auto"
+    assert detect_task(config_of("--dataset=asked", *given)).data.task == "classification"
+    assert detect_task(config_of()).data.task == detect_task(config_of("--dataset=demo")).data.task == "auto"

@@ -81,7 +81,7 @@ def _with_built_in_records(config: Config) -> Config:
             "Several workers need records that exist. Received: train_records='' with strategy='multi_worker'. "
             "Make them with --mode=prepare first, in a directory that all workers see, and pass --train_records."
         )
-    directory = output_dir.choose(config, output_dir.start_time())
+    directory = output_dir.run_directory(config, output_dir.start_time())
     if not directory.name.strip("."):  # `.` and `..` are no names to add to.
         directory = directory.resolve()
     output_dir.check_writable(directory)

@@ -26,7 +26,7 @@ from tfbert.report.compare import plain_table
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, write_seeds
 from tfbert.report.seeds import OverSeeds, seed_rows
-from tfbert.tasks.detect import settle_task
+from tfbert.tasks.detect import detect_task
 from tfbert.train import launch_mark
 from tfbert.train.identity import different_in
 from tfbert.train.resume import how_to_resume
@@ -66,7 +66,7 @@ def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | 
         Preempted: if asked to stop.
         KeyboardInterrupt: if asked a second time by SIGINT.
     """
-    directory, seeds = output_dir.choose(config, output_dir.start_time()), config.runtime.seeds
+    directory, seeds = output_dir.run_directory(config, output_dir.start_time()), config.runtime.seeds
     is_chief = _is_chief(config)
     inform_on_chief_alone(is_chief)
     _check_directory(directory)
@@ -160,7 +160,7 @@ def _is_done(run: Config) -> bool:
 def _check_same(runs: list[Config]) -> None:
     """Refuses runs that were done with other settings, as resuming with other settings is refused."""
     for run in runs:
-        if different := different_in(_directory(run), settle_task(run).resolved()):
+        if different := different_in(_directory(run), detect_task(run).resolved()):
             raise UsageError(
                 f"Seeds are compared with everything else equal. Received: {str(_directory(run))!r}, a finished run "
                 f"with {', '.join(different)}. Pass the same, or another --output_dir; --overwrite_output_dir trains "

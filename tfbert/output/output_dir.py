@@ -31,7 +31,7 @@ def start_time() -> str:
     return os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
-def choose(config: Config, started_at: str) -> pathlib.Path:
+def run_directory(config: Config, started_at: str) -> pathlib.Path:
     """The run's output directory; where none was asked for, one under `runs/` whose name ends in `started_at`."""
     if config.output.output_dir:
         return pathlib.Path(config.output.output_dir)

@@ -1,4 +1,4 @@
-"""The task that data are beyond doubt for, such as questions in SQuAD's form. Imports no TensorFlow."""
+"""Detects the task where the data can be for no other, such as questions in SQuAD's form. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfbert.tasks.base import Task
 
 
-def settle_task(config: Config) -> Config:
+def detect_task(config: Config) -> Config:
     """The same configuration, with the task set if the training data are certainly questions or tagged words."""
     data = config.data
     if data.task != "auto":

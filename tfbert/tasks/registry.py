@@ -41,7 +41,7 @@ class Entry:
         job_opener: Opens what `--mode=predict` reads.
         inputs_class: The arguments of a loaded model in Python.
         served_class: What `--mode=export` saves.
-        file_test: Whether a file is beyond doubt for this task.
+        file_test: Whether a file can be for no other task.
         dataset_test: Whether a data set of TensorFlow Datasets is.
         warning: A line about a table of texts that looks like this task's data.
     """
@@ -85,11 +85,11 @@ class Entry:
         return _named(self.served_class)
 
     def holds_file(self, path: pathlib.Path, config: DataConfig) -> bool:
-        """Whether a file is beyond doubt for this task."""
+        """Whether a file can be for no other task."""
         return bool(self.file_test) and _named(self.file_test)(path, config)
 
     def holds_dataset(self, builder: DatasetBuilder, config: DataConfig) -> bool:
-        """Whether the features of a data set are beyond doubt for this task."""
+        """Whether the features of a data set fit no other task."""
         return bool(self.dataset_test) and _named(self.dataset_test)(builder, config)
 
 

@@ -52,7 +52,7 @@ class Identity:
     Attributes:
         settings: The options it was started with, except those that change nothing.
         choices: What was settled at its beginning: micro-batches, replicas, updates of warm-up, updates in all.
-        facts: What model, data and precision came to.
+        facts: Of model, data and precision: architecture, labels, checksums of vocabulary and examples.
         until_step: Settings that had another value up to an update: that value, by update.
     """
 
@@ -126,7 +126,7 @@ def differences(before: dict[str, Any], now: dict[str, Any], settled: dict[str, 
 def facts_of(
     data: TaskData, train: EncodedExamples | MaskedRecords, tokenizer: BertTokenizer, bert_config: BertConfig
 ) -> dict[str, Any]:
-    """What model, data and precision come to."""
+    """The facts by which a resumed run checks that model, data and precision are the same."""
     return {
         "task": data.task.name,
         "label_names": list(data.task.label_names),

@@ -150,7 +150,7 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
 
     Args:
         start: Of a resumed run.
-        facts: What model and data come to now.
+        facts: Those of model, data and precision now; see `facts_of`.
         total_steps: Updates of the whole run now.
 
     Returns:
@@ -193,7 +193,7 @@ def identify(start: Start, config: Config, facts: dict[str, Any], schedule: Sche
     Args:
         start: How it starts.
         config: Complete: nothing is left to be decided.
-        facts: What model and data come to.
+        facts: Those of model, data and precision.
         schedule: The whole run's.
         num_replicas: Replicas of all workers together.
     """

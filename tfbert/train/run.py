@@ -19,7 +19,7 @@ from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.step.finetuner import FineTuner
-from tfbert.tasks.detect import settle_task
+from tfbert.tasks.detect import detect_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
@@ -59,7 +59,7 @@ def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]
         )
     try:
         with runtime.settings_kept():
-            return _finetune(settle_task(config).resolved(), at_end)
+            return _finetune(detect_task(config).resolved(), at_end)
     finally:
         private.let_go_of_traced_gradients()
 
@@ -71,7 +71,7 @@ def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
     if _earlier_models:
         gc.collect()  # A model is full of reference cycles, and a GPU has no room for two models.
         runtime.reset_peak_memory()
-    directory = output_dir.choose(config, output_dir.start_time())
+    directory = output_dir.run_directory(config, output_dir.start_time())
     # Every stage waits for the other workers somewhere: if one of them fails, this must not look like a bug here.
     with peer_failures_as_run_errors(), resume.begin(directory, config, strategy, consensus) as start:
         if start.finished is None:

@@ -9,7 +9,7 @@ import pytest
 
 from tfbert.errors import RunError
 from tfbert.tasks.answering import answers as answers_module
-from tfbert.tasks.answering.answer_files import choose, n_best, probabilities, write_answers
+from tfbert.tasks.answering.answer_files import n_best, probabilities, select_answers, write_answers
 from tfbert.tasks.answering.answers import Candidates, WindowLogits, decode, join
 
 FIELDS = [name for name in Candidates.__dataclass_fields__]
@@ -198,7 +198,7 @@ def test_a_context_without_a_token_has_no_answer():
     candidates = decode(one_window([2] * 8, [1] * 8, context=(3, 3)), 1)
     assert listed(candidates, 0) == [] and candidates.null_odds.tolist() == [3]
     for version_2 in (False, True):
-        answers = choose(candidates, version_2_with_negative=version_2)
+        answers = select_answers(candidates, version_2_with_negative=version_2)
         assert (answers.texts(["abcd"], np.array([0])), answers.probability.tolist()) == ([""], [1])
         assert list(n_best(candidates, ["abcd"], np.array([0]), version_2_with_negative=version_2)) == [
             [{"text": "", "probability": 1.0, "start_logit": 2.0, "end_logit": 1.0}]
@@ -275,7 +275,7 @@ def test_probabilities():
     ],
 )
 def test_no_answer_by_the_threshold(options, texts):
-    found = choose(candidates(), **options)
+    found = select_answers(candidates(), **options)
     assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts
     assert found.null_odds.tolist() == [-1, 0, 1]
     own, null = probabilities(candidates(), "version_2_with_negative" in options)

@@ -16,7 +16,7 @@ from tfbert.errors import RunError, UsageError
 from tfbert.tasks.answering.examples import QuestionExamples
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.answering.squad_metrics import squad_metrics
-from tfbert.tasks.detect import settle_task
+from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 
 METRICS = ("f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact", "best_f1", "best_exact")
@@ -293,8 +293,8 @@ BAD_DATA = {
 def test_bad_training_data(write, change, message):
     data = copy.deepcopy(SQUAD)
     change(data["data"][0]["paragraphs"][0])
-    config = settle_task(config_of("--train_file=" + write("train.json", json.dumps(data))))
-    assert config.data.task == QUESTIONS, "what the file is for is beyond doubt"
+    config = detect_task(config_of("--train_file=" + write("train.json", json.dumps(data))))
+    assert config.data.task == QUESTIONS, "the file can be for no other task"
     with pytest.raises(UsageError, match=message) as caught:
         load_data(config.data)
     assert "\n" not in str(caught.value)
@@ -313,7 +313,7 @@ FLAT = {"id": "a", "question": "what?", "context": "the film", "answers": {"text
     ],
 )
 def test_auto_takes_questions_with_answers_and_nothing_else(write, row, task):
-    assert settle_task(config_of("--train_file=" + write("a.jsonl", json.dumps(row) + "\n"))).data.task == task
+    assert detect_task(config_of("--train_file=" + write("a.jsonl", json.dumps(row) + "\n"))).data.task == task
 
 
 OPTIONS = {

@@ -17,7 +17,7 @@ from tfbert.batches.inputs import TokenTensors
 from tfbert.config.run import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.answering import answers_in_graph as graph_module
-from tfbert.tasks.answering.answer_files import choose
+from tfbert.tasks.answering.answer_files import select_answers
 from tfbert.tasks.answering.answer_lists import Asked
 from tfbert.tasks.answering.answers import WindowLogits, decode
 from tfbert.tasks.answering.answers_in_graph import answers_in_graph
@@ -141,7 +141,7 @@ def test_answers_are_those_of_numpy(windows, monkeypatch, coarse, n_best_size, m
         max_answer_length=max_answer_length,
     )
     none = {"version_2_with_negative": threshold is not None, "null_score_diff_threshold": threshold or 0.0}
-    want = choose(candidates, **none)
+    want = select_answers(candidates, **none)
     task = QuestionAnswering(n_best_size=n_best_size, max_answer_length=max_answer_length, **none)
     found = answers_in_graph(graph_windows, tf.constant(logits), count, task)
     monkeypatch.setattr(graph_module, "PAIRS_AT_ONCE", 1000)  # Few windows at once.

@@ -13,7 +13,7 @@ from tests.support.task_runs import SENTENCES, arguments_of, command, config_of,
 from tfbert.config.run import DataConfig
 from tfbert.config.tasks import TaggingConfig, TaskOptions
 from tfbert.errors import UsageError
-from tfbert.tasks.detect import settle_task
+from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.tagging.tagged import read_sentences
 
@@ -219,7 +219,7 @@ BAD_DATA = {
 @pytest.mark.parametrize(("name", "content", "options", "message"), BAD_DATA.values(), ids=BAD_DATA)
 def test_bad_training_data(write, name, content, options, message):
     config = config_of("--train_file=" + write(name, content), *(f"--{k}={v}" for k, v in options.items()))
-    config = settle_task(config)
+    config = detect_task(config)
     assert config.data.task == "token_classification", "what the file is for is beyond doubt"
     with pytest.raises(UsageError, match=message) as caught:
         load_data(config.data)
@@ -262,7 +262,7 @@ TSV = "label\tsentence\n1\tgood film\n\n0\tbad film\n"
 @pytest.mark.parametrize("content", [TSV, "word\tB-X\ngood film\t1\n\nbad\t0\n", "a\tO\n\nb\tO\n"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a.tsv.gz"])
 def test_auto_takes_no_ordinary_table_for_tags(write, name, content):
-    assert settle_task(config_of("--train_file=" + write(name, content))).data.task == "auto"
+    assert detect_task(config_of("--train_file=" + write(name, content))).data.task == "auto"
 
 
 OPTIONS = {

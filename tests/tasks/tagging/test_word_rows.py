@@ -10,7 +10,7 @@ from pyarrow import parquet
 from tests.support.task_runs import SENTENCES, command, config_of, write_tasks
 from tfbert.config.run import DataConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.detect import settle_task
+from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.tagging.tagged import holds_word_rows, looks_tagged, open_sentences, read_sentences
 from tfbert.tasks.tagging.word_rows import look_like_words
@@ -60,7 +60,7 @@ def written(directory, kind, table):
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_forms_of_one_table(kind, table, tmp_path):
     path = written(tmp_path, kind, table)
-    assert looks_tagged(path) and settle_task(config_of(f"--train_file={path}")).data.task == SENTENCES
+    assert looks_tagged(path) and detect_task(config_of(f"--train_file={path}")).data.task == SENTENCES
     found = read_sentences(path)
     first = 2 if kind in ("csv", "tsv") else 1
     assert (found.words, found.tags, list(found.lines)) == (WORDS, TAGS, [first, first + 3])
@@ -139,7 +139,7 @@ OTHERS = {
 def test_other_tables_are_not_taken_for_words(content, write):
     path = pathlib.Path(write("a.csv", content))
     assert not looks_tagged(path) and not holds_word_rows(path, format="auto")
-    assert settle_task(config_of(f"--train_file={path}")).data.task == "auto"
+    assert detect_task(config_of(f"--train_file={path}")).data.task == "auto"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tfbert.modes.child import end_child, start_child
 from tfbert.output.lock import locked
 from tfbert.output.output_dir import RUN_CONFIG, contents, holds_run, write_json, write_text
 from tfbert.report.facts import environment
-from tfbert.tasks.detect import settle_task
+from tfbert.tasks.detect import detect_task
 
 log = logging.getLogger("tfbert")
 
@@ -50,7 +50,7 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
     """
     name = f"benchmark-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     directory = pathlib.Path(config.output.output_dir or f"runs/{name}")
-    rows = build_rows(settle_task(config), directory)  # Its longest input depends on the task.
+    rows = build_rows(detect_task(config), directory)  # Its longest input depends on the task.
     try:
         with locked(directory):
             return _run_rows(rows, directory, config)

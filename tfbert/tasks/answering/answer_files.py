@@ -43,7 +43,7 @@ class Answers:
         return [contexts[context][start:end] for context, start, end in spans]
 
 
-def choose(
+def select_answers(
     candidates: Candidates, *, version_2_with_negative: bool = False, null_score_diff_threshold: float = 0.0
 ) -> Answers:
     """The best candidate of each question, or none.
@@ -129,13 +129,13 @@ def write_answers(
         contexts: The distinct contexts.
         context_of: int `[questions]`: which of them each question is about.
         prefix: Put before each file's name.
-        version_2_with_negative: As for `choose`.
-        null_score_diff_threshold: As for `choose`.
+        version_2_with_negative: As for `select_answers`.
+        null_score_diff_threshold: As for `select_answers`.
 
     Raises:
         RunError: if they cannot be written.
     """
-    answers = choose(
+    answers = select_answers(
         candidates,
         version_2_with_negative=version_2_with_negative,
         null_score_diff_threshold=null_score_diff_threshold,

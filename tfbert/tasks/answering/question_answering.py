@@ -22,7 +22,7 @@ from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, span_head
 from tfbert.output.output_dir import EVAL_RESULTS
 from tfbert.tasks.answering.answer_breakdown import as_groups, breakdown
-from tfbert.tasks.answering.answer_files import Answers, choose, write_answers
+from tfbert.tasks.answering.answer_files import Answers, select_answers, write_answers
 from tfbert.tasks.answering.answers import Candidates, WindowLogits, decode
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.questions import QuestionTable, note_misaligned
@@ -226,7 +226,7 @@ class QuestionAnswering(Task):
 
     def answers(self, predictions: Candidates) -> Answers:
         """The answer given to each question."""
-        return choose(
+        return select_answers(
             predictions,
             version_2_with_negative=self.version_2_with_negative,
             null_score_diff_threshold=self.null_score_diff_threshold,

@@ -147,7 +147,7 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
 
 
 def holds_questions(path: pathlib.Path, config: DataConfig) -> bool:
-    """Whether a file is beyond doubt for this task, by its format or what it holds."""
+    """Whether a file can be for no other task, by its format or what it holds."""
     return config.input_format == "squad" or (config.input_format == "auto" and looks_like_squad(path))
 
 

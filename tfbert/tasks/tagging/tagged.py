@@ -244,7 +244,7 @@ def read_sentences(
 
 
 def holds_tags(path: pathlib.Path, config: DataConfig) -> bool:
-    """Whether a file is beyond doubt for tagging."""
+    """Whether a file can be for no other task than tagging."""
     columns = {"text_column": config.text_column, "label_column": config.label_column}
     return looks_tagged(path, format=config.input_format, delimiter=config.separator, **columns)
 
