@@ -63,6 +63,20 @@ def test_a_flag_has_its_choices_its_text_and_its_default():
     assert "  --gradient_accumulation_steps=N|auto\n" in help_text(FINETUNE, "training")
 
 
+@pytest.mark.parametrize(
+    "name, needs, begins",
+    [
+        ("lr_power", "lr_schedule=polynomial", "the rate"),
+        ("max_compiled_shapes", "xla", "batches"),
+        ("mixed_precision_dtype", "mixed_precision", "`float16`"),
+        ("hub_model_id", "push_to_hub", "the repository"),
+        ("hub_private_repo", "push_to_hub", "if the"),
+    ],
+)
+def test_a_flag_that_needs_another_says_so_first(name, needs, begins):
+    assert f"With --{needs}: {begins}" in " ".join(help_text(FINETUNE, name).split())
+
+
 def test_a_topic_has_its_flags_alone():
     text = help_text(FINETUNE, "export")
     assert text.startswith("export: What `--mode=export` writes.\n") and names_in(text) == ["export_float16"]

@@ -5,6 +5,7 @@ import copy
 import gc
 import math
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,11 +14,19 @@ import tf_keras as keras
 
 from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of
 from tfbert.batches.schedule import warmup_steps
-from tfbert.config.run import TrainingConfig
+from tfbert.config import training as training_config
+from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
 from tfbert.step import fused as fused_module
 from tfbert.step.fused import FusedAdamW, FusedLAMB, norm
 from tfbert.step.gradients import all_reduce_sum
-from tfbert.step.optimizer import WarmupSchedule, apply_if_finite, unscaled
+from tfbert.step.optimizer import (
+    _AFTER_WARM_UP,
+    _KINDS,
+    WarmupSchedule,
+    apply_if_finite,
+    share_at_end,
+    unscaled,
+)
 from tfbert.step.optimizer import scaled as scaled_loss
 from tfbert.train.build import optimizer_of
 
@@ -52,6 +61,14 @@ def test_no_update_is_wasted_and_past_the_end_the_rate_is_0(schedule):
     found = rates(schedule, 2, 9, beyond=3)
     assert min(found[:9]) > 0
     np.testing.assert_allclose(found[9:], 0.0, atol=1e-7)
+
+
+def test_every_schedule_and_optimizer_has_its_rows():
+    assert get_args(LrSchedule) == tuple(_AFTER_WARM_UP)
+    assert get_args(Optimizer) == tuple(training_config.OPTIMIZERS) == tuple(_KINDS)
+    assert {name: share_at_end(name, 0.5) for name in _AFTER_WARM_UP} == dict.fromkeys(_AFTER_WARM_UP, 0) | {
+        "constant": 1
+    }
 
 
 def test_a_schedule_survives_its_configuration():

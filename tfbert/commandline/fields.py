@@ -34,10 +34,13 @@ def define_fields(
         texts: The help of a field, where it is not the docstring.
     """
     types, docs = field_types(part), _field_docs(part) | dict(texts or {})
-    defaults = {field.name: field.default for field in dataclasses.fields(part)}
+    fields = {field.name: field for field in dataclasses.fields(part)}
     for name in names:
         kind = Literal[tuple(choices[name])] if choices and name in choices else types[name]
-        _define(name, defaults[name], kind, docs[name], values)
+        doc = docs[name]
+        if needs := fields[name].metadata.get("needs"):
+            doc = f"With --{needs}: {doc[0].lower()}{doc[1:]}"
+        _define(name, fields[name].default, kind, doc, values)
 
 
 def part_from_flags(base: Any, names: Iterable[str], values: flags.FlagValues, *, only_given: bool) -> Any:

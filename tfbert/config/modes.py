@@ -69,18 +69,14 @@ class HubConfig:
 
     push_to_hub: bool = option(False, resume="free", modes=("train",))
     """Upload the model to the Hugging Face hub when training is done, with the token that `hf auth login` stored."""
-    hub_model_id: str = option("", resume="free", modes=("train",))
+    hub_model_id: str = option("", resume="free", modes=("train",), needs="push_to_hub")
     """The repository to upload to, `OWNER/NAME` or `NAME`. Empty: the name of `output_dir`."""
-    hub_private_repo: bool = option(False, resume="free", modes=("train",))
+    hub_private_repo: bool = option(False, resume="free", modes=("train",), needs="push_to_hub")
     """If the repository does not exist yet, create it as private."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        return [
-            f"{name} takes effect with push_to_hub only. Received: {name}={value!r}. Add --push_to_hub."
-            for name, value in (("hub_model_id", self.hub_model_id), ("hub_private_repo", self.hub_private_repo))
-            if value and not self.push_to_hub
-        ]
+        return []
 
 
 _OF_FILES = ("input_format", "delimiter", "skip_bad_rows")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.errors import UsageError
@@ -33,7 +34,12 @@ COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict", "benchmark")
 
 
 def option(
-    default: Any, *, modes: tuple[Mode, ...] = OF_MODELS, resume: OnResume | None = None, tasks: tuple[str, ...] = ()
+    default: Any,
+    *,
+    modes: tuple[Mode, ...] = OF_MODELS,
+    resume: OnResume | None = None,
+    tasks: tuple[str, ...] = (),
+    needs: str = "",
 ) -> Any:
     """A field of a configuration dataclass.
 
@@ -42,8 +48,16 @@ def option(
         modes: Those in which it has an effect; in other modes, any value but the default is refused.
         resume: Whether a run may resume with another value, and what the log says; None for options not of training.
         tasks: Likewise, the tasks in which it has an effect; empty for all.
+        needs: The option of the same dataclass without which it has no effect, as `NAME` or `NAME=VALUE`.
     """
-    return dataclasses.field(default=default, metadata={"modes": modes, "resume": resume, "tasks": tasks})
+    metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def is_met(needs: str, options: Mapping[str, Any]) -> bool:
+    """Whether options have what another one needs."""
+    name, _, value = needs.partition("=")
+    return options[name] == value if value else bool(options[name])
 
 
 @functools.cache
@@ -100,6 +114,16 @@ def at_least(name: str, value: float, least: float) -> list[str]:
     if value >= least:
         return [f"{name} must be finite. Received: {name}={value}. Pass a number."]
     return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
+
+
+def unmet_needs(part: Any) -> list[str]:
+    """A line for each field that was changed from its default, but has no effect for want of another option."""
+    values = vars(part)
+    return [
+        f"{field.name} takes effect with {needs} only. Received: {field.name}={values[field.name]!r}. Add --{needs}."
+        for field in dataclasses.fields(part)
+        if (needs := field.metadata["needs"]) and values[field.name] != field.default and not is_met(needs, values)
+    ]
 
 
 def choice_problems(part: Any) -> list[str]:

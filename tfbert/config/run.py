@@ -26,6 +26,7 @@ from tfbert.config.rules import (
     option,
     part_from_dict,
     refuse_unknown,
+    unmet_needs,
 )
 from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import (
@@ -34,7 +35,7 @@ from tfbert.config.tasks import (
     TaskOptions,
     window_sizes,
 )
-from tfbert.config.training import TrainingConfig
+from tfbert.config.training import OPTIMIZERS, TrainingConfig
 from tfbert.errors import UsageError
 
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
@@ -105,14 +106,14 @@ class RuntimeConfig:
     """How long a worker of `multi_worker` waits for the others to start before it fails."""
     mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
     """Compute in 16 bits, keep the weights in float32."""
-    mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE)
+    mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
     per_device_eval_batch_size: int = option(32, resume="split")
     """Rows that each replica evaluates or predicts at a time."""
     xla: bool = option(False, resume="split", modes=TRAIN)
     """Compile each replica's forward and backward pass with XLA."""
-    max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN)
-    """With `xla`, batches are padded to this many widths at most, chosen from the data: each is compiled once."""
+    max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN, needs="xla")
+    """Batches are padded to this many widths at most, chosen from the data: each is compiled once."""
     seed: int = option(SEED, resume="same", modes=(*TRAIN, "prepare"))
     """Decides initial weights, data order and dropout."""
     seeds: tuple[int, ...] = option((), resume="free", modes=("train",))
@@ -129,20 +130,10 @@ class RuntimeConfig:
         out = at_least("num_replicas", self.num_replicas, 0)
         for name in ("cluster_timeout_seconds", "per_device_eval_batch_size", "max_compiled_shapes"):
             out += at_least(name, getattr(self, name), 1)
-        if self.max_compiled_shapes != MAX_COMPILED_SHAPES and not self.xla:
-            out.append(
-                "max_compiled_shapes takes effect with xla only. "
-                f"Received: max_compiled_shapes={self.max_compiled_shapes}. Add --xla."
-            )
         if self.strategy == "one_device" and self.num_replicas > 1:
             out.append(
                 "one_device has one replica. "
                 f"Received: num_replicas={self.num_replicas}. Pass --strategy=mirrored or drop --num_replicas."
-            )
-        if self.mixed_precision_dtype != "auto" and not self.mixed_precision:
-            out.append(
-                "mixed_precision_dtype takes effect with mixed_precision only. "
-                f"Received: mixed_precision_dtype={self.mixed_precision_dtype!r}. Add --mixed_precision."
             )
         out += [
             f"{name} must be at least 0 and below 2**31. Received: {name}={value}. Pass another."
@@ -227,7 +218,8 @@ class Config:
         problems = choice_problems(self)
         if not problems:
             problems += mode_problems(self)
-        problems += [problem for part in parts for problem in [*choice_problems(part), *part.problems()]]
+        for part in parts:
+            problems += [*choice_problems(part), *part.problems(), *unmet_needs(part)]
         if problems:
             raise UsageError("\n".join(problems))
 
@@ -259,12 +251,13 @@ class Config:
         is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
         facts = facts_of(self.data.task)
         epochs = facts.demo_epochs if is_demo else _EPOCHS
-        rates = (5e-4, 5e-3) if self.training.optimizer == "lamb" else (5e-5, 5e-4)
+        optimizer = OPTIMIZERS[self.training.optimizer]
         training = dataclasses.replace(
             self.training,
             metric_for_best_model=self.training.metric_for_best_model.removeprefix("eval_"),
             num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else epochs),
-            learning_rate=self.training.learning_rate or rates[self.model.is_scratch],
+            learning_rate=self.training.learning_rate
+            or (optimizer.scratch_rate if self.model.is_scratch else optimizer.rate),
         )
         data = dataclasses.replace(
             self.data,

@@ -16,6 +16,28 @@ Optimizer = Literal["adamw", "lamb"]
 LrSchedule = Literal["linear", "cosine", "polynomial", "constant"]
 
 
+@dataclasses.dataclass(frozen=True)
+class OptimizerFacts:
+    """What the configuration must know of an optimizer.
+
+    Attributes:
+        rate: The peak learning rate for pretrained weights, unless the user says.
+        scratch_rate: Likewise for random weights.
+        label: In front of the rate where a run says what it does.
+    """
+
+    rate: float
+    scratch_rate: float
+    label: str = ""
+
+
+OPTIMIZERS: dict[Optimizer, OptimizerFacts] = {
+    "adamw": OptimizerFacts(rate=5e-5, scratch_rate=5e-4),
+    "lamb": OptimizerFacts(rate=5e-4, scratch_rate=5e-3, label="LAMB, "),
+}
+"""By the name of `--optimizer`; `step/optimizer` has the classes."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """How the weights are updated. A step is one optimizer update."""
@@ -39,9 +61,9 @@ class TrainingConfig:
     """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
     """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
-    lr_power: float = option(1.0, resume="same", modes=TRAIN)
-    """With `polynomial`: the rate is the peak rate times the fraction of the steps remaining, raised to this power.
-    0.5 is usual with `lamb`."""
+    lr_power: float = option(1.0, resume="same", modes=TRAIN, needs="lr_schedule=polynomial")
+    """The rate is the peak rate times the fraction of the steps remaining, raised to this power. 0.5 is usual with
+    `lamb`."""
     warmup_ratio: float = option(0.1, resume="same", modes=TRAIN)
     """Share of all steps during which the rate rises linearly from 0."""
     warmup_steps: int = option(0, resume="same", modes=TRAIN)
@@ -95,11 +117,6 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 out.append(f"{name} must be above 0 and finite. Received: {name}={value}. Pass a positive number.")
-        if self.lr_power != 1 and self.lr_schedule != "polynomial":
-            out.append(
-                "lr_power takes effect with lr_schedule=polynomial only. "
-                f"Received: lr_power={self.lr_power}. Add --lr_schedule=polynomial."
-            )
         for name in ("warmup_ratio", "label_smoothing", "dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:

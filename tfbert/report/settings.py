@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from tfbert.config.rules import is_met
 from tfbert.config.run import Config
 from tfbert.report.run_files import RunFiles
 
@@ -22,6 +23,8 @@ _FIELDS = {name: fields for name, fields in _PARTS.items() if fields}
 _ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
 _OF_TASKS = {field.name: field for fields in _FIELDS.values() for field in fields if field.metadata["tasks"]}
 """The options that have an effect in certain tasks only. In others they were at their default."""
+_NEEDS = {field.name: needs for fields in _FIELDS.values() for field in fields if (needs := field.metadata["needs"])}
+"""The options that have an effect with another one only."""
 _NAMES_THE_RUN = "output_dir"
 _WITHOUT_HEADER = (".jsonl", ".parquet")
 
@@ -39,9 +42,6 @@ def _has_no_header(options: dict[str, Any]) -> bool:
 
 _IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
     "warmup_ratio": lambda options: bool(options["warmup_steps"]),
-    "lr_power": lambda options: options["lr_schedule"] != "polynomial",
-    "max_compiled_shapes": lambda options: not options["xla"],
-    "mixed_precision_dtype": lambda options: not options["mixed_precision"],
     "cluster_timeout_seconds": lambda options: options["strategy"] != "multi_worker",
     "save_total_limit": lambda options: not options["save_steps"],
     "input_format": lambda options: not _files(options),
@@ -50,7 +50,7 @@ _IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
         bool(options["train_file"]) and not options["validation_file"] and not options["test_file"]
     ),
 }
-"""When an option that has a value has no effect, because of another one."""
+"""When an option that has a value has no effect because of another one, though it is not refused then."""
 
 
 def settings(run: RunFiles) -> dict[str, dict[str, Any]]:
@@ -68,6 +68,8 @@ def settings(run: RunFiles) -> dict[str, dict[str, Any]]:
     def has_effect(name: str) -> bool:
         if (field := _OF_TASKS.get(name)) and run.task not in field.metadata["tasks"]:
             return known[name] != _as_json(field.default)
+        if name in _NEEDS:
+            return is_met(_NEEDS[name], known)
         return name not in _IDLE or not _IDLE[name](known)
 
     parts = {part: {name: options[name] for name in options if has_effect(name)} for part, options in parts.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 
 import tensorflow as tf
 import tf_keras as keras
@@ -13,6 +14,15 @@ from tfbert.step.fused import FusedAdamW, FusedLAMB
 
 NO_DECAY = ("bias", "LayerNorm", "layer_norm", "beta:0", "gamma:0")
 """Parts of variable names that weight decay leaves alone (Devlin et al. 2019's `optimization.py`)."""
+_KINDS = {"adamw": (FusedAdamW, 1e-8), "lamb": (FusedLAMB, 1e-6)}
+"""Each optimizer, with its epsilon."""
+_AFTER_WARM_UP: dict[str, Callable[[tf.Tensor, float], tf.Tensor]] = {
+    "linear": lambda done, power: 1 - done,
+    "cosine": lambda done, power: 0.5 * (1 + tf.cos(math.pi * done)),
+    "polynomial": lambda done, power: tf.pow(1 - done, power),
+    "constant": lambda done, power: tf.ones([]),
+}
+"""The share of the peak rate, from the share of the updates after the warm-up that are done and the power."""
 
 
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -39,14 +49,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         rising = (step + 1) / max(1, self.warmup_steps + 1)
         done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
         done = tf.clip_by_value(done, 0.0, 1.0)
-        if self.schedule == "linear":
-            falling = 1 - done
-        elif self.schedule == "cosine":
-            falling = 0.5 * (1 + tf.cos(math.pi * done))
-        elif self.schedule == "polynomial":
-            falling = tf.pow(1 - done, self.power)
-        else:
-            falling = tf.ones([])
+        falling = _AFTER_WARM_UP[self.schedule](done, self.power)
         return self.peak * tf.where(step < self.warmup_steps, rising, falling)
 
     def get_config(self) -> dict:
@@ -58,6 +61,11 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "total_steps": self.total_steps,
             "power": self.power,
         }
+
+
+def share_at_end(schedule: str, power: float) -> float:
+    """The share of the peak rate that a schedule falls to."""
+    return float(_AFTER_WARM_UP[schedule](tf.ones([]), power))
 
 
 def build_optimizer(rate: WarmupSchedule, *, weight_decay: float, kind: str = "adamw") -> keras.optimizers.Optimizer:
@@ -72,10 +80,8 @@ def build_optimizer(rate: WarmupSchedule, *, weight_decay: float, kind: str = "a
     Returns:
         A tf_keras optimizer that neither clips nor scales losses: `FineTuner` does.
     """
-    if kind == "lamb":
-        optimizer = FusedLAMB(learning_rate=rate, weight_decay=weight_decay, epsilon=1e-6)
-    else:
-        optimizer = FusedAdamW(learning_rate=rate, weight_decay=weight_decay, epsilon=1e-8)
+    kind_of, epsilon = _KINDS[kind]
+    optimizer = kind_of(learning_rate=rate, weight_decay=weight_decay, epsilon=epsilon)
     optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
     return optimizer
 

@@ -30,6 +30,7 @@ from tfbert.devices.strategy import is_chief
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.output.lock import locked
+from tfbert.step.optimizer import share_at_end
 from tfbert.train import launch_mark
 from tfbert.train.identity import EVALUATION, Identity, differences, different_in, settings
 from tfbert.train.saved_state import RunState, newest_sound, step_directory
@@ -159,7 +160,7 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
     Raises:
         UsageError: naming what differs.
     """
-    state, earlier = start.resumed, start.earlier
+    state, earlier, training = start.resumed, start.earlier, start.config.training
     comparable = {name: value for name, value in facts.items() if name != EVALUATION}
     if different := differences(earlier.facts, comparable):
         raise _other_run(start, different, "A run resumes only with the same model, data and precision")
@@ -170,8 +171,8 @@ def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunS
         raise _other_run(start, different, f"A run at update {state.step} must be at least as long as planned")
     lines = [f"resuming at step {state.step} of {total_steps} from {start.checkpoint}"]
     if total_steps > planned:
-        falls = start.config.training.lr_schedule != "constant"
-        rate = ": the learning rate falls to 0 at the new end" * falls
+        end = share_at_end(training.lr_schedule, training.lr_power)
+        rate = f": the learning rate falls to {end * training.learning_rate:g} at the new end" if end < 1 else ""
         lines.append(f"a longer run than before, {total_steps} updates in place of {planned}{rate}")
     if split := earlier.changed(start.asked, "split"):
         now = settings(start.asked, "split")

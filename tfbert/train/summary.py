@@ -9,6 +9,7 @@ import numpy as np
 import tf_keras as keras
 
 from tfbert.batches.plan import micro_batch_size
+from tfbert.config.training import OPTIMIZERS
 from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
@@ -56,7 +57,7 @@ def banner(run: Run) -> list[str]:
         f"batches    {run.batches.description}",
         f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
         f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
-        f"rate       {'LAMB, ' * (training.optimizer == 'lamb')}{training.learning_rate:g}, {training.lr_schedule}"
+        f"rate       {OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}"
         f"{f' of power {training.lr_power:g}' * (training.lr_schedule == 'polynomial')}, "
         f"{schedule.warmup_steps:,} update{'s' * (schedule.warmup_steps != 1)} of warm-up",
         f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
