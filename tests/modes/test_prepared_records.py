@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.corpora import CORPUS_VOCAB, WIDTH, config, made_up_corpus
+from tests.support.corpora import CORPUS_VOCAB, WIDTH, WORDS, config, made_up_corpus
 from tests.support.records import some_records, write_records
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
@@ -73,7 +73,7 @@ def test_another_casing_is_refused(made):
 def test_records_are_cased_as_the_model_whose_vocabulary_they_have(tmp_path):
     model, records = tmp_path / "model", tmp_path / "records"
     BertTokenizer(CORPUS_VOCAB, strip_accents=False).save(model)
-    (tmp_path / "corpus.txt").write_text("\n\n".join("one two .\nthree four ." for _ in range(4)) + "\n")
+    (tmp_path / "corpus.txt").write_text("\n\n".join([f"{WORDS[0]} {WORDS[1]} .\n{WORDS[2]} ."] * 4) + "\n")
     prepare(
         Config(
             mode="prepare",

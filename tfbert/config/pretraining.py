@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tfbert.config.rules import TRAIN, at_least, option
 
-CorpusFormat = Literal["auto", "sentences", "document", "jsonl", "parquet"]
+CorpusFormat = Literal["auto", "sentences", "lines", "document", "jsonl", "parquet"]
 RecordNames = Literal["v1", "v2"]
 Engine = Literal["local", "beam"]
 Masking = Literal["dynamic", "static"]
@@ -33,8 +33,8 @@ class CorpusConfig:
     """The corpus: files, directories (all files in them but records) or patterns such as `corpus/*.jsonl.gz`, separated
     by commas. Empty: `dataset`, or the built-in corpus."""
     corpus_format: CorpusFormat = option("auto", modes=_PREPARE, tasks=_ONLY)
-    """`sentences`: one sentence per line, a blank line between documents; `document`: each file is a document; `jsonl`,
-    `parquet`: each row is a document, its text in `text_column` (if two are found by name, one after the other).
+    """`sentences`: one sentence per line, a blank line between documents; `lines`: each line is a document;
+    `document`: each file is a document; `jsonl`, `parquet`: each row is a document, its text in `text_column` (if two are found by name, one after the other).
     `auto`: parquet by its ending, jsonl by its ending or first line; other files are `sentences` if they have blank
     lines, else they are refused and both choices are named. All but parquet may be .gz."""
     language: str = option("en", modes=_PREPARE, tasks=_ONLY)

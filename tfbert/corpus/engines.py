@@ -103,7 +103,8 @@ def check_lengths(name: str, recipe: Recipe, *, documents: int, longer_documents
         raise UsageError(
             "A next sentence needs documents of two sentences or more. "
             f"Received: {name}, {documents:,} documents of one sentence each. Separate documents, not sentences, by "
-            "blank lines, or pass --norandom_next_sentence."
+            "blank lines; or pass --corpus_format=lines and --language where each line is a whole document, or "
+            "--norandom_next_sentence."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import gzip
 import logging
 import os
 import pathlib
@@ -44,7 +45,7 @@ class InputFile:
     Attributes:
         path: Where it is.
         name: Its name wherever the corpus lies: its path below the directory that all files have in common.
-        format: `sentences`, `document`, `jsonl` or `parquet`.
+        format: `sentences`, `lines`, `document`, `jsonl` or `parquet`.
         size: Bytes on the disk.
         columns: For jsonl and Parquet: the columns whose texts make a document, one after the other.
         blocks: The parts that can be read independently: ranges of bytes, or of row groups in Parquet.
@@ -104,7 +105,8 @@ def find_inputs(
         raise UsageError(
             "Text with one sentence per line needs blank lines between documents. "
             f"Received: {len(uncut):,} of {len(paths):,} files without blank lines, the first {str(uncut[0])!r}. "
-            "Pass --corpus_format=sentences, or --corpus_format=document if each file is a document."
+            "Pass --corpus_format=lines if each line is a document, --corpus_format=document if each file is one, or "
+            "--corpus_format=sentences."
         )
     guessed = sum(file.format == "sentences" for file in found) if corpus.corpus_format == "auto" else 0
     if guessed:
@@ -213,10 +215,14 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
     if format == "parquet":
         return format
     lines = lines_of(BlockLines(path), str(path))
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    is_packed = path.suffix.lower() == ".gz"
+    with path.open("rb") if not is_packed else gzip.open(path) as file:
+        try:
+            head = file.read(_HEAD)
+        except (OSError, EOFError):  # Damaged: reading its lines says so.
+            head = b"\n"
     for magic, what in _OTHERS.items():
-        if head.startswith(magic) and path.suffix.lower() != ".gz":
+        if head.startswith(magic) and not is_packed:
             raise UsageError(f"A corpus must be text. Received: {str(path)!r}, which holds {what}.")
     if ending in (".csv", ".tsv") and not format:
         raise UsageError(
@@ -233,6 +239,11 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
             raise UsageError(
                 f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or not "
                 "text. Convert it, for example with iconv -f UTF-16, or leave it out."
+            )
+        if not first and format != "document" and "\r" in line.rstrip("\r") and b"\n" not in head:
+            raise UsageError(
+                "Lines must end in line feeds. Received: "
+                f"{str(path)!r}, whose lines end in carriage returns, as on old Macs. Convert it: tr '\\r' '\\n'."
             )
         first = first or line.strip()
         blank = blank or (is_blank and after_text)
@@ -254,7 +265,7 @@ def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_colu
         blocks = _row_groups(path)
     elif format == "jsonl":
         columns = _columns(open_json_lines(str(path), lines_of(BlockLines(path), str(path))), text_column)
-    if format in ("sentences", "jsonl") and path.suffix.lower() != ".gz":
+    if format in ("sentences", "lines", "jsonl") and path.suffix.lower() != ".gz":
         blocks = blocks_of(size)
     return InputFile(str(path), name, format, size, columns, blocks)
 

@@ -140,6 +140,13 @@ def learn_from(texts: Sequence[str], size: int, *, lower_case: bool = True) -> l
 
         tokenizer.train_from_iterator(counted(), trainer)
     ids = tokenizer.get_vocab(with_added_tokens=False)
+    if len(ids) < size:
+        log.warning(
+            "The vocabulary has %s tokens, fewer than the %s asked for: all that occur twice in the corpus are in it. "
+            "Pass more text for more.",
+            f"{len(ids):,}",
+            f"{size:,}",
+        )
     return sorted(ids, key=ids.get)
 
 

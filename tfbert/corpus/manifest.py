@@ -8,8 +8,8 @@
     .preparing.json                    how the records are being made, until there is a manifest; sealed
 
 An entry holds `file`, `records`, `bytes`, `file_crc32`, `lengths` (records by their number of tokens),
-`documents`, `sentences` and `tokens` of the corpus, `longer_documents` of two sentences and more, and of all records
-`random_next_sentences` and `predictions`.
+`documents`, `sentences` and `tokens` of the corpus, its `words` and `unknown_words`, `longer_documents` of two
+sentences and more, and of all records `random_next_sentences` and `predictions`.
 """
 
 from __future__ import annotations
@@ -228,6 +228,8 @@ def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, A
         "tokens",
         "random_next_sentences",
         "predictions",
+        "words",
+        "unknown_words",
     )
     totals = {name: sum(entry[name] for entry in entries) for name in names}
     return identity | {"totals": totals, "shards": entries}

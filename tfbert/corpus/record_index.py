@@ -30,7 +30,8 @@ _MAGIC = b"tfbert records 2"
 _ALIGN = 64
 _CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b\x08"
-_NO_ROOM_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_ROOM_HERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ELOOP)
+"""Nothing can be written at a place; the last ones where a directory above it is a file, or a broken link."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,12 +103,15 @@ def index_file(path: pathlib.Path, report: Callable[[int], None] = lambda done: 
         ) from None
 
 
-def _places(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Where a file's index can be: beside the file, or in the user's cache directory."""
+def _places(path: pathlib.Path) -> list[pathlib.Path]:
+    """Where a file's index can be: beside the file, or in the user's cache directory if there is one."""
     path = path.absolute()
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    return path.with_name(f".{path.name}.index"), cache / "tfbert" / "records" / f"{digest}-{path.name}.index"
+    places = [path.with_name(f".{path.name}.index")]
+    with contextlib.suppress(RuntimeError):  # A user without a home, as in many containers.
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache").absolute()
+        digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        places.append(cache / "tfbert" / "records" / f"{digest}-{path.name}.index")
+    return places
 
 
 @contextlib.contextmanager
@@ -150,7 +154,7 @@ def _build(path: pathlib.Path, report: Callable[[int], None]) -> RecordFile:
             ) from None
     raise UsageError(
         "An index must be kept beside the records, or in the user's cache. "
-        f"Received: {str(path)!r}, and neither {' nor '.join(str(place.parent) for place in _places(path))} can be "
+        f"Received: {str(path)!r}, and {' and '.join(str(place.parent) for place in _places(path))} cannot be "
         "written. Point XDG_CACHE_HOME to a writable directory."
     )
 
@@ -201,11 +205,13 @@ def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("no index")
         size = int.from_bytes(file.read(8), "little")
-        header, is_sealed = unseal(file.read(min(size, _CHUNK)).decode())
+        text = file.read(min(size, _CHUNK)).decode()
+        header, is_sealed = unseal(text)
+        is_whole = is_sealed and text.endswith("}\n")
         start = -(-(len(_MAGIC) + 8 + size) // _ALIGN) * _ALIGN
         is_unpacked = header["plain"] != header["file"]
         plain = _plain_of(index) if is_unpacked else path
-        if not is_sealed or header["file"] != _stamp(path) or header["plain"] != _stamp(plain):
+        if not is_whole or header["file"] != _stamp(path) or header["plain"] != _stamp(plain):
             raise ValueError("of another file")
         file.seek(start)
         crc = 0

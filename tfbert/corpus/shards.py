@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfbert.corpus import unknown_words
 from tfbert.corpus.instances import Instances, TokenizedDocuments, assemble, full_sentences, pairs
 from tfbert.corpus.manifest import crc32_of, shard_file, write_entry
 from tfbert.corpus.masking import mask, record_keys
@@ -71,8 +72,9 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
     """
     recipe = job.recipe
     texts = _texts(recipe, shard, documents)
+    given = len(texts)
     tokenized = tokenize(recipe, texts)
-    check_documents(recipe, shard, len(tokenized))
+    check_documents(recipe, shard, len(tokenized), without_words=given - len(tokenized))
     del texts
     file = pathlib.Path(job.directory, shard_file(shard, recipe.num_shards, compressed=recipe.compress_records))
     partial = pathlib.Path(job.work, f"{file.name}.{socket.gethostname()}-{os.getpid()}")
@@ -82,6 +84,7 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
         "longer_documents": int((np.diff(tokenized.document_ends, prepend=0) > 1).sum()),
         "sentences": len(tokenized.sentence_ends),
         "tokens": len(tokenized.tokens),
+        **unknown_words.counted(recipe, tokenized.tokens),
     }
     try:
         entry |= _write(recipe, shard, tokenized, partial)
@@ -98,19 +101,33 @@ def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> di
     return write_entry(pathlib.Path(job.directory), job.digest, shard, recipe.num_shards, entry)
 
 
-def check_documents(recipe: Recipe, shard: int, count: int) -> None:
+def check_documents(recipe: Recipe, shard: int, count: int, *, without_words: int = 0) -> None:
     """Refuses a shard with too few documents.
+
+    Args:
+        recipe: How records are made.
+        shard: The shard's number.
+        count: Its documents.
+        without_words: More documents, which have no token.
 
     Raises:
         UsageError: if pairs are made and the shard has one document: their second texts come from another document.
     """
     needed = 2 if recipe.random_next_sentence else 1
-    if count < needed:
+    if count >= needed:
+        return
+    fewer = "a lower --num_shards, or " if recipe.num_shards > 1 else ""
+    if without_words:
         raise UsageError(
-            f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: {count} in "
-            f"shard {shard} of {recipe.num_shards}. Pass a lower --num_shards, or more documents; "
-            "blank lines, or rows, separate them."
+            f"Every shard needs at least {needed} documents with words. Received: {count} in shard {shard} of "
+            f"{recipe.num_shards}, and {without_words:,} whose text has no token: it is all control characters, "
+            f"accents or other marks that are dropped. Pass {fewer}other text; check its encoding."
         )
+    raise UsageError(
+        f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: {count} in "
+        f"shard {shard} of {recipe.num_shards}. Pass {fewer}more documents; blank lines, or rows, separate them, or "
+        "pass --corpus_format=lines if each line is one."
+    )
 
 
 def check_size(recipe: Recipe, shard: int, size: int) -> None:

@@ -111,6 +111,9 @@ def read_documents(
             if first := next(((number, line) for number, line in lines if line.strip()), None):
                 rows = open_json_lines(where, _chain(first, lines))
                 yield from _in_rows(rows, where, file.columns, language, bad)
+        elif file.format == "lines":
+            for found in _sentences(lines, where, bad, language):
+                yield from _pieces([found])
         elif file.format == "document":
             yield from _pieces(_sentences(lines, where, bad, language))
         else:

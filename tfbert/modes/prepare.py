@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
-from tfbert.corpus import manifest
+from tfbert.corpus import manifest, unknown_words
 from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
 from tfbert.corpus.engines import check_lengths, make_shards, scan_corpus
@@ -46,8 +46,8 @@ def prepare(config: Config) -> dict[str, Any]:
         config: With `mode="prepare"`.
 
     Returns:
-        The manifest's `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`, `random_next_sentences`,
-        `predictions`; empty while shards that other tasks of an array job make are missing.
+        The manifest's `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`, `words`, `unknown_words`,
+        `random_next_sentences`, `predictions`; empty while shards that other tasks of an array job make are missing.
 
     Raises:
         UsageError: for anything given that cannot be used; no record has been written then.
@@ -67,10 +67,12 @@ def prepare(config: Config) -> dict[str, Any]:
         return {}
     totals = made["totals"]
     log.info(
-        "Records in %s: %s of up to %d tokens, from %s sentences of %s documents; %s tokens to predict",
+        "Records in %s: %s of up to %d tokens, from %s sentences of %s documents; %s tokens to predict; "
+        "%.2f%% of the words unknown",
         directory,
         *(f"{totals['records']:,}", config.max_seq_length),
         *(f"{totals[name]:,}" for name in ("sentences", "documents", "predictions")),
+        100 * unknown_words.share_of(totals),
     )
     return totals
 
@@ -116,6 +118,8 @@ def prepare_records(
         identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config))
         job = Job(recipe=recipe, digest=manifest.digest_of(identity), directory=str(directory), work=str(work))
         overwrite = config.output.overwrite_output_dir
+        if _missing(job, shards):  # Before anything is removed or made.
+            unknown_words.check_sample(source, recipe)
         if overwrite:
             _check_before_overwriting(source, job, shards, corpus)
         had_vocab = manifest.begin(directory, identity, tokenizer.vocab, overwrite=overwrite, shared=is_part)
@@ -199,6 +203,7 @@ def _make_missing(
             totals = made["totals"]
             documents, longer = totals["documents"], totals["longer_documents"]
             check_lengths(source.name, job.recipe, documents=documents, longer_documents=longer)
+            unknown_words.check_totals(source, job.recipe, totals)
     except UsageError:
         manifest.take_back(directory, job.digest, missing)
         raise

@@ -1,0 +1,124 @@
+"""Words that a vocabulary does not know: counted, warned of, refused; and corpora that hold few documents or words."""
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+from transformers import BertTokenizerFast
+
+from tests.support.corpora import CORPUS_VOCAB, WORDS, ListedCorpus, config, content, made_up_corpus
+from tests.support.texts import write_vocab
+from tfbert.corpus.manifest import read_manifest
+from tfbert.errors import UsageError
+from tfbert.modes.prepare import prepare, prepare_records
+from tfbert.tokens.tokenizer import BertTokenizer
+
+CYRILLIC, CHINESE = ["кино", "музыка", "город"], ["电影很好", "天气"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer(CORPUS_VOCAB)
+
+
+def mixed(unknown, share, documents=40, seed=0):
+    """Documents of two sentences of ten words, some of them others."""
+    rng = np.random.default_rng(seed)
+
+    def sentence():
+        return " ".join(str(rng.choice(unknown if rng.random() < share else WORDS)) for _ in range(10)) + " ."
+
+    return ListedCorpus({"a": [[sentence(), sentence()] for _ in range(documents)]})
+
+
+def warnings(caplog):
+    return [r.getMessage() for r in caplog.records if r.name == "tfbert" and r.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize("engine", ["one process", "two"])
+@pytest.mark.parametrize(("unknown", "share"), [(CYRILLIC, 0.1), (CHINESE, 0.5), (["🎬"], 0.3), (["Zq9"], 0.2)])
+def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(tokenizer, tmp_path, caplog, unknown, share, engine):
+    corpus = mixed(unknown, share)
+    prepare_records(corpus, tokenizer, config(num_processes=1 + (engine == "two")), tmp_path / "out")
+    totals = read_manifest(tmp_path / "out")["totals"]
+    theirs = BertTokenizerFast(str(write_vocab(tmp_path / "vocab.txt", CORPUS_VOCAB)))
+    tokens = [t for document in corpus.documents["a"] for sentence in document for t in theirs.tokenize(sentence)]
+    assert totals["unknown_words"] == tokens.count("[UNK]") > 0
+    assert totals["words"] == sum(token == "[UNK]" or token in WORDS for token in tokens)
+    (line,) = warnings(caplog)
+    assert f"{100 * totals['unknown_words'] / totals['words']:.1f}% of the {totals['words']:,} words" in line
+    assert any(repr(word)[:4] in line for word in unknown), line
+
+
+def test_a_vocabulary_that_fits_is_not_warned_of(tokenizer, tmp_path, caplog):
+    prepare_records(made_up_corpus(), tokenizer, config(), tmp_path / "out")
+    prepare_records(mixed(CYRILLIC, 0.01), tokenizer, config(), tmp_path / "few")
+    assert not warnings(caplog)
+    totals = read_manifest(tmp_path / "out")["totals"]
+    assert totals["unknown_words"] == 0 < totals["words"]
+
+
+@pytest.mark.parametrize("unknown", [CYRILLIC, CHINESE, ["кот1", "x86_64"], ["🎬"]])
+def test_where_nearly_nothing_else_is_left_nothing_is_made(tokenizer, tmp_path, unknown):
+    with pytest.raises(UsageError, match=r"must know the words of the corpus. Received: \d+\.\d% of the [\d,]+ words"):
+        prepare_records(mixed(unknown, 0.98), tokenizer, config(), tmp_path / "out")
+    assert not (tmp_path / "out").exists() or not content(tmp_path / "out")
+
+
+def test_capitals_for_a_vocabulary_without_any(tmp_path, caplog):
+    cased = BertTokenizer(CORPUS_VOCAB, do_lower_case=False)
+    corpus = mixed([word.capitalize() for word in WORDS], 0.5)
+    prepare_records(corpus, cased, config(), tmp_path / "out")
+    (line,) = warnings(caplog)
+    assert "set do_lower_case to true" in line
+
+
+def prepared(directory, text, name="corpus.txt", **corpus):
+    """`--mode=prepare` of one file."""
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    options = config(**{"input_files": (str(directory / name),), "num_shards": 1} | corpus)
+    output = dataclasses.replace(options.output, output_dir=str(directory / "out"))
+    prepare(dataclasses.replace(options, output=output))
+    return read_manifest(directory / "out")["totals"]
+
+
+LINES = "".join(f"This is document {i}. It has two sentences.\n" for i in range(20))
+
+
+def test_a_document_a_line(tmp_path):
+    with pytest.raises(UsageError, match="Pass --corpus_format=lines if each line is a document"):
+        prepared(tmp_path / "auto", LINES)
+    totals = prepared(tmp_path / "lines", LINES, corpus_format="lines")
+    assert (totals["documents"], totals["sentences"]) == (20, 40)
+    with pytest.raises(UsageError, match="--corpus_format=lines"):
+        prepared(tmp_path / "one", LINES, corpus_format="sentences")
+
+
+def test_a_vocabulary_that_comes_out_smaller_says_so(tmp_path, caplog):
+    prepared(tmp_path, LINES, corpus_format="lines", learn_vocab=100_000)
+    (line,) = warnings(caplog)
+    assert line.startswith("The vocabulary has ") and "fewer than the 100,000 asked for" in line
+
+
+OLD_MAC = "A film.\rIt was good.\r\rAnother film.\rIt was bad.\r"
+
+
+@pytest.mark.parametrize("format", ["auto", "sentences", "lines"])
+def test_carriage_returns_alone_end_no_lines(tmp_path, format):
+    with pytest.raises(UsageError, match="whose lines end in carriage returns"):
+        prepared(tmp_path, OLD_MAC, corpus_format=format)
+
+
+def test_a_carriage_return_within_a_line_is_a_blank(tmp_path):
+    text = LINES.replace("It has", "\rIt has").replace("\n", "\r\n")
+    assert prepared(tmp_path / "a", text, corpus_format="lines") == prepared(
+        tmp_path / "b", LINES, corpus_format="lines"
+    )
+
+
+def test_documents_without_words_are_the_reason(tokenizer, tmp_path):
+    corpus = ListedCorpus({"a": [["\u0301\u0301", "\u0001"]] * 20})
+    with pytest.raises(UsageError, match="20 whose text has no token"):
+        prepare_records(corpus, tokenizer, config(num_shards=1), tmp_path / "out")
