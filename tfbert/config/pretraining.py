@@ -34,9 +34,10 @@ class CorpusConfig:
     by commas. Empty: `dataset`, or the built-in corpus."""
     corpus_format: CorpusFormat = option("auto", modes=_PREPARE, tasks=_ONLY)
     """`sentences`: one sentence per line, a blank line between documents; `lines`: each line is a document;
-    `document`: each file is a document; `jsonl`, `parquet`: each row is a document, its text in `text_column` (if two are found by name, one after the other).
-    `auto`: parquet by its ending, jsonl by its ending or first line; other files are `sentences` if they have blank
-    lines, else they are refused and both choices are named. All but parquet may be .gz."""
+    `document`: each file is a document; `jsonl`, `parquet`: each row is a document, its text in `text_column` (if two
+    are found by name, one after the other). `auto`: parquet by its ending, jsonl by its ending or first line; other
+    files are `sentences` if they have blank lines, else they are refused and the choices are named. All but parquet may
+    be .gz."""
     language: str = option("en", modes=_PREPARE, tasks=_ONLY)
     """Language of text that does not have one sentence per line, as a code such as `de` or `zh`: its abbreviations do
     not end a sentence."""
