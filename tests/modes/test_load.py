@@ -24,6 +24,7 @@ from tfbert.modes import load as load_module
 from tfbert.modes.saved_model import load_trained_model
 from tfbert.tasks.answering.answer_lists import Asked, answered
 from tfbert.tasks.answering.examples import QuestionExamples
+from tfbert.tasks.answering.inputs import QuestionInputs
 from tfbert.tasks.answering.prediction import unanswered
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.tagging.prediction import encode_tagged_texts
@@ -327,6 +328,22 @@ def test_bad_input_is_named(models, case, monkeypatch):
     with pytest.raises(tfbert.UsageError, match=message) as caught:
         models[name](inputs)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 32])
+def test_one_input_does_not_decide_for_the_others(models, batch_size, monkeypatch):
+    model, good = models["questions"], QUESTIONS[:2]
+    monkeypatch.setattr(QuestionInputs, "most", 2)
+    mixed = [{"question": " ", "context": "a"}, good[0], "who?", {"question": "a"}, good[1], good[0]]
+    for inputs in (mixed, iter(mixed)):
+        found = model(inputs, errors="return", batch_size=batch_size)
+        assert [i for i, answer in enumerate(found) if "error" in answer] == [0, 2, 3]
+        assert "inputs[2]" in found[2]["error"]
+        assert_alike([found[1], found[4], found[5]], [*model(good), model(good[0])])
+    assert list(model(mixed[0], errors="return")) == ["error"]
+    assert model(mixed[:1] * 3, errors="return")[2]["error"].endswith("drop the question.")
+    with pytest.raises(ValueError, match="errors must be 'raise' or 'return'"):
+        model(mixed, errors="ignore")
 
 
 def test_bad_options_and_models(saved, models, tmp_path):

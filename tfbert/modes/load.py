@@ -132,7 +132,14 @@ class LoadedModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> LoadedModel:
         return self
 
-    def __call__(self, inputs: Any, *, top_k: int | None | Literal["best"] = BEST, batch_size: int = 32) -> Any:
+    def __call__(
+        self,
+        inputs: Any,
+        *,
+        top_k: int | None | Literal["best"] = BEST,
+        batch_size: int = 32,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Any:
         """Answers one input, or many. Keys are those of transformers' pipelines.
 
         Classification and regression: an input is a text; or a pair as `{"text": ..., "text_pair": ...}` or a tuple of
@@ -160,6 +167,8 @@ class LoadedModel:
                 all classes; with `"best"` the best one, not in a list. For words to fill in, how many to give;
                 `"best"` gives 5.
             batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
+            errors: What an input that the model does not take does, such as an empty question: `"raise"` an error, or
+                `"return"` `{"error": WHY}` in its place, so that it does not decide for the others.
 
         Raises:
             UsageError: for an input that the model does not take, naming it, before any input is computed; for an
@@ -168,19 +177,44 @@ class LoadedModel:
         """
         check_not_forked()
         check_whole("batch_size", batch_size)
+        if errors not in ("raise", "return"):
+            raise UsageError(f"errors must be 'raise' or 'return'. Received: errors={errors!r}. Pass one of them.")
         given = entry_of(self.task).inputs(self._model, top_k)
-        if given.is_one(inputs):
-            return self._answers(given, [given.entry(inputs, "the input")], batch_size)[0]
-        entries = (given.entry(value, f"{NAME}[{i}]") for i, value in enumerate(_many(inputs)))
-        return self._answers(given, list(entries) if isinstance(inputs, Sized) else entries, batch_size)
+        is_one = given.is_one(inputs)
+        values = [("the input", inputs)] if is_one else ((f"{NAME}[{i}]", v) for i, v in enumerate(_many(inputs)))
+
+        def entry(value: Any, where: str) -> Any:
+            try:
+                return given.entry(value, where)
+            except UsageError as error:
+                if errors == "raise":
+                    raise
+                return error
+
+        entries = (entry(value, where) for where, value in values)
+        found = self._answers(given, list(entries) if is_one or isinstance(inputs, Sized) else entries, batch_size)
+        return found[0] if is_one else found
 
     def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int) -> list[Any]:
         found: list[Any] = []
-        for chunk in _chunks(given, entries):
+        places: list[int] = []
+
+        def good() -> Iterator[Any]:
+            for entry in entries:
+                if isinstance(entry, UsageError):
+                    found.append({"error": str(entry)})
+                    continue
+                places.append(len(found))
+                found.append(None)  # Until it is computed.
+                yield entry
+
+        for chunk in _chunks(given, good()):
+            own, places[:] = places[: len(chunk)], places[len(chunk) :]
             encoded = given.encode(chunk)
             predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
-            check_finite(given.scores(predictions), range(len(found), len(found) + len(chunk)), NAME)
-            found += given.answers(chunk, predictions)
+            check_finite(given.scores(predictions), own, NAME)
+            for place, answer in zip(own, given.answers(chunk, predictions), strict=True):
+                found[place] = answer
         return found
 
 
