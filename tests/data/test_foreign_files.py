@@ -237,7 +237,10 @@ MRQA = {
             "qid": "q2",
             "question": "What did she leave, and when?",
             "answers": ["rome"],
-            "detected_answers": [{"text": "Rome", "char_spans": [[30, 33]]}, {"text": "x", "char_spans": [[38, 41]]}],
+            "detected_answers": [
+                {"text": "Rome", "char_spans": [[30, 33]]},
+                {"text": "1999", "char_spans": [[38, 41]]},
+            ],
         },
     ],
     "context_tokens": [["Zoë", 0]],
@@ -278,6 +281,42 @@ def test_an_answer_of_mrqa_that_is_nowhere_is_not_trained_on(tmp_path):
     table = read_questions(mrqa(tmp_path / "a.jsonl", HEADER, rows))
     assert misaligned_answers(table) == [(1, 0)]
     assert training_questions(table).ids == ["q1"]
+
+
+def detected(text, span):
+    question = MRQA["qas"][0] | {"answers": [], "detected_answers": [{"text": text, "char_spans": [span]}]}
+    return {**MRQA, "qas": [question, MRQA["qas"][1]]}
+
+
+@pytest.mark.parametrize(
+    "text, span, answer, is_aligned",
+    [
+        ("Oslo", [15, 18], "Oslo", True),
+        ("OSLO .", [15, 19], "Oslo.", True),
+        ("Zoe", [0, 2], "Zoë", True),
+        ("Oslo", [15, 19], "Oslo", True),  # One past its last character.
+        ("1999.", [38, 43], "1999.", True),
+        ("\u2014", [15, 18], "\u2014", False),
+        ("Oslo", [21, 23], "Oslo", False),
+        ("Rome", [15, 18], "Rome", False),
+    ],
+)
+def test_an_answer_of_mrqa_is_the_text_that_was_detected(tmp_path, text, span, answer, is_aligned):
+    table = read_questions(mrqa(tmp_path / "a.jsonl", HEADER, detected(text, span)))
+    assert table.answers[0] == ((answer, span[0]),)
+    assert misaligned_answers(table) == ([] if is_aligned else [(0, 0)])
+    assert training_questions(table).ids == (["q1", "q2"] if is_aligned else ["q2"])
+
+
+def test_paragraphs_of_squad_without_articles(tmp_path):
+    questions = [
+        {"id": 1, "question": "Where?", "is_impossible": False, "answers": [{"text": "Oslo", "answer_start": 15}]},
+        {"id": 2, "question": "Why?", "is_impossible": True, "answers": []},
+    ]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"context": CONTEXT, "qas": questions}]))
+    table = read_questions(path, version_2_with_negative=True)
+    assert table.answers == [(("Oslo", 15),), ()] and table.is_impossible.tolist() == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import pathlib
 
 import numpy as np
 import pytest
@@ -102,3 +103,8 @@ def test_a_time_that_python_has_no_form_for(tmp_path):
     parquet.write_table(pyarrow.table({"id": pyarrow.array([10**15], pyarrow.timestamp("ms"))}), path)
     with pytest.raises(UsageError, match=r"Received: .*a\.parquet \(.+\)\. Write it again"):
         list(rows.open_rows(path, "parquet").read(["id"]))
+
+
+def test_a_txt_of_tagged_words_needs_its_task():
+    with pytest.raises(UsageError, match="words with a tag each need --task=token_classification"):
+        rows.file_format(pathlib.Path("train.txt"))

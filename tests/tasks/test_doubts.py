@@ -59,6 +59,9 @@ def test_names_that_look_the_same(tmp_path, one, other):
         ["27", "8,20", "8", "20"],
         ["a; b", "b; c", "a", "c"],
         ["0 1 0", "1 0 0"],
+        ["joy", "joy#fear", "fear"],
+        ["flight", "fare", "flight+fare"],
+        ["a/b", "a", "b"],
     ],
 )
 def test_several_labels_in_one_text(tmp_path, labels):
@@ -78,6 +81,8 @@ def test_several_labels_in_one_text(tmp_path, labels):
         ["very good", "very bad", "good", "bad"],
         ["not good", "good"],
         ["|", "||", "a"],
+        ["comp/sys", "comp/os", "rec/sys"],
+        ["c", "c++", "c#"],
         ["(a)", "(b)"],
         ["0", "1", "10"],
         ["1 star", "2 stars"],

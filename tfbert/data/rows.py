@@ -51,6 +51,7 @@ def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
     known = (TEXT_SUFFIX, *SUFFIXES) if allow_text else SUFFIXES
     if suffix not in known or (is_gzip and suffix == ".parquet"):
         todo = SAVE_SHEET[0].upper() + SAVE_SHEET[1:] if suffix in _SHEETS else "Convert or rename it"
+        todo += "; words with a tag each need --task=token_classification" * (suffix == TEXT_SUFFIX)
         raise UsageError(
             f"A data file ends in {', '.join(known)}, all but the last also with .gz. Received: {str(path)!r}. {todo}."
         )

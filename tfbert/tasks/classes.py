@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SEPARATORS = ("|", ",", ";", " ")
 """What stands between several labels in one text; blanks only between numbers."""
+_SIGNS = ("#", "+", "/", "&")
+"""The same, where each part is a label of its own too: names such as `comp/sys` and `R&B` are usual."""
 _LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
@@ -38,14 +40,15 @@ def several_in_one(names: Sequence[str]) -> str | None:
     lists = [name for name in names if len(name) > 1 and _LIST.fullmatch(name)]
     if len(lists) > 1 and 2 * len(lists) >= len(names):
         return lists[0]
-    for separator in _SEPARATORS:
+    for separator in (*_SEPARATORS, *_SIGNS):
         parts = {name: {part.strip() for part in name.split(separator)} for name in names if separator in name}
         parts = {name: own for name, own in parts.items() if all(own)}
         if separator == " ":
             parts = {name: own for name, own in parts.items() if all(map(is_number, own))}
         whole = set(names) - parts.keys()
         for name, own in parts.items():
-            others = whole.union(*(more for other, more in parts.items() if other != name))
+            more = (part for other, part in parts.items() if other != name and separator not in _SIGNS)
+            others = whole.union(*more)
             if own <= others:
                 return name
     return None

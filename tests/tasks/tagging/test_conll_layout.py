@@ -35,6 +35,7 @@ CONLLU = (
     "2\tle\tle\tDET\tD\t_\t3\tdet\t_\t_\n3\tpain\tpain\tNOUN\tN\t_\t0\troot\t_\tSpaceAfter=No\n"
     "3.1\tx\tx\tVERB\tV\t_\t_\t_\t_\t_\n\n1\tAh\tah\tINTJ\tI\t_\t0\troot\t_\t_\n"
 )
+CONLL_2012 = "#begin (a)\na 0 0 Ann NNP * {} (3\na 0 1 left VBD * O 3)|(4)\n\na 0 0 Oslo NNP * {} -\n#end document\n"
 ANN, OSLO = "Ann/B-PER left/O", "Oslo/B-LOC"
 OF_CONLLU = ["de/ADP le/DET pain/NOUN", "Ah/INTJ"]
 TWO = [ANN, OSLO]
@@ -52,6 +53,10 @@ RELATIVES = {
         {},
         TWO,
     ),
+    "CoNLL-2012, coreference": (CONLL_2012.format("B-PER", "B-LOC"), {}, TWO),
+    "MIT": ("B-PER\tAnn\nO\tleft\n\nB-LOC\tOslo\n", {}, TWO),
+    "MIT, the tags named": ("B-PER Ann\nO left\n\nB-LOC Oslo\n", {"label_column": "0"}, TWO),
+    "words that look like tags": ("B-12\tB-VIT\nO\tO\n\nO\tO\n", {}, ["B-12/B-VIT O/O", "O/O"]),
     "CoNLL-2003": ("-DOCSTART- -X- O\n\nAnn NNP B-PER\nleft VBD O\n\n-DOCSTART-\n\nOslo NNP B-LOC\n", {}, TWO),
     "numbers from 0": ("0 Ann B-PER\n1 left O\n\n0 Oslo B-LOC\n", {}, TWO),
     "numbers of the file": ("7 Ann B-PER\n8 left O\n\n9 Oslo B-LOC\n", {}, TWO),
@@ -155,6 +160,13 @@ BAD = {
     "another separator": ("Ann\tO\n# O\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
     "a hashtag without a tag": ("#win\tO\n#lost\nAnn\tB-PER\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
     "the first line": ("A title of a file\nAnn\tO\nleft\tO\n", {}, "must have 2 columns.*Received: 1 in .*, line 1"),
+    "coreference": (CONLL_2012.format("(PER)", "(LOC)"), {}, "coreference.* column 7, the last. Pass --label_column"),
+    "tags first": ("B-PER NNP Ann\nO VBD left\n", {}, "column 0 holds entity tags. Pass --text_column and --label"),
+    "tags for words": (
+        "Ann B-PER\nleft O\n",
+        {"text_column": ["1"], "label_column": "0"},
+        "text_column=1 for .*, with 'B-PER'. Pass another",
+    ),
     "comments alone": ("# a b\n\n# c\n", {}, "at least one sentence. Received: .* with none but comments"),
     "a header": (
         "Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n",
@@ -206,6 +218,9 @@ LIKE = {
     "ranges": ("a.conllu", "x", True),
     "UNER": ("a.iob2.gz", "x", True),
     "a last column without entities": ("a.tsv", GERMEVAL.replace("B-PER\n", "O\n"), True),
+    "MIT": ("a.txt", "B-PER\tAnn\nO\tleft\n\nB-LOC\tOslo\n", True),
+    "a header": ("a.tsv", "token\tlabel\nAnn\tB-PER\nleft\tO\n\nOslo\tB-LOC\n", True),
+    "a table's header": ("a.tsv", "word\tlabel\ngood film\t1\n\nbad\t0\n", False),
     "comments of a table": ("a.tsv", "# text\tlabel\nAnn\t1\n\nleft\t2\n", False),
 }
 
@@ -218,3 +233,9 @@ def test_what_looks_like_conll(name, content, expected, write):
         assert looks_tagged(path, text_column=["1"], label_column="2")
         assert not looks_tagged(path, text_column=["1"], label_column="ner")
         assert not looks_tagged(pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n"))), label_column="3")
+
+
+def test_the_language_before_each_word_is_warned_of():
+    _, notes = read("en:Ann B-PER\nen:left O\n\nen:Oslo B-LOC\n")
+    assert [note for note in notes if "every word starts with 'en:'" in note] and "warning" in notes[0]
+    assert read("en:Ann B-PER\nleft O\n\nen:Oslo B-LOC\n")[1] == ()

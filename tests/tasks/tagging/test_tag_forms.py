@@ -98,6 +98,11 @@ def test_what_looks_like_entities_is_warned_of(sentences):
     assert found == sentences and note.startswith("warning: file: these look like entity tags ('")
 
 
+def test_ids_of_tags_need_names():
+    _, (note,) = read("0 0 1 2 0 0", "0 3")
+    assert "these look like entity tags" in note and note.endswith("name them with --label_names=O,B-PER,...")
+
+
 FOREIGN = {
     "a comment": (["B-PER I-PER O", "newdoc O"], "newdoc", "word 1 of file, line 2"),
     "a zero": (["B-PER I-PER O 0"], "0", "word 4 of file, line 1"),

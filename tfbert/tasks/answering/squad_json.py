@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -94,14 +95,19 @@ def _mrqa_question(question: dict[str, Any], context: Any, where: str) -> dict[s
     written, detected = question.get("answers"), question.get("detected_answers")
     if written is None and detected is None:
         return row
+    if detected is None and isinstance(written, list) and all(isinstance(answer, dict) for answer in written):
+        return row | {"answers": written, "is_impossible": question.get("is_impossible")}  # SQuAD's, without articles.
     is_right = False
     try:
-        spans = [span for answer in detected or [] for span in answer["char_spans"]]
-        # The last character of a span belongs to it.
-        found = {(context[start : end + 1], start): None for start, end in spans if 0 <= start <= end < len(context)}
+        spans = [(*span, answer.get("text")) for answer in detected or [] for span in answer["char_spans"]]
+        found = {
+            (_detected(context, start, end, text), start): None
+            for start, end, text in spans
+            if 0 <= start <= end < len(context) + (context[start:end] == text)
+        }
         texts = {text for text, _ in found}
         others = [text for text in dict.fromkeys(written or []) if text not in texts]
-        is_right = len(found) == len(set(map(tuple, spans))) and all(isinstance(text, str) for text in others)
+        is_right = len(found) == len({span[:2] for span in spans}) and all(isinstance(text, str) for text in others)
         is_right = is_right and isinstance(written, list | None) and isinstance(detected, list | None)
     except (TypeError, ValueError, KeyError):
         pass
@@ -113,6 +119,21 @@ def _mrqa_question(question: dict[str, Any], context: Any, where: str) -> dict[s
         )
     answers = [{"text": text, "answer_start": start} for text, start in found]
     return row | {"answers": answers, OTHER_ANSWERS: [text for text in others if text.strip()]}
+
+
+def _detected(context: str, start: int, end: int, text: str | None) -> str:
+    """The answer at a span of a context: as the context has it, where it is the text that was detected. If it is not,
+    that text, which is then not at its place."""
+    found = context[start : end + 1]  # The last character of a span belongs to it.
+    if text is None or _plain(found) == _plain(text):
+        return text if context[start:end] == text else found
+    return text
+
+
+def _plain(text: str) -> str:
+    """Its letters and digits: what is detected may differ in the rest."""
+    letters = "".join(filter(str.isalnum, unicodedata.normalize("NFKD", text).casefold()))
+    return letters or text.strip()
 
 
 def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:

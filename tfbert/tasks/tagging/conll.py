@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from tfbert.data.lines import lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.errors import UsageError
-from tfbert.tasks.tagging.conll_layout import DOCSTART, Layout, Tags, find_layout, is_blank, separates, split
+from tfbert.tasks.tagging.conll_layout import DOCSTART, Layout, Tags, find_layout, is_blank, is_header, separates, split
 from tfbert.tasks.tagging.tag_forms import read_forms
 
 CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio")
@@ -219,6 +219,8 @@ def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), lab
     if _suffix(path) not in (".tsv", ".txt"):
         return False
     head = [(number, without_end(line)) for number, line in itertools.islice(lines_of(path, str(path)), _HEAD_LINES)]
+    if head and is_header(head[0][1]):  # Reading it says that it must go.
+        head = head[1:]
     try:
         layout = find_layout(head, str(path), text_column=text_column, label_column=label_column, tags="optional")
     except UsageError:

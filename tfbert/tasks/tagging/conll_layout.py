@@ -4,6 +4,7 @@ CoNLL has no header, and its relatives differ. Most lines decide, so that one fo
 
 - A column that counts the words of each sentence, or all words (GermEval, CoNLL-U, UNER), is never that of the words.
   Nor is one before it that is the same throughout each sentence (the document of CoNLL-2012), or numbers the sentences.
+- The tags may come first (MIT's restaurants and movies), and a column of coreference (CoNLL-2012) holds no tags.
 - A line that starts with `#` is a comment, unless it has as many columns as the others and a tag such as they have.
 - In CoNLL-U, multiword ranges (`1-2`) and empty nodes (`8.1`) are no words.
 """
@@ -33,6 +34,8 @@ _CONLLU_COLUMNS, _UPOS = 10, 3
 _COUNTED = 0.8  # Of the lines, if a column counts: a few foreign lines do not matter.
 _NUMBER = re.compile(r"(?:[A-Za-z]*\d+[-_:])?(\d+)[.)]?", re.ASCII)  # 2, 2., and 2 in 1-2 and s1_2; w2 may be a word.
 _NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+", re.ASCII)
+_COREFERENCE = re.compile(r"\(?\d+\)?(\|\(?\d+\)?)*", re.ASCII)
+_LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:")  # What precedes each word in WikiAnn's files.
 _OTHER_TAGS = {"X", "_", "-", "PAD", "[PAD]"}  # What pieces of words may have beside entity tags.
 
 Line = tuple[int, str]
@@ -165,6 +168,12 @@ def find_layout(
             "Pass another --text_column or --label_column."
         )
     _check_header(rows[0], name, data, size, separator)
+    language = _LANGUAGE.match(rows[0][text])
+    if language and len(rows) > 2 and all(row[text].startswith(language[0]) for row in rows):
+        notes.append(
+            f"warning: {name}: every word starts with {language[0]!r}, as in WikiAnn, and is read with it; "
+            "other texts have no such thing: cut it off"
+        )
     counts = collections.Counter(row[size - 1 if label is None else label].strip(" ") for row in rows)
     reading = read_forms(counts)
     is_entities = size > 1 and reading is not None and sum(reading.others.values()) <= reading.num_words
@@ -267,6 +276,11 @@ def _text_column(
                 f"Received: text_column={text} for {name}, where it counts them. "
                 + (f"Pass --text_column={other}." if other is not None else "Pass another file.")
             )
+        if _are_tags(blocks, text):
+            raise UsageError(
+                "A column of entity tags does not hold the words. "
+                f"Received: text_column={text} for {name}, with {blocks[0][0][text]!r:.60}. Pass another."
+            )
         return text
     text = 0
     if counters and max(map(len, blocks)) > 1:
@@ -284,7 +298,21 @@ def _text_column(
         )
     if text:
         notes.append(f"{name}: the words are in column {text}; column {counters[0]} holds running numbers")
+    if _are_tags(blocks, text) and not _are_tags(blocks, size - 1):
+        if size != 2:
+            raise UsageError(
+                "A CoNLL file needs a column of words. "
+                f"Received: {name}, where column {text} holds entity tags. Pass --text_column and --label_column."
+            )
+        notes.append(f"{name}: the words are in column 1, behind their tags in column 0")
+        return 1
     return text
+
+
+def _are_tags(blocks: list[list[list[str]]], column: int) -> bool:
+    """Whether a column certainly holds entity tags, all of them."""
+    reading = read_forms(collections.Counter(row[column].strip(" ") for block in blocks for row in block))
+    return reading is not None and reading.is_certain and bool(reading.form.separator) and reading.num_outside > 0
 
 
 def _label_column(
@@ -294,6 +322,8 @@ def _label_column(
     if asked:
         return _index("label_column", asked, size, name)
     last = size - 1
+    if size == 2 and text == last and _are_tags([rows], 0):
+        return 0
     entities = [c for c in range(size) if c not in (text, *counters) and _holds_entities(rows, c)]
     values = {row[last].strip(" ") for row in rows}
     if last in (text, *entities) or values == {"O"}:
@@ -303,6 +333,16 @@ def _label_column(
     if len(entities) == 1 and (_suffix(name) in _IOB_SUFFIXES or len(values) == 1):
         notes.append(f"{name}: the tags are in column {entities[0]}, the only one with entity tags")
         return entities[0]
+    if any("(" in value or ")" in value for value in values) and all(
+        value in ("-", "_", "*") or _COREFERENCE.fullmatch(value) for value in values
+    ):
+        if len(entities) == 1:
+            notes.append(f"{name}: the tags are in column {entities[0]}; the last holds coreference")
+            return entities[0]
+        raise UsageError(
+            "A column of coreference does not hold the tags. "
+            f"Received: {name}, where it is column {last}, the last. Pass --label_column."
+        )
     if size == _CONLLU_COLUMNS and 0 in counters:
         notes.append(f"{name}: the tags are in column {_UPOS}, UPOS, as this is CoNLL-U; --label_column takes another")
         return _UPOS
@@ -314,6 +354,12 @@ def _holds_entities(rows: list[list[str]], column: int) -> bool:
     return (
         reading is not None and sum(reading.others.values()) <= 0.1 * len(rows) and bool(reading.letters & {"B", "I"})
     )
+
+
+def is_header(line: str) -> bool:
+    """Whether a line names columns of words and of tags."""
+    names = {column.lower() for column in line.split()}
+    return bool(names & _HEADER_WORDS and names & _HEADER_TAGS)
 
 
 def _check_header(first: list[str], name: str, data: Sequence[Line], size: int, separator: str) -> None:

@@ -100,9 +100,14 @@ def in_usual_form(
         return dataclasses.replace(table, tags=[[usual[tag] for tag in tags] for tags in table.tags])
     if (reading is not None and reading.is_certain and not reading.form.is_usual) or look_like_entities(counts):
         tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])
+        todo = (
+            "name them with --label_names=O,B-PER,..."
+            if all(map(str.isdigit, counts))
+            else "write them as B-PER and I-PER"
+        )
         notes.append(
             f"warning: {table.name}: these look like entity tags ({tags}), but each is a class of words: whole "
-            "entities are not counted; for that, write them as B-PER and I-PER"
+            f"entities are not counted; for that, {todo}"
         )
     return table
 
