@@ -1,4 +1,7 @@
-"""What flags of other trainers are answered with, and that this agrees with `docs/coming_from.md`."""
+"""What flags of other trainers are answered with, and that `docs/coming_from.md` says the same.
+
+Its tables of flags are made of the answers: `python -m tests.commandline.test_foreign_flags` writes them anew.
+"""
 
 import collections
 import pathlib
@@ -8,7 +11,7 @@ import pytest
 from absl import flags as absl_flags
 
 from tfbert.commandline.command import parse
-from tfbert.commandline.foreign_flags import FOREIGN_FLAGS, foreign_flag
+from tfbert.commandline.foreign_flags import BY_TRAINER, FOREIGN_FLAGS, foreign_flag
 from tfbert.commandline.options import define_flags, flag_names
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.errors import UsageError
@@ -16,6 +19,19 @@ from tfbert.errors import UsageError
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "coming_from.md"
 PROGRAMS = {"torchrun", "mpirun"}
 OWN = {*flag_names(FINETUNE), *flag_names(PRETRAIN)}
+
+
+def with_tables(page):
+    """The page with the first table below the heading of each trainer made of the answers."""
+    for trainer in BY_TRAINER.keys() - {"abbreviations"}:
+        names = collections.defaultdict(list)
+        for name, answer in BY_TRAINER[trainer].items():
+            names[re.sub(r"--[\w=./]+", r"`\g<0>`", answer)].append(f"`{name}`")
+        rows = "".join(f"| {', '.join(flags)} | {answer} |\n" for answer, flags in names.items())
+        before, heading, after = page.partition(f"\n## {trainer}\n")
+        above, rule, table = after.partition("| --- | --- |\n")
+        page = before + heading + above + rule + rows + "\n" + table.partition("\n\n")[2]
+    return page
 
 
 def flags_in(text):
@@ -47,10 +63,15 @@ def test_a_flag_on_the_page_exists_or_gets_the_answer_of_the_page(name, ours):
         assert any(flags_in(answer) & ours for answer in answers)
 
 
+def test_the_tables_are_made_of_the_answers():
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_tables(page) == page, "run python -m tests.commandline.test_foreign_flags"
+
+
 def test_the_page_is_read():
     found = set(on_the_page())
     assert {"fp16", "seed", "nproc_per_node", "train_sampling_strategy", "early_stopping_patience"} <= found
-    assert {"use_xla", "amp", "horovod", "task.train_data.seq_length", "tfds_name", "warmup_steps"} <= found
+    assert {"use_xla", "amp", "horovod", "task.train_data.global_batch_size", "tfds_name", "warmup_steps"} <= found
     assert not found & {"run_glue", "mpirun", "here"}
 
 
@@ -91,3 +112,7 @@ def test_the_answer_is_for_the_command(command, name, answer, monkeypatch):
     with pytest.raises(UsageError) as caught:
         parse(command, ["x", f"--{name}", "1"])
     assert str(caught.value) == " ".join(filter(None, [f"Unknown command line flag '{name}'.", answer, "See --help."]))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
