@@ -191,3 +191,16 @@ def test_where_the_option_has_no_effect_it_is_refused(tmp_path):
     ):
         with pytest.raises(UsageError, match=message):
             Config(**parts)
+
+
+@pytest.mark.parametrize(("train", "other", "is_told"), [("ab", "01", True), ("ab", "ac", False), ("01", "12", False)])
+def test_ids_where_names_are_expected_name_the_flag(tmp_path, train, other, is_told):
+    for name, labels in (("train", train), ("dev", other)):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"x {i}\t{i}\n" for i in labels))
+        (tmp_path / f"{name}.conll").write_text("".join(f"x {i}\n" for i in labels + 3 * labels[::-1]))
+    for ending in ("tsv", "conll"):
+        files = {"train_file": f"{tmp_path}/train.{ending}", "validation_file": f"{tmp_path}/dev.{ending}"}
+        task = "token_classification" if ending == "conll" else "auto"
+        with pytest.raises(UsageError, match="Correct it, or add it") as caught:
+            load_data(DataConfig(**files, task=task))
+        assert ("pass --label_names with the names of 0, 1, ..." in str(caught.value)) is is_told

@@ -70,6 +70,12 @@ def names_of_model(saved: BertConfig, directory: pathlib.Path) -> tuple[str, ...
     return names
 
 
+def or_name_ids(label: str, names: Sequence[str]) -> str:
+    """The end of a message about an unknown label: what to do if it is a number, and names are no numbers."""
+    is_id = label.isdigit() and not any(map(is_number, names))
+    return ", or pass --label_names with the names of 0, 1, ... in this order" * is_id
+
+
 def shortened(names: Sequence[str], most: int = 20) -> str:
     """The first labels, in quotes."""
     return ", ".join(map(quoted, names[:most])) + (", ..." if len(names) > most else "")

@@ -239,3 +239,11 @@ def test_the_language_before_each_word_is_warned_of():
     _, notes = read("en:Ann B-PER\nen:left O\n\nen:Oslo B-LOC\n")
     assert [note for note in notes if "every word starts with 'en:'" in note] and "warning" in notes[0]
     assert read("en:Ann B-PER\nleft O\n\nen:Oslo B-LOC\n")[1] == ()
+
+
+def test_a_file_without_blank_lines_is_warned_of(write):
+    lines = "Ann B-PER\nleft O\n" * 200
+    (note,) = read_sentences(pathlib.Path(write("a.conll", lines))).notes
+    assert note.startswith("warning") and "one sentence of 400 words; a blank line" in note
+    for content in (lines[:170], lines + "\n" + lines):
+        assert read_sentences(pathlib.Path(write("a.conll", content))).notes == ()

@@ -106,6 +106,8 @@ def test_ids_of_tags_need_names():
 FOREIGN = {
     "a comment": (["B-PER I-PER O", "newdoc O"], "newdoc", "word 1 of file, line 2"),
     "a zero": (["B-PER I-PER O 0"], "0", "word 4 of file, line 1"),
+    "small o's alone": (["B-PER I-PER o", "o o o o", "B-LOC"], "o", "word 3 of file, line 1"),
+    "zeros alone": (["0 0 0", "B-PER 0"], "0", "word 1 of file, line 1"),
     "a small o": (["B-PER I-PER O", "o O"], "o", "word 1 of file, line 2"),
     "underscores": (["B_PER I_PER O", "O", "O B_PER PER"], "PER", "word 3 of file, line 3"),
     "bare letters": (["B I O", "O B PUNCT"], "PUNCT", "word 3 of file, line 2"),

@@ -20,6 +20,8 @@ BARE_TYPE = "ENTITY"
 PLACEHOLDERS = frozenset({"X", "_", "-", "-X-", "PAD", "[PAD]", "<PAD>", "<pad>", "[CLS]", "[SEP]", "IGNORE", "-100"})
 """What files write for words, or pieces of words, that have no tag of their own."""
 
+_LIKE_OUTSIDE = frozenset({"o", "0"})
+"""Tags that must mean `O` where entity tags have no other beside them."""
 _FEW_WORDS, _FEW_SHARE = 3, 0.1
 """Foreign tags are few if they have no more words than this, or than this share of the words in entities."""
 _MOSTLY = 0.5
@@ -137,6 +139,8 @@ class TagReading:
         found = {tag: count for tag, count in self.others.items() if tag not in PLACEHOLDERS and tag not in known}
         if not found or not (self.form.is_usual or (self.is_plausible and self.num_outside)):
             return ""
+        if not self.num_outside and found.keys() <= _LIKE_OUTSIDE:
+            return next(iter(found))
         words = sum(found.values())
         few = max(_FEW_WORDS, _FEW_SHARE * self.num_words)
         is_few = words <= few and words < self.num_words

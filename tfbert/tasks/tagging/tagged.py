@@ -23,6 +23,7 @@ from tfbert.tasks.tagging.list_rows import class_names, sentences_of_rows
 from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
 
 _FORMATS = ("conll", "csv", "jsonl", "parquet")
+_LONG_SENTENCE = 300  # Words of the only sentence of a file: the file may lack what ends one.
 _CONLL_SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv")
 
 
@@ -231,6 +232,12 @@ def read_sentences(
     if not lines:
         received = f"none that can be used; the first: {first_bad}" if num_bad else "none. Check the path."
         raise UsageError(f"A data file needs at least one sentence. Received: {file.name!r} with {received}")
+    notes = list(file.notes())
+    if len(lines) == 1 and len(words[0]) >= _LONG_SENTENCE:
+        notes.append(
+            f"warning: {file.name}: one sentence of {len(words[0]):,} words; a blank line, or another name in a column "
+            "of sentences, ends a sentence"
+        )
     skipped = f"{file.name}: {num_bad:,} of {len(lines) + num_bad:,} sentences skipped; the first: {first_bad}"
     return TaggedTable(
         name=file.name,
@@ -238,7 +245,7 @@ def read_sentences(
         tags=tags if file.has_tags else None,
         lines=lines,
         unit=file.unit,
-        notes=(*file.notes(), *([skipped] if num_bad else [])),
+        notes=(*notes, *([skipped] if num_bad else [])),
         places=places if all(places) else None,
     )
 

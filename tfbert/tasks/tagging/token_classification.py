@@ -15,7 +15,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import Judged, Task
-from tfbert.tasks.classes import names_of_model, quoted, shortened
+from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import cross_entropy
@@ -257,7 +257,7 @@ class TokenClassification(Task):
                     raise UsageError(
                         f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
                         f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
-                        "Correct it, or add it to the training data."
+                        f"Correct it, or add it to the training data{or_name_ids(written, self.label_names)}."
                     )
                 labels[at] = index
                 at += 1

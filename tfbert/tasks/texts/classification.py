@@ -16,7 +16,7 @@ from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import Judged, rounded
-from tfbert.tasks.classes import is_number, names_of_model, quoted, several_in_one, shortened
+from tfbert.tasks.classes import is_number, names_of_model, or_name_ids, quoted, several_in_one, shortened
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
 from tfbert.tasks.texts.text_task import TextExamples, TextTask, judged_texts, takes
@@ -263,7 +263,8 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
         if known is None:
             raise UsageError(
                 f"A label must be one of the training data's {len(ids)}: {shortened(label_names)}. "
-                f"Received: {quoted(label)} in {where(row)}. Correct it, or add it to the training data."
+                f"Received: {quoted(label)} in {where(row)}. "
+                f"Correct it, or add it to the training data{or_name_ids(label, label_names)}."
             )
         out[row] = known
     return out
