@@ -20,7 +20,9 @@ from results_page import beginning, default_output, table  # noqa: E402
 
 from tfbert.batches.batching import settle  # noqa: E402
 from tfbert.batches.packing import balanced_batches  # noqa: E402
-from tfbert.config.run import Config, DataConfig, ModelConfig  # noqa: E402
+from tfbert.config.data import DataConfig  # noqa: E402
+from tfbert.config.parts import ModelConfig  # noqa: E402
+from tfbert.config.run import Config  # noqa: E402
 from tfbert.model.files import load_tokenizer, resolve_model  # noqa: E402
 from tfbert.tasks.examples import load_data  # noqa: E402
 

@@ -181,6 +181,17 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
+def test_no_part_of_the_configuration_imports_itself_through_others_even_for_types():
+    graph = {}
+    for path in [path for path in LIBRARY if path.parts[1] == "config"]:
+        nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom)]
+        graph[f"tfbert.config.{path.stem}"] = {node.module for node in nodes}
+    done = []
+    while left := [name for name in graph if name not in done and not graph[name] & ({*graph} - {*done})]:
+        done += left
+    assert set(done) == set(graph), set(graph) - set(done)
+
+
 def test_config_needs_the_standard_library_only():
     for path in [path for path in LIBRARY if path.parts[1] == "config"]:
         assert {module.split(".")[0] for module, _ in imports(path)} - STANDARD <= {"tfbert"}, path

@@ -10,8 +10,11 @@ model.fit(train_ds, epochs=3)
 import importlib
 from typing import TYPE_CHECKING
 
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.training import TrainingConfig
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError
 

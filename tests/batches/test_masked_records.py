@@ -12,7 +12,10 @@ from tfbert.batches.pipeline import distribute_batches, make_dataset
 from tfbert.batches.plan import FILL
 from tfbert.batches.pools import plan_pools
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
-from tfbert.config.run import Config, DataConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.corpus.masking import Masking
 from tfbert.corpus.record_files import open_records
 from tfbert.errors import RunError, UsageError

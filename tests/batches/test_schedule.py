@@ -15,7 +15,10 @@ from safetensors.numpy import load_file
 from tests.support.runs import WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
-from tfbert.config.run import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -10,9 +10,11 @@ from absl import flags as absl_flags
 import flags
 from tests.support.flag_values import defined
 from tfbert.config.benchmark import BenchmarkConfig
-from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 
 PARTS = {

@@ -7,10 +7,12 @@ import math
 import pytest
 
 from tfbert.config.benchmark import BenchmarkConfig
-from tfbert.config.modes import ExportConfig, HubConfig, PredictConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import EVERY
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError

@@ -12,8 +12,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.data.files import read_file
 from tfbert.data.rows import open_rows
 from tfbert.data.streams import input_source

@@ -9,7 +9,9 @@ from pyarrow import parquet
 
 from tests.support.data_sets import prepare
 from tests.support.saved_models import model_with
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, PredictConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.errors import UsageError
 from tfbert.modes.evaluate import labelled_sets
 from tfbert.tasks.examples import load_data

@@ -7,7 +7,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.labels import NAMES_OR_MISSING
 from tfbert.errors import UsageError

@@ -22,7 +22,7 @@ import tensorflow as tf
 import flags
 from tests.support import two_workers
 from tests.support.flag_values import defined
-from tfbert.config.run import RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.devices import cluster as cluster_module
 from tfbert.devices.cluster import (
     Cluster,
@@ -413,7 +413,7 @@ def test_a_lost_peer_is_named_in_one_line():
 
 WORKER = """\
 import os, sys, time
-from tfbert.config.run import RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.errors import RunError
 from tfbert.devices.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
 import tensorflow as tf
@@ -436,7 +436,7 @@ except RunError as error:
 TRAINER = """\
 import sys
 import numpy as np
-from tfbert.config.run import RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.strategy import build_strategy, describe, is_chief
 from tests.support.two_workers import train
 strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=60.0)

@@ -8,7 +8,8 @@ import tensorflow as tf
 import tf_keras as keras
 from tensorflow.python.framework import config as determinism
 
-from tfbert.config.run import Config, RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.errors import RunError, UsageError
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from tests.support.models import strategy_of
-from tfbert.config.run import RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.devices import start
 
 LOG = logging.getLogger("tfbert")

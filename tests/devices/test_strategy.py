@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfbert.config.run import RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.strategy import build_strategy, describe
 from tfbert.errors import UsageError
 

@@ -12,7 +12,9 @@ from transformers import TFBertForPreTraining
 from tests.support.models import strategy_of, tiny_bert
 from tfbert.batches.plan import FILL
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
-from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.measure.data_clock import ARRIVED, ASKED, DataClock, timed_next
 from tfbert.measure.flops import Work, forward_flops, training_flops
 from tfbert.measure.step_clock import PlannedStep, StepClock

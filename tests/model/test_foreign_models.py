@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.bert_files import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, ModelConfig
+from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.data import foreign_files
 from tfbert.errors import UsageError
 from tfbert.model import weights

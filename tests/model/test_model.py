@@ -32,7 +32,7 @@ from tests.support.bert_files import (
     pytorch_tensors,
     write,
 )
-from tfbert.config.run import ModelConfig
+from tfbert.config.parts import ModelConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.model import weights
 from tfbert.model.load import load_config, load_tokenizer, resolve_model, save_pretrained

@@ -13,7 +13,7 @@ from tests.support.batches import make_examples, packed_batches, plain_batches, 
 from tests.support.bert_files import CONFIG, HIDDEN, SPECIALS, VOCAB, Vocabulary, build, pytorch_tensors, write
 from tests.support.models import tiny_bert
 from tfbert.batches.plan import FILL
-from tfbert.config.run import SCRATCH_SIZES, ModelConfig
+from tfbert.config.parts import SCRATCH_SIZES, ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.files import SCRATCH_LAYOUTS

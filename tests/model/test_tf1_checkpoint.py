@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.models import VOCAB, random_batch, tiny_bert
-from tfbert.config.run import ModelConfig
+from tfbert.config.parts import ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model.load import build_model, load_tokenizer, resolve_model
 from tfbert.model.tf1_checkpoint import tensor_name

@@ -16,7 +16,10 @@ import pytest
 from tests.support.processes import is_running, wait_until
 from tests.support.reports import make_run
 from tfbert.config.benchmark import BenchmarkConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.benchmark import measured as numbers_of
 from tfbert.modes.benchmark import pages, runner

@@ -19,7 +19,7 @@ from tests.support.saved_models import (
     save_with_nan,
 )
 from tests.support.served import export_of
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.export import _replace_contents
 from tfbert.tasks.served_model import ServedModel

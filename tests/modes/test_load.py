@@ -14,8 +14,8 @@ import tfbert
 from tests.support.models import VOCAB, strategy_of, tiny_bert
 from tests.support.runs import WORDS, changed, make_config
 from tests.support.saved_models import save_with_nan
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, ModelConfig, RuntimeConfig
+from tfbert.config.parts import ModelConfig, PredictConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.devices.runtime import set_up
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained

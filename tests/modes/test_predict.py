@@ -27,7 +27,8 @@ from tests.support.saved_models import (
     save_with_nan,
 )
 from tests.support.saved_models import predict_with as run
-from tfbert.config.run import DataConfig, OutputConfig, RuntimeConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import OutputConfig, RuntimeConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import predict as predict_module
 from tfbert.modes.predict import ahead

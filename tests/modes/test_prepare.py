@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 from tests.support.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
+from tfbert.config.parts import RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.config.run import RuntimeConfig
 from tfbert.corpus import buckets, engines, manifest
 from tfbert.corpus.schema import detect_schema, restore
 from tfbert.errors import RunError, UsageError

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from tests.support.corpora import CORPUS_VOCAB, ListedCorpus, config, content, made_up_corpus
-from tfbert.config.run import OutputConfig
+from tfbert.config.parts import OutputConfig
 from tfbert.corpus import engines, manifest
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import prepare, prepare_records

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.support.corpora import CORPUS_VOCAB, config, content, made_up_corpus
-from tfbert.config.run import ModelConfig, OutputConfig
+from tfbert.config.parts import ModelConfig, OutputConfig
 from tfbert.errors import UsageError
 from tfbert.modes.prepare import prepare
 

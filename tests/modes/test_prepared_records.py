@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from tests.support.corpora import CORPUS_VOCAB, WIDTH, WORDS, config, made_up_corpus
 from tests.support.records import some_records, write_records
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.corpus import manifest
 from tfbert.corpus.record_files import open_records
 from tfbert.errors import RunError, UsageError

@@ -8,8 +8,11 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 from transformers import BertConfig
 
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.data.demo_corpus import demo_corpus
 from tfbert.errors import UsageError

@@ -16,8 +16,10 @@ from tests.support.processes import is_running, wait_until
 from tests.support.reports import make_run
 from tfbert.commandline.options import config_from_flags
 from tfbert.config.commands import STARTED_AS, option_words
-from tfbert.config.modes import HubConfig
-from tfbert.config.run import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import HubConfig, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import seeds as seeds_module

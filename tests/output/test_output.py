@@ -7,7 +7,9 @@ import re
 
 import pytest
 
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig
+from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 

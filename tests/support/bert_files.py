@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 from safetensors.numpy import save_file
 
-from tfbert.config.run import ModelConfig
+from tfbert.config.parts import ModelConfig
 from tfbert.model.load import build_model
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression

@@ -5,8 +5,9 @@ import hashlib
 import random
 
 from tfbert.config.data import DataConfig
+from tfbert.config.parts import OutputConfig
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.config.run import Config, OutputConfig
+from tfbert.config.run import Config
 
 WIDTH = 32
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

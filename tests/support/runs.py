@@ -16,7 +16,10 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tests.support.models import VOCAB, tiny_bert
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted
 from tfbert.model.load import save_pretrained
 from tfbert.model.weights import write_weights

@@ -14,8 +14,10 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import WORDS, undrawn
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.modes import saved_model

@@ -12,8 +12,9 @@ import tf_keras as keras
 import transformers
 
 from tests.support.texts import VOCAB
-from tfbert.config.modes import ExportConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ExportConfig, ModelConfig, OutputConfig
+from tfbert.config.run import Config
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.modes.export import export

@@ -13,8 +13,9 @@ from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import WORDS, make_config, undrawn
 from tests.support.saved_models import kept_models
 from tfbert.commandline.verbs import VERBS
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
-from tfbert.config.run import DataConfig, ModelConfig
 
 SENTENCES, QUESTIONS = "token_classification", "question_answering"
 

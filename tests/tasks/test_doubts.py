@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.tasks.examples import load_data
 
 

@@ -14,8 +14,9 @@ import uuid
 import pytest
 
 from tests.support.saved_models import kept_models, model_with, reference_logits, save_with_nan
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.modes.evaluate import evaluate_model, labelled_sets

@@ -15,9 +15,11 @@ import yaml
 
 import flags
 from tests.support.flag_values import defined
-from tfbert.config.modes import HubConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import HubConfig, ModelConfig
 from tfbert.config.pretraining import PretrainingConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, TrainingConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import hub
 from tfbert.report.model_card import command_line, model_card

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.config.run import TrainingConfig
+from tfbert.config.training import TrainingConfig
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression

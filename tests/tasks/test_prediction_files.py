@@ -12,8 +12,8 @@ import pytest
 
 import run_finetune
 from tfbert.commandline import command
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, ModelConfig
+from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.errors import ReaderGone, RunError, UsageError
 from tfbert.tasks.prediction_files import open_predictions
 from tfbert.tasks.texts import glue

@@ -9,7 +9,9 @@ import pytest
 import tf_keras as keras
 
 from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
-from tfbert.config.run import Config, OutputConfig, TrainingConfig
+from tfbert.config.parts import OutputConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted, RunError
 from tfbert.tasks.sets import eval_prefix
 from tfbert.tasks.texts.classification import Classification

@@ -16,8 +16,9 @@ from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import BatchPlan, exact_widths, plan_epoch
-from tfbert.config.run import DataConfig, TrainingConfig
+from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.step.optimizer import NO_DECAY
 from tfbert.tasks.examples import load_data
 from tfbert.tokens.tokenizer import BertTokenizer

@@ -14,8 +14,9 @@ import tfbert
 from tests.support.models import random_batch, strategy_of, tiny_bert
 from tests.support.runs import changed, make_config, run_to
 from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.errors import RunError
 from tfbert.modes.evaluate import evaluate_model
 from tfbert.modes.predict import predict

@@ -17,7 +17,10 @@ from tests.support.models import strategy_of, tiny_bert
 from tests.support.runs import assert_same_bits, changed, limit_memory, make_config, stop_at, weights
 from tests.support.updates import fused
 from tfbert.batches.schedule import plan_run, training_batches
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.devices.preemption import Consensus
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.forward import forward

@@ -11,10 +11,13 @@ import pytest
 from tests.support.clocks import schedule
 from tests.support.runs import checkpoints_in
 from tfbert.batches.schedule import warmup_steps
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import HubConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import OnResume
-from tfbert.config.run import Config, DataConfig, HubConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.train import identity, resume

@@ -11,7 +11,9 @@ import tf_keras as keras
 
 from tests.support.clocks import Clock, Log, a_model, progress_over, update
 from tests.support.models import strategy_of
-from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.devices.quiet import SLOW_CALLBACK, silence_libraries
 from tfbert.tasks.texts.classification import Classification
 from tfbert.train.summary import banner, train_results

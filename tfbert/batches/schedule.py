@@ -11,7 +11,8 @@ import numpy as np
 from tfbert.batches.batching import settle
 from tfbert.batches.packing import PackedPlan, PackedShape
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, micro_batch_size, steps_per_epoch
-from tfbert.config.run import Config, TrainingConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.errors import UsageError
 from tfbert.measure.flops import Work

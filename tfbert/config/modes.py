@@ -1,88 +1,20 @@
-"""The options of the modes other than training, and the rules about which options each mode takes.
-
-Imports nothing but the standard library. `config` puts these dataclasses into `Config`; `commandline` makes the flags.
-"""
+"""The rules about which options each mode takes. Imports nothing but the standard library."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from tfbert.config.benchmark import AXES
 from tfbert.config.data import STANDARD_STREAM, is_pipe
-from tfbert.config.rules import option
+from tfbert.config.parts import Parts
 from tfbert.config.task_table import facts_of
-
-if TYPE_CHECKING:
-    from tfbert.config.run import Config
-
-OutputFormat = Literal["auto", "tsv", "jsonl", "conll", "squad"]
-GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictConfig:
-    """What `--mode=predict` labels, and where the predictions go."""
-
-    input_file: str = option("", modes=("predict",))
-    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (one text a line); all but .parquet may be .gz. A tagger
-    also reads CoNLL and lists of words. A model that answers questions reads tables of questions and contexts, and
-    SQuAD's JSON. `-`: standard input. A named pipe, such as the shell's `<(...)`, needs `input_format` unless its name
-    has an ending."""
-    output_file: str = option("-", modes=("predict",))
-    """Predictions, in the order of the input: .tsv or .jsonl; for tagged words also .conll, for answers also .json in
-    SQuAD's form; all may be .gz. The file must not exist yet. `-`: standard output."""
-    output_format: OutputFormat = option("auto", modes=("predict",))
-    """Format of `output_file`, whatever its name. `auto`: by its ending; for standard output tsv, but for tagged words
-    the input's format, and for entities and answers jsonl."""
-    id_column: str = option("", modes=("predict",))
-    """The column with each row's id in the output. Empty: a column called id, idx, index or guid, else the row's
-    number from 0."""
-    glue_task: GlueTaskName = option("", modes=("predict",))
-    """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
-
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
-        if self.input_file and not is_pipe(self.input_file) and not pathlib.Path(self.input_file).is_file():
-            out.append(f"input_file must be a file. Received: input_file={self.input_file!r}. Check the path.")
-        return out
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """What `--mode=export` writes."""
-
-    export_float16: bool = option(False, modes=("export",))
-    """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
-    accuracy is measured."""
-
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        return []
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HubConfig:
-    """Whether a trained model is uploaded to the Hugging Face hub, and where."""
-
-    push_to_hub: bool = option(False, resume="free", modes=("train",))
-    """Upload the model to the Hugging Face hub when training is done, with the token that `hf auth login` stored."""
-    hub_model_id: str = option("", resume="free", modes=("train",), needs="push_to_hub")
-    """The repository to upload to, `OWNER/NAME` or `NAME`. Empty: the name of `output_dir`."""
-    hub_private_repo: bool = option(False, resume="free", modes=("train",), needs="push_to_hub")
-    """If the repository does not exist yet, create it as private."""
-
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        return []
-
 
 _OF_FILES = ("input_format", "delimiter", "skip_bad_rows")
 
 
-def mode_problems(config: Config) -> list[str]:
+def mode_problems(config: Parts) -> list[str]:
     """Options that do not fit the mode, a line each: options without an effect in it, and options that it lacks."""
     out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
@@ -90,7 +22,7 @@ def mode_problems(config: Config) -> list[str]:
     return out + _files(config) + rules[config.mode](config)
 
 
-def _parts(config: Config) -> list[Any]:
+def _parts(config: Parts) -> list[Any]:
     return [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
 
 
@@ -106,7 +38,7 @@ def _without_effect(part: Any, mode: str) -> list[str]:
     ]
 
 
-def _files(config: Config) -> list[str]:
+def _files(config: Parts) -> list[str]:
     """What concerns the reading of files, in any mode."""
     data, out = config.data, []
     if not data.uses_files and not config.predict.input_file and not config.corpus.input_files:
@@ -127,7 +59,7 @@ def _files(config: Config) -> list[str]:
     return out
 
 
-def _train(config: Config) -> list[str]:
+def _train(config: Parts) -> list[str]:
     out = _seeds(config)
     if facts_of(config.data.task).of_records:
         return out + _pretrain(config)
@@ -147,7 +79,7 @@ def _train(config: Config) -> list[str]:
     return out + _indexes(config, ("text_column", "label_column"))
 
 
-def _seeds(config: Config) -> list[str]:
+def _seeds(config: Parts) -> list[str]:
     out = []
     if config.runtime.seeds and config.hub.push_to_hub:
         out.append(
@@ -162,7 +94,7 @@ def _seeds(config: Config) -> list[str]:
     return out
 
 
-def evaluation_options(config: Config) -> dict[str, int | str]:
+def evaluation_options(config: Parts) -> dict[str, int | str]:
     """Of the options that concern evaluation during training, those that were given, by name."""
     training = config.training
     given = {name: getattr(training, name) for name in ("early_stopping_patience", "metric_for_best_model")}
@@ -170,7 +102,7 @@ def evaluation_options(config: Config) -> dict[str, int | str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _evaluate(config: Config) -> list[str]:
+def _evaluate(config: Parts) -> list[str]:
     if facts_of(config.data.task).of_records:
         return _evaluate_records(config)
     out = []
@@ -187,7 +119,7 @@ def _evaluate(config: Config) -> list[str]:
     return out + _saved_model(config) + _indexes(config, ("text_column", "label_column"))
 
 
-def _predict(config: Config) -> list[str]:
+def _predict(config: Parts) -> list[str]:
     out, predict = [], config.predict
     if bool(predict.input_file) == bool(config.data.dataset):
         out.append(
@@ -229,7 +161,7 @@ def _predict(config: Config) -> list[str]:
     return out + _saved_model(config) + _indexes(config, ("text_column",))
 
 
-def _export(config: Config) -> list[str]:
+def _export(config: Parts) -> list[str]:
     out = []
     if not config.output.output_dir:
         out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
@@ -253,7 +185,7 @@ def _export(config: Config) -> list[str]:
     return out + _saved_model(config) + _indexes(config, ("text_column", "label_column") if has_data else ())
 
 
-def _benchmark(config: Config) -> list[str]:
+def _benchmark(config: Parts) -> list[str]:
     options = {field.name: (part, field) for part in _parts(config) for field in dataclasses.fields(part)}
     out = []
     for axis, replaced in AXES.items():
@@ -315,7 +247,7 @@ def _benchmark(config: Config) -> list[str]:
     return out + _train(config)
 
 
-def _prepare(config: Config) -> list[str]:
+def _prepare(config: Parts) -> list[str]:
     out = []
     if not config.output.output_dir:
         out.append("Records need a directory. Received: output_dir=''. Pass --output_dir.")
@@ -337,14 +269,14 @@ def _prepare(config: Config) -> list[str]:
     return out
 
 
-def _evaluate_records(config: Config) -> list[str]:
+def _evaluate_records(config: Parts) -> list[str]:
     out = _read_by_prepare(config)
     if not config.pretraining.validation_records:
         out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
     return out + _saved_model(config)
 
 
-def _read_by_prepare(config: Config) -> list[str]:
+def _read_by_prepare(config: Parts) -> list[str]:
     """Options of a corpus that were given where records are read."""
     given = {name: getattr(config.data, name) for name in ("dataset", "data_dir", "text_column")}
     return [
@@ -355,7 +287,7 @@ def _read_by_prepare(config: Config) -> list[str]:
     ]
 
 
-def _pretrain(config: Config) -> list[str]:
+def _pretrain(config: Parts) -> list[str]:
     out, options = _read_by_prepare(config), config.pretraining
     if options.validation_records and not options.train_records:
         out.append(
@@ -371,7 +303,7 @@ def _pretrain(config: Config) -> list[str]:
     return out
 
 
-def _saved_model(config: Config) -> list[str]:
+def _saved_model(config: Parts) -> list[str]:
     if not config.model.is_scratch:
         return []
     return [
@@ -380,7 +312,7 @@ def _saved_model(config: Config) -> list[str]:
     ]
 
 
-def _indexes(config: Config, names: tuple[str, ...]) -> list[str]:
+def _indexes(config: Parts, names: tuple[str, ...]) -> list[str]:
     """Columns given by name where there is no header, and so no names."""
     out = []
     for name in () if config.data.header else names:

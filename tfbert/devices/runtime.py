@@ -14,7 +14,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert import private
-from tfbert.config.run import Config, RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.errors import RunError, UsageError, first_line
 

@@ -7,7 +7,7 @@ import logging
 
 import tensorflow as tf
 
-from tfbert.config.run import RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.devices import runtime
 from tfbert.devices.cluster import current_cluster
 from tfbert.devices.strategy import build_strategy, describe, is_chief

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfbert.config.run import RuntimeConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.devices.termination import deaf

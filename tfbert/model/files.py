@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tfbert.config.run import SCRATCH_PREFIX, ModelConfig
+from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import UsageError, first_line
 from tfbert.model import bert_config, tf1_checkpoint, weights
 

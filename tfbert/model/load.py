@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbert.config.run import SCRATCH_PREFIX, ModelConfig
+from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import weights
 from tfbert.model.files import SCRATCH_LAYOUTS, load_config, load_tokenizer, resolve_model

@@ -6,7 +6,8 @@ import logging
 import time
 from typing import Any
 
-from tfbert.config.run import Config, DataConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.config.data import STANDARD_STREAM
-from tfbert.config.modes import PredictConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig
+from tfbert.config.data import STANDARD_STREAM, DataConfig
+from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.devices.runtime import settings_kept
 from tfbert.errors import UsageError

@@ -11,8 +11,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from tfbert.config.data import DataConfig
+from tfbert.config.parts import OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
-from tfbert.config.run import Config, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.corpus.built_in import BuiltInCorpus
 from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.manifest import MANIFEST, VOCAB, read_manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING
 
-from tfbert.config.modes import HubConfig
+from tfbert.config.parts import HubConfig
 from tfbert.errors import RunError, UsageError, first_line
 
 if TYPE_CHECKING:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     import tf_keras as keras
     from transformers import BertConfig
 
-    from tfbert.config.run import Config, DataConfig, TrainingConfig
+    from tfbert.config.data import DataConfig
+    from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
+    from tfbert.config.training import TrainingConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 

@@ -11,7 +11,7 @@ import tf_keras as keras
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfbert.config.run import TrainingConfig
+    from tfbert.config.training import TrainingConfig
 
 
 def class_weights(training: TrainingConfig | None, labels: np.ndarray, num_classes: int) -> np.ndarray:

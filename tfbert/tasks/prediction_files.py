@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tfbert.config.modes import PredictConfig
+from tfbert.config.parts import PredictConfig
 from tfbert.errors import ReaderGone, RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.tasks.base import Task

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfbert.config.data import STANDARD_STREAM
-from tfbert.config.modes import PredictConfig
+from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.columns import find_columns
 from tfbert.data.files import check_text

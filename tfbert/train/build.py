@@ -16,7 +16,8 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.config.modes import evaluation_options
-from tfbert.config.run import Config, TrainingConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import reset_peak_memory
 from tfbert.devices.strategy import is_chief

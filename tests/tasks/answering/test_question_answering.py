@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from tests.support.saved_models import read_json, save_with_nan
 from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, write_tasks
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import RunError, UsageError
 from tfbert.tasks.answering.examples import QuestionExamples

@@ -14,7 +14,7 @@ from tests.support.saved_models import HOSTILE, predict_with, read_json, save_wi
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tfbert.batches.inputs import TokenTensors
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.answering import answers_in_graph as graph_module
 from tfbert.tasks.answering.answer_files import select_answers

@@ -5,7 +5,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.support.data_sets import PAIR, prepare
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.tfds import read_tfds_questions

@@ -9,7 +9,8 @@ import pytest
 import tfbert
 from tests.support.saved_models import predict_with, read_json
 from tests.support.served import export_of, random_model, save
-from tfbert.config.run import Config, DataConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, window_sizes
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.question_answering import QuestionAnswering

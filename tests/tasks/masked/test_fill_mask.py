@@ -10,8 +10,9 @@ import transformers
 import tfbert
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import TOKENS
-from tfbert.config.modes import ExportConfig, PredictConfig
-from tfbert.config.run import Config, DataConfig, ModelConfig, OutputConfig
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ExportConfig, ModelConfig, OutputConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.model import weights
 from tfbert.model.bert_config import record_inputs

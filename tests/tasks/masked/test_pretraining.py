@@ -18,10 +18,12 @@ from tfbert.batches.masked_records import MaskedChunk, MaskedRecords
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import exact_widths, plan_epoch
+from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import PretrainingConfig
-from tfbert.config.run import Config, DataConfig, TrainingConfig
+from tfbert.config.run import Config
 from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.corpus.record_files import open_records
 from tfbert.errors import RunError, UsageError
 from tfbert.model.forward import forward_pretraining

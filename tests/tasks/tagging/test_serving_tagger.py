@@ -10,7 +10,7 @@ from tests.support.real_texts import VOCABULARIES, ncbi_sentences, needs_real_da
 from tests.support.saved_models import HOSTILE, predict_with, read_json
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, long_words, random_texts
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.entities import find_entities
 from tfbert.tasks.tagging.entities_in_graph import find_entities_in_graph

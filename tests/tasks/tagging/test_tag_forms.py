@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from tests.support.task_runs import SENTENCES
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.tagging.source import in_usual_form

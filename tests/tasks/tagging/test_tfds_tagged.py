@@ -7,7 +7,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.support.data_sets import prepare
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.tagging.tfds import read_tfds_tagged

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from tests.support.saved_models import read_json
 from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, write_tasks
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaggingConfig, TaskOptions
 from tfbert.errors import UsageError
 from tfbert.tasks.detect import detect_task

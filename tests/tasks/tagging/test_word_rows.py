@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.task_runs import SENTENCES, command, config_of, write_tasks
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data

@@ -6,7 +6,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.texts.demo import LABEL_NAMES, demo_data
 

@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 from pyarrow import parquet
 
 from tests.support.data_sets import PAIR, prepare
-from tfbert.config.run import DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data

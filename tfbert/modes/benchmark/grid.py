@@ -8,7 +8,8 @@ import pathlib
 from typing import Any
 
 from tfbert.config.benchmark import BenchmarkConfig
-from tfbert.config.run import MAX_COMPILED_SHAPES, Config, OutputConfig, RuntimeConfig
+from tfbert.config.parts import MAX_COMPILED_SHAPES, OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.errors import UsageError, first_line
 
 

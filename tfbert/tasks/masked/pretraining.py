@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from transformers import BertConfig
 
-    from tfbert.config.run import DataConfig, TrainingConfig
+    from tfbert.config.data import DataConfig
     from tfbert.config.tasks import TaskOptions
+    from tfbert.config.training import TrainingConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 

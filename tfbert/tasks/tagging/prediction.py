@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
 from tfbert.config.data import STANDARD_STREAM, is_pipe
-from tfbert.config.modes import PredictConfig
+from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source

@@ -39,8 +39,9 @@ from tfbert.tasks.tagging.words import encode_text_words, encode_words
 if TYPE_CHECKING:
     from transformers import BertConfig
 
-    from tfbert.config.run import DataConfig, TrainingConfig
+    from tfbert.config.data import DataConfig
     from tfbert.config.tasks import TaskOptions
+    from tfbert.config.training import TrainingConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 _OF_TAGS = ("accuracy", "loss")

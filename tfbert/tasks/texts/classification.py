@@ -24,8 +24,8 @@ from tfbert.tasks.texts.text_task import TextExamples, TextTask, judged_texts, t
 if TYPE_CHECKING:
     from transformers import BertConfig
 
-    from tfbert.config.run import TrainingConfig
     from tfbert.config.tasks import TaskOptions
+    from tfbert.config.training import TrainingConfig
 
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""

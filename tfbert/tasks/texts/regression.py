@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from transformers import BertConfig
 
-    from tfbert.config.run import TrainingConfig
     from tfbert.config.tasks import TaskOptions
+    from tfbert.config.training import TrainingConfig
 
 _LABEL = "LABEL_0"
 

@@ -19,7 +19,8 @@ from tfbert.tasks.texts.source import read_labelled
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfbert.config.run import DataConfig, TrainingConfig
+    from tfbert.config.data import DataConfig
+    from tfbert.config.training import TrainingConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 

@@ -1,0 +1,253 @@
+"""The parts of a run's configuration that have no file of their own, and all parts together. Imports nothing but the
+standard library.
+
+Every option of the command lives in one part; `commandline` reads names, defaults and help from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Literal
+
+from tfbert.config.benchmark import BenchmarkConfig
+from tfbert.config.data import DataConfig, is_pipe
+from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
+from tfbert.config.rules import (
+    COMPUTE,
+    EVALUATE,
+    EVERY,
+    TRAIN,
+    Mode,
+    at_least,
+    option,
+)
+from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.training import TrainingConfig
+
+StrategyName = Literal["one_device", "mirrored", "multi_worker"]
+Device = Literal["auto", "gpu", "cpu"]
+Resume = Literal["auto", "never"]
+MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
+
+SCRATCH_PREFIX = "scratch/"
+_NAMED_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+SCRATCH_SIZES = (
+    *_NAMED_SIZES,
+    *(f"L-{layers}_H-{hidden}" for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)),
+)
+MAX_COMPILED_SHAPES = 6
+SEED = 42
+OutputFormat = Literal["auto", "tsv", "jsonl", "conll", "squad"]
+GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which weights to start from."""
+
+    model_name_or_path: str = option("scratch/tiny", resume="same")
+    """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large, or one of
+    the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a vocabulary learned from the training text."""
+    vocab_file: str = option("", resume="content", modes=EVERY)
+    """A WordPiece vocabulary, one token per line. Empty: the model's own; for `scratch/`, one learned from the text."""
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the weights start random rather than pretrained."""
+        return self.model_name_or_path.startswith(SCRATCH_PREFIX)
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if not self.model_name_or_path:
+            out.append(
+                "A model is needed. Received: model_name_or_path=''. Pass a hub name, a directory, or scratch/tiny."
+            )
+        size = self.model_name_or_path.removeprefix(SCRATCH_PREFIX)
+        if self.is_scratch and size not in SCRATCH_SIZES:
+            out.append(
+                f"A scratch model has one of the sizes {', '.join(_NAMED_SIZES)}, or L-2_H-128 to L-12_H-768. "
+                f"Received: model_name_or_path={self.model_name_or_path!r}. Pass for example scratch/tiny."
+            )
+        if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
+            out.append(f"vocab_file must be a file. Received: vocab_file={self.vocab_file!r}. Check the path.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """On what, and in which precision, the run computes."""
+
+    strategy: StrategyName = option("one_device", resume="split", modes=COMPUTE)
+    """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG
+    or started by SLURM's srun."""
+    device: Device = option("auto", resume="split")
+    """`auto`: GPUs where there are any, else the CPU; `gpu`: fail where there is none; `cpu`: do not use GPUs."""
+    num_replicas: int = option(0, resume="split", modes=COMPUTE)
+    """Replicas on this machine. 0: all GPUs with `mirrored` and `multi_worker`, or one CPU replica where there is no
+    GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
+    cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE)
+    """How long a worker of `multi_worker` waits for the others to start before it fails."""
+    mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
+    """Compute in 16 bits, keep the weights in float32."""
+    mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")
+    """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
+    per_device_eval_batch_size: int = option(32, resume="split")
+    """Rows that each replica evaluates or predicts at a time."""
+    xla: bool = option(False, resume="split", modes=TRAIN)
+    """Compile each replica's forward and backward pass with XLA."""
+    max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN, needs="xla")
+    """Batches are padded to this many widths at most, chosen from the data: each is compiled once."""
+    seed: int = option(SEED, resume="same", modes=(*TRAIN, "prepare"))
+    """Decides initial weights, data order and dropout."""
+    seeds: tuple[int, ...] = option((), resume="free", modes=("train",))
+    """Train with each of these in turn, as `1,2,3`, in `output_dir/seed-N`, each in a process of its own, and report
+    mean, standard deviation and the best. The same command resumes. Empty: train once, with `seed`."""
+    deterministic: bool = option(False, resume="split", modes=COMPUTE)
+    """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
+    keep_freed_memory: bool = option(True, resume="free", modes=EVERY)
+    """Set glibc's malloc, before TensorFlow is imported, so that freed memory is reused rather than returned to the
+    kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES set is left as it is."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = at_least("num_replicas", self.num_replicas, 0)
+        for name in ("cluster_timeout_seconds", "per_device_eval_batch_size", "max_compiled_shapes"):
+            out += at_least(name, getattr(self, name), 1)
+        if self.strategy == "one_device" and self.num_replicas > 1:
+            out.append(
+                "one_device has one replica. "
+                f"Received: num_replicas={self.num_replicas}. Pass --strategy=mirrored or drop --num_replicas."
+            )
+        out += [
+            f"{name} must be at least 0 and below 2**31. Received: {name}={value}. Pass another."
+            for name, value in (("seed", self.seed), *(("seeds", seed) for seed in self.seeds))
+            if not 0 <= value < 2**31
+        ]
+        if len(set(self.seeds)) < len(self.seeds):
+            out.append(f"Each seed trains once. Received: seeds={','.join(map(str, self.seeds))}. List each once.")
+        if self.seeds and self.seed != SEED:
+            out.append(f"seeds takes the place of seed. Received: seed={self.seed} beside it. Drop --seed.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """What a run writes, where and how often."""
+
+    output_dir: str = option("", resume="free", modes=EVERY)
+    """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
+    overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "prepare"))
+    """Write into a directory that holds an earlier run's files, replacing them."""
+    resume: Resume = option("auto", resume="free", modes=("train",))
+    """`auto` resumes from the newest intact checkpoint of an unfinished run in `output_dir`, with the settings that it
+    began with; `never` refuses a directory that holds one."""
+    save_steps: int = option(500, resume="free", modes=("train",))
+    """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
+    save_total_limit: int = option(2, resume="free", modes=("train",))
+    """How many of the newest checkpoints to keep until the run is done; the best weights are kept separately. 0: keep
+    all, and after the run as models."""
+    eval_steps: int = option(0, resume="same", modes=("train",))
+    """Evaluate every this many updates. 0: after each epoch."""
+    logging_steps: int = option(10, resume="free", modes=("train",))
+    """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
+    tensorboard: bool = option(False, resume="free", modes=("train",))
+    """Also write TensorBoard event files to `output_dir/tensorboard`."""
+    profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
+    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, and where a
+    step's time goes into the report. Empty: no profile."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = at_least("logging_steps", self.logging_steps, 1)
+        steps = self.profile_steps
+        if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
+            out.append(
+                "profile_steps takes the first and the last update, counted from 1. "
+                f"Received: profile_steps={','.join(map(str, steps))}. Pass for example --profile_steps=10,15."
+            )
+        for name in ("eval_steps", "save_steps", "save_total_limit"):
+            out += at_least(name, getattr(self, name), 0)
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """What `--mode=predict` labels, and where the predictions go."""
+
+    input_file: str = option("", modes=("predict",))
+    """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (one text a line); all but .parquet may be .gz. A tagger
+    also reads CoNLL and lists of words. A model that answers questions reads tables of questions and contexts, and
+    SQuAD's JSON. `-`: standard input. A named pipe, such as the shell's `<(...)`, needs `input_format` unless its name
+    has an ending."""
+    output_file: str = option("-", modes=("predict",))
+    """Predictions, in the order of the input: .tsv or .jsonl; for tagged words also .conll, for answers also .json in
+    SQuAD's form; all may be .gz. The file must not exist yet. `-`: standard output."""
+    output_format: OutputFormat = option("auto", modes=("predict",))
+    """Format of `output_file`, whatever its name. `auto`: by its ending; for standard output tsv, but for tagged words
+    the input's format, and for entities and answers jsonl."""
+    id_column: str = option("", modes=("predict",))
+    """The column with each row's id in the output. Empty: a column called id, idx, index or guid, else the row's
+    number from 0."""
+    glue_task: GlueTaskName = option("", modes=("predict",))
+    """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = []
+        if self.input_file and not is_pipe(self.input_file) and not pathlib.Path(self.input_file).is_file():
+            out.append(f"input_file must be a file. Received: input_file={self.input_file!r}. Check the path.")
+        return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """What `--mode=export` writes."""
+
+    export_float16: bool = option(False, modes=("export",))
+    """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
+    accuracy is measured."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HubConfig:
+    """Whether a trained model is uploaded to the Hugging Face hub, and where."""
+
+    push_to_hub: bool = option(False, resume="free", modes=("train",))
+    """Upload the model to the Hugging Face hub when training is done, with the token that `hf auth login` stored."""
+    hub_model_id: str = option("", resume="free", modes=("train",), needs="push_to_hub")
+    """The repository to upload to, `OWNER/NAME` or `NAME`. Empty: the name of `output_dir`."""
+    hub_private_repo: bool = option(False, resume="free", modes=("train",), needs="push_to_hub")
+    """If the repository does not exist yet, create it as private."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+    """All parts of a run's configuration; `config.run.Config` checks them."""
+
+    mode: Mode = "train"
+    """What to do: `train` a model; `evaluate` a saved one; `benchmark`: measure a grid of runs. After fine-tuning:
+    `predict` labels with a saved model; `export` it as a SavedModel. Before pre-training: `prepare`, make records of a
+    corpus. The help of each command is in `Command.texts`."""
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
+    answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
+    corpus: CorpusConfig = dataclasses.field(default_factory=CorpusConfig)
+    pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    runtime: RuntimeConfig = dataclasses.field(default_factory=RuntimeConfig)
+    output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
+    predict: PredictConfig = dataclasses.field(default_factory=PredictConfig)
+    export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
+    hub: HubConfig = dataclasses.field(default_factory=HubConfig)
+    benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
