@@ -210,15 +210,6 @@ def test_json_round_trip_keeps_every_value(tmp_path):
     assert set(json.loads(config.to_json())) == {"mode", *PART_NAMES}
 
 
-def test_options_that_were_predicts_are_found_in_earlier_files():
-    values = json.loads(in_mode("predict").to_json())
-    for name, value in (("input_format", "csv"), ("skip_bad_rows", True)):
-        del values["data"][name]
-        values["predict"][name] = value
-    data = DataConfig(input_format="csv", skip_bad_rows=True)
-    assert Config.from_json(json.dumps(values)) == in_mode("predict", data=data)
-
-
 @pytest.mark.parametrize(
     "text, match",
     [

@@ -24,8 +24,8 @@ from tfbert.errors import RunError, UsageError
 from tfbert.output import hub
 from tfbert.report.model_card import command_line, model_card
 from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.base import TaskData
 from tfbert.tasks.masked.pretraining import Pretraining
-from tfbert.tasks.sets import TaskData
 from tfbert.tasks.tagging.token_classification import TokenClassification
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
@@ -195,7 +195,7 @@ def server():
 def push_in_a_process(server, directory, token, config):
     """`check_login` and `push`, where the hub is the fake one: conftest takes this process offline."""
     code = (
-        "import pathlib; from tfbert.output import hub; from tfbert.config.modes import HubConfig;"
+        "import pathlib; from tfbert.output import hub; from tfbert.config.parts import HubConfig;"
         f"hub.check_login(); print(hub.push(pathlib.Path({str(directory)!r}), {config!r}))"
     )
     environment = {

@@ -70,8 +70,7 @@ def changed(config, **parts):
 
 
 def test_every_option_says_what_it_is_to_a_run_that_goes_on():
-    parts = [part for part in vars(Config()).values() if dataclasses.is_dataclass(part)]
-    fields = [(type(part), field) for part in parts for field in dataclasses.fields(part)]
+    fields = [(type(part), field) for part in Config().parts() for field in dataclasses.fields(part)]
     trained = [(part, field) for part, field in fields if "train" in field.metadata["modes"]]
     kinds = {field.name: field.metadata["resume"] for _, field in trained}
     assert set(kinds.values()) == set(OnResume.__args__), [n for n, kind in kinds.items() if kind is None]

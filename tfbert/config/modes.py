@@ -16,14 +16,10 @@ _OF_FILES = ("input_format", "delimiter", "skip_bad_rows")
 
 def mode_problems(config: Parts) -> list[str]:
     """Options that do not fit the mode, a line each: options without an effect in it, and options that it lacks."""
-    out = [problem for part in _parts(config) for problem in _without_effect(part, config.mode)]
+    out = [problem for part in config.parts() for problem in _without_effect(part, config.mode)]
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
     rules["prepare"] = _prepare
     return out + _files(config) + rules[config.mode](config)
-
-
-def _parts(config: Parts) -> list[Any]:
-    return [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
 
 
 def _without_effect(part: Any, mode: str) -> list[str]:
@@ -186,7 +182,7 @@ def _export(config: Parts) -> list[str]:
 
 
 def _benchmark(config: Parts) -> list[str]:
-    options = {field.name: (part, field) for part in _parts(config) for field in dataclasses.fields(part)}
+    options = {field.name: (part, field) for part in config.parts() for field in dataclasses.fields(part)}
     out = []
     for axis, replaced in AXES.items():
         for name in replaced if getattr(config.benchmark, axis) else ():

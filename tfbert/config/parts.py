@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig, is_pipe
@@ -251,3 +251,7 @@ class Parts:
     export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
     hub: HubConfig = dataclasses.field(default_factory=HubConfig)
     benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
+
+    def parts(self) -> list[Any]:
+        """The parts, in their order."""
+        return [part for part in vars(self).values() if dataclasses.is_dataclass(part)]

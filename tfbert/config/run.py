@@ -27,7 +27,6 @@ from tfbert.config.training import OPTIMIZERS
 from tfbert.errors import UsageError
 
 _EPOCHS = 3.0
-_ONCE_OF_PREDICT = {"input_format", "skip_bad_rows"}  # In run_config.json files of earlier versions.
 UNTIL_STEP = "until_step"
 """The key of `run_config.json` beside the configuration: the values that options had up to an update of the run."""
 
@@ -41,11 +40,10 @@ class Config(Parts):
     """
 
     def __post_init__(self):
-        parts = [part for part in vars(self).values() if dataclasses.is_dataclass(part)]
         problems = choice_problems(self)
         if not problems:
             problems += mode_problems(self)
-        for part in parts:
+        for part in self.parts():
             problems += [*choice_problems(part), *part.problems(), *unmet_needs(part)]
         if problems:
             raise UsageError("\n".join(problems))
@@ -122,8 +120,4 @@ class Config(Parts):
         if isinstance(values, dict):
             values.pop(UNTIL_STEP, None)
         refuse_unknown("the configuration", values, parts)
-        data, predict = values.get("data"), values.get("predict")
-        if isinstance(data, dict) and isinstance(predict, dict):
-            for name in _ONCE_OF_PREDICT & predict.keys():
-                data.setdefault(name, predict.pop(name))
         return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})

@@ -12,7 +12,7 @@ from tfbert.report.facts import environment, evaluation_facts
 from tfbert.report.pages import write_report
 
 if TYPE_CHECKING:
-    from tfbert.tasks.sets import TaskData
+    from tfbert.tasks.base import TaskData
 
 log = logging.getLogger("tfbert")
 

@@ -14,7 +14,7 @@ from huggingface_hub import ModelCardData
 
 from tfbert.config.commands import command_of, option_words
 from tfbert.config.run import Config
-from tfbert.tasks.sets import TaskData
+from tfbert.tasks.base import TaskData
 
 _PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")

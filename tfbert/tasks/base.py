@@ -317,3 +317,29 @@ class Task(abc.ABC):
 def rounded(value: float) -> float:
     """A float32 as the shortest decimal number that gives the same float32."""
     return float(f"{value:.9g}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """What a run trains and evaluates on.
+
+    Attributes:
+        task: The task, with its labels.
+        train: Examples to train on.
+        validation: Name -> examples to evaluate on during training; usually one set, `validation`; may be empty.
+        test: Labelled examples to evaluate on once, at the end; None if there are none.
+        notes: What the user should know, one line each.
+        facts: What `report.json` holds about the data, as JSON can hold it.
+    """
+
+    task: Task
+    train: Examples
+    validation: dict[str, Examples]
+    test: Examples | None
+    notes: tuple[str, ...]
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def sets(self) -> dict[str, Examples]:
+        """The sets to evaluate on, by name."""
+        return self.validation | ({"test": self.test} if self.test is not None else {})

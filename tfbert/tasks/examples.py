@@ -11,8 +11,9 @@ import os
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
+from tfbert.tasks.base import TaskData
 from tfbert.tasks.registry import entry_of
-from tfbert.tasks.sets import Examples, TaskData, subset
+from tfbert.tasks.sets import Examples, subset
 
 
 def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskData:

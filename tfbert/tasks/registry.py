@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
-    from tfbert.tasks.base import Task
+    from tfbert.tasks.base import Task, TaskData
     from tfbert.tasks.inputs import Inputs
     from tfbert.tasks.prediction_job import Job
     from tfbert.tasks.served_model import ServedModel
-    from tfbert.tasks.sets import TaskData
 
 _FOLDER = "tfbert.tasks"
 

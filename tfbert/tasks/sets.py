@@ -1,15 +1,11 @@
-"""Sets of examples: their interface, those of a run by name, and random parts of them."""
+"""Sets of examples: their interface, their names, and random parts of them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from tfbert.tasks.base import Task
 
 
 class Examples(Protocol):
@@ -46,32 +42,6 @@ class Examples(Protocol):
 
     def contents(self) -> Iterator[tuple[str, ...]]:
         """The text or texts of each example, without blanks around them; duplicates have equal contents."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskData:
-    """What a run trains and evaluates on.
-
-    Attributes:
-        task: The task, with its labels.
-        train: Examples to train on.
-        validation: Name -> examples to evaluate on during training; usually one set, `validation`; may be empty.
-        test: Labelled examples to evaluate on once, at the end; None if there are none.
-        notes: What the user should know, one line each.
-        facts: What `report.json` holds about the data, as JSON can hold it.
-    """
-
-    task: Task
-    train: Examples
-    validation: dict[str, Examples]
-    test: Examples | None
-    notes: tuple[str, ...]
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def sets(self) -> dict[str, Examples]:
-        """The sets to evaluate on, by name."""
-        return self.validation | ({"test": self.test} if self.test is not None else {})
 
 
 def eval_prefix(name: str) -> str:

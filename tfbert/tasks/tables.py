@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.base import Task
-from tfbert.tasks.sets import Examples, TaskData, eval_prefix
+from tfbert.tasks.base import Task, TaskData
+from tfbert.tasks.sets import Examples, eval_prefix
 
 Table = TypeVar("Table")
 

@@ -28,8 +28,9 @@ from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_p
 from tfbert.output import hub
 from tfbert.step.finetuner import FineTuner
 from tfbert.step.optimizer import WarmupSchedule, build_optimizer
+from tfbert.tasks.base import TaskData
 from tfbert.tasks.examples import load_data
-from tfbert.tasks.sets import Examples, TaskData
+from tfbert.tasks.sets import Examples
 from tfbert.tasks.texts.glue import decisive_metric
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train import resume

@@ -19,7 +19,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
 from tfbert.output.output_dir import RUN_CONFIG
-from tfbert.tasks.sets import TaskData
+from tfbert.tasks.base import TaskData
 from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Identity:
 
 def settings(config: Config, *kinds: OnResume) -> dict[str, Any]:
     """The options of these kinds, with values as JSON gives them."""
-    values = [(getattr(part, field.name), field) for part in _parts(config) for field in dataclasses.fields(part)]
+    values = [(getattr(part, field.name), field) for part in config.parts() for field in dataclasses.fields(part)]
     found = {field.name: value for value, field in values if field.metadata.get("resume") in kinds}
     return json.loads(json.dumps(found))
 
@@ -143,10 +143,6 @@ def facts_of(
 def data_facts(identity: Identity) -> dict[str, int]:
     """What tells the examples of a run, those to evaluate on included, from others."""
     return {name: identity.facts[name] for name in ("train_examples", "train_crc32", EVALUATION)}
-
-
-def _parts(config: Config) -> list[Any]:
-    return [part for part in vars(config).values() if dataclasses.is_dataclass(part)]
 
 
 def _defaults() -> dict[str, Any]:

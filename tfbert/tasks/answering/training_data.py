@@ -10,7 +10,7 @@ from tfbert.output.output_dir import FACTS
 from tfbert.tasks.answering.question_answering import QuestionAnswering, QuestionExamples
 from tfbert.tasks.answering.questions import note_misaligned, training_questions
 from tfbert.tasks.answering.source import question_source
-from tfbert.tasks.sets import TaskData
+from tfbert.tasks.base import TaskData
 from tfbert.tasks.tables import data_of, read_training_tables
 
 

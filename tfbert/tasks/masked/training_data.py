@@ -7,8 +7,9 @@ import dataclasses
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.record_files import open_records
+from tfbert.tasks.base import TaskData
 from tfbert.tasks.masked.pretraining import Pretraining
-from tfbert.tasks.sets import TaskData, subset
+from tfbert.tasks.sets import subset
 
 _SAMPLED_RECORDS = 2048
 """The most training records that are evaluated, beside the validation records; never more than of those."""

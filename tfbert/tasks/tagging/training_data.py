@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.label_names import given_names
-from tfbert.tasks.sets import TaskData
+from tfbert.tasks.base import TaskData
 from tfbert.tasks.tables import data_of, read_training_tables
 from tfbert.tasks.tagging.source import in_scheme, in_usual_form, sentence_source
 from tfbert.tasks.tagging.tags import class_names

@@ -9,10 +9,9 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.files import RawData, RawTable
 from tfbert.data.labels import NAMES_OR_MISSING
 from tfbert.errors import UsageError
-from tfbert.tasks.base import Task
+from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.classes import have_fractions
 from tfbert.tasks.registry import warnings_of_others
-from tfbert.tasks.sets import TaskData
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 from tfbert.tasks.texts.source import read_all
