@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(waiting, seconds, 0.05)
-    with caplog.at_level(logging.INFO, "tfbert"), waiting.said_if_slow("reading"):
+    with caplog.at_level(logging.INFO, "tfbert"), waiting.log_if_slow("reading"):
         deadline = time.monotonic() + 20
         while not caplog.messages and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -40,7 +40,7 @@ def test_quick_work_is_not_named(stream, monkeypatch, caplog):
     monkeypatch.setattr(waiting, "SECONDS_ON_A_TERMINAL", 0.2)
     monkeypatch.setattr(waiting, "SECONDS_IN_A_FILE", 0.2)
     with caplog.at_level(logging.INFO, "tfbert"):
-        with pytest.raises(ValueError, match="bad"), waiting.said_if_slow("reading"):
+        with pytest.raises(ValueError, match="bad"), waiting.log_if_slow("reading"):
             raise ValueError("bad")
         time.sleep(0.5)
     assert not caplog.messages

@@ -105,7 +105,7 @@ def test_hashing_a_corpus_says_how_far_it_is(tmp_path, talkative, logged, monkey
 
 
 def test_learning_a_vocabulary_says_what_is_done(talkative, logged, monkeypatch):
-    said = "tfbert.corpus.learned_vocab.said_if_slow"
+    said = "tfbert.corpus.learned_vocab.log_if_slow"
     monkeypatch.setattr(said, lambda what: contextlib.nullcontext(progress.log.info("%s ...", what)))
     corpus = made_up_corpus(num_documents=6, num_parts=2)
     learn_vocab(corpus, 100, seed=0)

@@ -137,7 +137,6 @@ def test_shares_of_any_size_even_none(count, replicas, micro_batches):
     by_epoch = [np.average(losses[i : i + len(parts)], weights=sizes) for i in (0, len(parts))]
     np.testing.assert_allclose(history.history["loss"], by_epoch, atol=1e-6)
     assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
-    assert model.progress is model.counters, "the name that they had first"
 
 
 def test_a_batch_of_no_weight_at_all_changes_nothing():

@@ -28,7 +28,7 @@ from tfbert.output.sealed import seal, unseal
 from tfbert.train import launch_mark
 from tfbert.train.checkpoint import tidy
 from tfbert.train.run import finetune
-from tfbert.train.saved_state import MODEL, STATE, RunState, newest_sound
+from tfbert.train.saved_state import MODEL, STATE, RunState, newest_intact
 
 # Results that are times, or follow from them.
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
@@ -137,7 +137,7 @@ def test_damaged_newer_checkpoints_make_room_for_the_one_written(tmp_path):
     save(500)
     flip_a_bit(tmp_path / "checkpoints" / "step-00000500" / "optimizer.safetensors")
     checkpoints, save = checkpoints_in(tmp_path, keep=1)
-    assert newest_sound(checkpoints.directory).step == 400
+    assert newest_intact(checkpoints.directory).step == 400
     assert save(450) > 0
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000450"]
     checkpoints, save = checkpoints_in(tmp_path, keep=2)
@@ -146,31 +146,16 @@ def test_damaged_newer_checkpoints_make_room_for_the_one_written(tmp_path):
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-00000470", "step-00000480"]
 
 
-def of_first_version(path):
-    """A state as it was before it had a checksum."""
-    content, _ = unseal(path.read_text())
-    del content["logged"]
-    return content | {"format": 1}
-
-
 @pytest.mark.parametrize("damage", [flip_a_bit, pathlib.Path.unlink], ids=["bit", "missing"])
-@pytest.mark.parametrize("is_old", [False, True], ids=["", "earlier version"])
-def test_a_checkpoint_is_as_sound_as_the_best_weights_it_refers_to(tmp_path, caplog, damage, is_old):
+def test_a_checkpoint_is_as_sound_as_the_best_weights_it_refers_to(tmp_path, caplog, damage):
     checkpoints, save = checkpoints_in(tmp_path)
     checkpoints.save_best({"w": np.ones(3, np.float32)}, 2)
     save(4, best_step=2)
     checkpoints.save_best({"w": np.zeros(3, np.float32)}, 6)
     save(8, best_step=6)
-    if is_old:
-        for path in tmp_path.rglob("state.json"):
-            content = of_first_version(path)
-            del content["best_file"]
-            path.write_text(json.dumps(content))
-    assert newest_sound(checkpoints.directory).step == 8
+    assert newest_intact(checkpoints.directory).step == 8
     damage(tmp_path / "checkpoints" / "best-00000006" / "model.safetensors")
-    if is_old and damage is flip_a_bit:
-        return  # It says nothing to compare with.
-    assert newest_sound(checkpoints.directory).step == 4
+    assert newest_intact(checkpoints.directory).step == 4
     assert "step-00000008 is not whole" in caplog.text and "best-00000006/model.safetensors" in caplog.text
 
 
@@ -181,7 +166,7 @@ def test_best_weights_damaged_after_they_were_written_never_pass_for_right(tmp_p
     save(4, best_step=2)
     save(8, best_step=2)
     # The updates are not lost with them.
-    state = newest_sound(checkpoints.directory)
+    state = newest_intact(checkpoints.directory)
     assert (state.step, state.best, state.best_step) == (8, {}, 0)
 
 
@@ -197,7 +182,7 @@ def two_checkpoints(tmp_path):
 
 def test_every_byte_that_is_changed_is_noticed_or_harmless(tmp_path, caplog):
     directory = two_checkpoints(tmp_path)
-    right, before = newest_sound(directory), newest_sound(tmp_path / "none")
+    right, before = newest_intact(directory), newest_intact(tmp_path / "none")
     assert right.step == 8 and before is None
     for path in sorted((directory / "step-00000008").iterdir()):
         original = path.read_bytes()
@@ -206,20 +191,20 @@ def test_every_byte_that_is_changed_is_noticed_or_harmless(tmp_path, caplog):
         damages += [bytes(len(original)), original + b"\0"]
         for damage in damages:
             path.write_bytes(damage)
-            found = newest_sound(directory)
+            found = newest_intact(directory)
             is_harmless = path.name == STATE and found == right
             assert is_harmless or found.step == 4, (path.name, damage)
             if is_harmless:
-                assert unseal(damage.decode())[0] == unseal(original.decode())[0], "only the space between values"
+                assert unseal(damage.decode()) == unseal(original.decode()), "only the space between values"
         path.write_bytes(original)
         caplog.clear()
-    assert newest_sound(directory) == right
+    assert newest_intact(directory) == right
     # The best weights, to which both refer: the updates are not lost with them.
     best = directory / "best-00000004" / MODEL
     original = best.read_bytes()
     for place in range(len(original)):
         best.write_bytes(original[:place] + bytes([original[place] ^ 1 << place % 8]) + original[place + 1 :])
-        assert newest_sound(directory) == dataclasses.replace(right, best={}, best_step=0)
+        assert newest_intact(directory) == dataclasses.replace(right, best={}, best_step=0)
 
 
 WRONG = [
@@ -234,6 +219,7 @@ WRONG = [
     {"step": True},
     {"step": -8},
     {"step": 10**400},
+    {"best_file": None},
     {"files": []},
     {"files": {}},
     {"files": {"model.safetensors": 5}},
@@ -260,60 +246,39 @@ WRONG = [
 @pytest.mark.parametrize("is_sealed", [True, False])
 def test_a_state_of_the_wrong_shape_is_passed_over(tmp_path, wrong, is_sealed):
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    content, _ = unseal(path.read_text())
+    content = unseal(path.read_text())
     if isinstance(wrong, dict):
-        values = content | wrong if is_sealed else of_first_version(path) | wrong
+        values = content | wrong
         text = json.dumps(values)
         if is_sealed and wrong != {"format": 4}:
             text = json.dumps(values | {"crc32": zlib.crc32(json.dumps(values, sort_keys=True).encode())})
         wrong = text
     path.write_text(wrong)
-    assert newest_sound(path.parent.parent).step == 4
-
-
-def test_best_weights_without_a_checksum_are_those_of_an_earlier_version_alone(tmp_path):
-    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    content, first = unseal(path.read_text())[0], of_first_version(path)
-    assert content["best"]
-    path.write_text(seal(content | {"best_file": None}))
-    assert newest_sound(path.parent.parent).step == 4
-    path.write_text(json.dumps(first | {"best_file": None}))
-    assert newest_sound(path.parent.parent).step == 8
+    assert newest_intact(path.parent.parent).step == 4
 
 
 def test_a_directory_and_its_content_must_agree(tmp_path):
     directory = two_checkpoints(tmp_path)
     for name in ("step-00000012", "step-0000000008", "step-100000000"):
         (directory / "step-00000008").rename(directory / name)
-        assert newest_sound(directory).step == 4
+        assert newest_intact(directory).step == 4
         (directory / name).rename(directory / "step-00000008")
     (directory / "step-00000008").rename(directory / "step-00000002")
-    assert newest_sound(directory).step == 4
+    assert newest_intact(directory).step == 4
 
 
 def test_the_newest_is_the_one_of_the_highest_number(tmp_path):
     checkpoints, save = checkpoints_in(tmp_path)
     for step in (99_999_999, 100_000_000):
         save(step)
-    assert newest_sound(checkpoints.directory).step == 100_000_000
+    assert newest_intact(checkpoints.directory).step == 100_000_000
 
 
 def test_a_checkpoint_of_a_newer_version_is_not_replaced(tmp_path):
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    path.write_text(seal(unseal(path.read_text())[0] | {"format": 4, "more": 1}))
+    path.write_text(seal(unseal(path.read_text()) | {"format": 4, "more": 1}))
     with pytest.raises(UsageError, match="must be of this version.*format 4"):
-        newest_sound(path.parent.parent)
-
-
-def test_a_checkpoint_of_an_earlier_version_is_taken_and_named(tmp_path, caplog):
-    path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    of_second = {name: value for name, value in unseal(path.read_text())[0].items() if name != "logged"}
-    first = of_first_version(path)
-    path.write_text(seal(of_second | {"format": 2}))
-    assert newest_sound(path.parent.parent).step == 8 and not caplog.text
-    path.write_text(json.dumps(first))
-    assert newest_sound(path.parent.parent).step == 8
-    assert "step-00000008 was written by an earlier version" in caplog.text
+        newest_intact(path.parent.parent)
 
 
 def test_what_is_gone_when_it_is_read_is_a_failed_run_and_no_wrong_use(tmp_path):
@@ -336,7 +301,7 @@ def test_equal_weights_are_on_the_disk_once(tmp_path):
         save(step, best_step=step)
     at, best = (lambda kind, step: checkpoints.directory / f"{kind}-{step:08}" / MODEL), "best"
     assert at("step", 4).samefile(at(best, 4)) and not at("step", 8).samefile(at(best, 8))
-    assert newest_sound(checkpoints.directory).step == 8
+    assert newest_intact(checkpoints.directory).step == 8
 
 
 @pytest.mark.parametrize("can_link", [True, False])
@@ -358,7 +323,7 @@ def test_a_finished_run_keeps_no_checkpoint_unless_all_were_asked_for(tmp_path, 
         assert files_below(directory) == [f"step-0000000{n}/{MODEL}" for n in (4, 8)]
         assert all(path.samefile(run / MODEL) == can_link for path in directory.rglob(MODEL))
         assert all(path.stat().st_size == size for path in directory.rglob(MODEL))
-        assert newest_sound(directory) is None
+        assert newest_intact(directory) is None
     assert tidy(tmp_path / "2", keep=2) == []
 
 
@@ -428,7 +393,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
     with pytest.raises(RunError, match="No space left on device.*resumes from .*step-00000007"):
         save(9)
     assert sorted(path.name for path in checkpoints.directory.iterdir()) == ["step-00000006", "step-00000007"]
-    assert newest_sound(checkpoints.directory).step == 7
+    assert newest_intact(checkpoints.directory).step == 7
 
 
 @pytest.mark.slow
@@ -440,7 +405,7 @@ def test_a_run_whose_checkpoint_cannot_be_written_leaves_the_one_before(stopped)
         finetune(config)
     names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
     assert [n for n in names if not n.startswith("best")] == ["step-00000006", "step-00000007"]
-    assert newest_sound(corpus / "run" / "checkpoints").step == 7
+    assert newest_intact(corpus / "run" / "checkpoints").step == 7
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.support.runs import make_config, steps_logged
-from tfbert.train.saved_state import newest_sound
+from tfbert.train.saved_state import newest_intact
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def long_run(corpus, directory, **output):
 
 def newest(directory):
     """The step of the newest sound checkpoint."""
-    return newest_sound(directory / "checkpoints").step
+    return newest_intact(directory / "checkpoints").step
 
 
 @pytest.mark.slow

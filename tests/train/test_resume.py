@@ -21,8 +21,6 @@ from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.train import identity, resume
-from tfbert.train.identity import Identity, settings
-from tfbert.train.saved_state import RunState
 
 FACTS = {"task": "classification", "train_crc32": 1, identity.EVALUATION: 2}
 
@@ -302,17 +300,6 @@ def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):
     assert identity_of(config, start=repeated).settings["gradient_accumulation_steps"] == "auto"
 
 
-def test_a_checkpoint_of_an_earlier_version_goes_on_with_the_settings_of_its_run_config(tmp_path):
-    config = write_run(tmp_path / "run")
-    stated, facts = {"global_batch_size": 32, "batching": "padded", "seed": 42}, {"task": "classification"}
-    state = RunState(step=9, best={}, best_step=0, without_better=0, identity=stated | facts)
-    what = Identity.of(state, tmp_path / "run")
-    assert (what.facts, what.choices) == (facts, {"gradient_accumulation_steps": 1})
-    assert what.settings.items() >= (settings(config, "same") | stated).items()
-    (tmp_path / "run" / output_dir.RUN_CONFIG).write_text("{")
-    assert Identity.of(state, tmp_path / "run").settings == stated
-
-
 def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, monkeypatch):
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     write_run(tmp_path / "run", step=9)
@@ -354,10 +341,7 @@ def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
     assert steps() == 9
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert not steps()
-    # As earlier versions wrote it.
-    (run / output_dir.LAUNCH).write_text("slurm-7 1")
-    assert steps() == 9
-    for damaged in ("slurm-7", "", "slurm-7 x", "[" * 100_000, '{"launch": "slurm-7", "start": 1}', "\x00"):
+    for damaged in ("slurm-7 1", "", "slurm-7 x", "[" * 100_000, '{"launch": "slurm-7", "start": 1}', "\x00"):
         (run / output_dir.LAUNCH).write_text(damaged)
         with pytest.raises(UsageError, match="launched_at.*damaged"):
             steps()

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tfbert.corpus.documents import Source
-from tfbert.devices.waiting import said_if_slow
+from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.output.progress import PassProgress
 from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS
@@ -136,7 +136,7 @@ def learn_from(texts: Sequence[str], size: int, *, lower_case: bool = True) -> l
 
         def counted() -> Iterator[str]:
             yield from _followed("counting the words of the sample", texts)
-            merging.enter_context(said_if_slow(f"merging characters into {size:,} tokens"))
+            merging.enter_context(log_if_slow(f"merging characters into {size:,} tokens"))
 
         tokenizer.train_from_iterator(counted(), trainer)
     ids = tokenizer.get_vocab(with_added_tokens=False)

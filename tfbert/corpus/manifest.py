@@ -70,7 +70,7 @@ def begin(
 ) -> bool:
     """Marks a directory as the place of such records. It must be locked.
 
-    A start that made no shard binds nobody: what it left is removed if other records are asked for.
+    What a start that made no shard left is removed if other records are asked for.
 
     Args:
         directory: The records' directory.
@@ -110,7 +110,7 @@ def begin(
     return had_vocab
 
 
-def withdraw(directory: pathlib.Path, *, keep_vocab: bool) -> None:
+def undo_begin(directory: pathlib.Path, *, keep_vocab: bool) -> None:
     """Undoes `begin`, if no shard has been made.
 
     Args:
@@ -188,8 +188,8 @@ def read_entry(directory: pathlib.Path, digest: str, shard: int, *, content: boo
         content: Whether to read the file and compare its checksum, rather than only its size.
     """
     try:
-        entry, is_sealed = unseal(_entry_path(directory, shard).read_text(encoding="utf-8"))
-        if not is_sealed or (entry["of"], entry["shard"]) != (digest, shard):
+        entry = unseal(_entry_path(directory, shard).read_text(encoding="utf-8"))
+        if (entry["of"], entry["shard"]) != (digest, shard):
             return None
         file = directory / entry["file"]
         if file.stat().st_size != entry["bytes"] or (content and crc32_of(file) != entry["file_crc32"]):
@@ -199,7 +199,7 @@ def read_entry(directory: pathlib.Path, digest: str, shard: int, *, content: boo
     return entry
 
 
-def take_back(directory: pathlib.Path, digest: str, shards: Iterable[int]) -> None:
+def undo_shards(directory: pathlib.Path, digest: str, shards: Iterable[int]) -> None:
     """Removes those of these shards that have been made."""
     for shard in shards:
         if entry := read_entry(directory, digest, shard, content=False):
@@ -295,12 +295,9 @@ def _read_sealed(path: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(path)
     try:
-        values, is_sealed = unseal(path.read_text(encoding="utf-8"))
-        if not is_sealed:
-            raise ValueError("without a checksum")
+        return unseal(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{_RULE}. Received: {path}: {error}. Make the records again.") from None
-    return values
 
 
 def _has_shards(directory: pathlib.Path) -> bool:

@@ -206,12 +206,11 @@ def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
             raise ValueError("no index")
         size = int.from_bytes(file.read(8), "little")
         text = file.read(min(size, _CHUNK)).decode()
-        header, is_sealed = unseal(text)
-        is_whole = is_sealed and text.endswith("}\n")
+        header = unseal(text)
         start = -(-(len(_MAGIC) + 8 + size) // _ALIGN) * _ALIGN
         is_unpacked = header["plain"] != header["file"]
         plain = _plain_of(index) if is_unpacked else path
-        if not is_whole or header["file"] != _stamp(path) or header["plain"] != _stamp(plain):
+        if not text.endswith("}\n") or header["file"] != _stamp(path) or header["plain"] != _stamp(plain):
             raise ValueError("of another file")
         file.seek(start)
         crc = 0

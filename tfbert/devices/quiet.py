@@ -11,7 +11,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 
-from tfbert.devices.waiting import said_if_slow, terminal_width
+from tfbert.devices.waiting import log_if_slow, terminal_width
 
 SLOW_CALLBACK = "is slow compared to the batch time"
 """Part of a warning of Keras."""
@@ -80,7 +80,7 @@ def stderr_held_back(what: str = "") -> Iterator[None]:
         return
     sys.stderr.flush()
     kept, held = os.dup(2), tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-    shown = said_if_slow(what, lambda line: os.write(kept, f"{line}\n".encode())) if what else contextlib.nullcontext()
+    shown = log_if_slow(what, lambda line: os.write(kept, f"{line}\n".encode())) if what else contextlib.nullcontext()
     try:
         with shown:
             os.dup2(held.fileno(), 2)

@@ -32,7 +32,7 @@ def terminal_width() -> int:
 
 
 @contextlib.contextmanager
-def said_if_slow(what: str, say: Callable[[str], object] = log.info) -> Iterator[None]:
+def log_if_slow(what: str, say: Callable[[str], object] = log.info) -> Iterator[None]:
     """Says `what ...` if the block takes longer than two seconds on a terminal, or ten seconds elsewhere.
 
     Args:

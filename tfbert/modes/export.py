@@ -17,7 +17,7 @@ import tf_keras as keras
 
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
-from tfbert.devices.waiting import said_if_slow
+from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
@@ -80,7 +80,7 @@ def export(config: Config) -> dict[str, Any]:
             halved = dataclasses.replace(model, classifier=copy_model(model.classifier, model.task.head()))
         results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
-    with said_if_slow("tracing and writing the SavedModel"):
+    with log_if_slow("tracing and writing the SavedModel"):
         _write(served(model), directory, results)
     for name, value in results.items():
         log.info("%s: %s", name, value)

@@ -132,7 +132,7 @@ def prepare_records(
         except UsageError:
             shutil.rmtree(work, ignore_errors=True)
             if not is_part:  # The rest belongs to the other tasks as well.
-                manifest.withdraw(directory, keep_vocab=had_vocab)
+                manifest.undo_begin(directory, keep_vocab=had_vocab)
             raise
         shutil.rmtree(work, ignore_errors=True)
     if made is None:
@@ -205,7 +205,7 @@ def _make_missing(
             check_lengths(source.name, job.recipe, documents=documents, longer_documents=longer)
             unknown_words.check_totals(source, job.recipe, totals)
     except UsageError:
-        manifest.take_back(directory, job.digest, missing)
+        manifest.undo_shards(directory, job.digest, missing)
         raise
     if made is not None:
         manifest.finish(directory, made)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
-from tfbert.devices.waiting import said_if_slow
+from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD, record_inputs
 from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
@@ -78,7 +78,7 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
     for note in notes:
         log.info("%s", note)
     tokenizer = load_tokenizer(config.model, directory, training_texts=())
-    with said_if_slow("loading the weights"):
+    with log_if_slow("loading the weights"):
         classifier = build_model(
             config.model,
             directory,

@@ -18,11 +18,11 @@ def seal(values: dict[str, Any]) -> str:
     return json.dumps(values | {_SEAL: _checksum(values)}, indent=2, allow_nan=False) + "\n"
 
 
-def unseal(text: str) -> tuple[dict[str, Any], bool]:
-    """Reads a JSON object and whether it is sealed: earlier versions wrote objects without a checksum.
+def unseal(text: str) -> dict[str, Any]:
+    """Reads the JSON object that was sealed.
 
     Raises:
-        ValueError: for text that is no JSON object at all, or not the one that was sealed.
+        ValueError: for any other text.
     """
     try:
         values = json.loads(text, parse_constant=_refuse)
@@ -31,11 +31,11 @@ def unseal(text: str) -> tuple[dict[str, Any], bool]:
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     if _SEAL not in values:
-        return values, False
+        raise ValueError("without a checksum")
     expected = values.pop(_SEAL)
     if type(expected) is not int or expected != _checksum(values):
         raise ValueError("not what was written")
-    return values, True
+    return values
 
 
 def _checksum(values: dict[str, Any]) -> int:

@@ -6,7 +6,7 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from tfbert.devices.waiting import said_if_slow
+from tfbert.devices.waiting import log_if_slow
 from tfbert.output.output_dir import FACTS, write_json
 from tfbert.report.facts import environment, evaluation_facts
 from tfbert.report.pages import write_report
@@ -43,7 +43,7 @@ def report_at_end(
             name, examples = next(iter(data.validation.items()))
             facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)
         write_json(directory / FACTS, facts)
-        with said_if_slow("drawing the report"):
+        with log_if_slow("drawing the report"):
             return write_report(directory, results)
     except Exception as error:  # Whatever it is: the model is there, and its results must be written.
         log.warning("the report could not be written (%s: %s); nothing else is lost", type(error).__name__, error)

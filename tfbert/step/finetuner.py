@@ -105,11 +105,6 @@ class FineTuner(OneProcess):
         self._terms = None
         self._has_metrics = False
 
-    @property
-    def progress(self) -> StepCounters:
-        """`counters`, by their earlier name."""
-        return self.counters
-
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration.
 

@@ -21,7 +21,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import reset_peak_memory
 from tfbert.devices.strategy import is_chief
-from tfbert.devices.waiting import said_if_slow
+from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_pretrained
@@ -88,7 +88,7 @@ class Run:
 
     def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
         """Examples to predict, encoded as the training examples are."""
-        with said_if_slow(f"encoding {len(examples):,} examples to evaluate"):
+        with log_if_slow(f"encoding {len(examples):,} examples to evaluate"):
             return self.data.task.encode(examples, self.tokenizer, self.config.data.max_seq_length)
 
 
@@ -115,7 +115,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     if chief and config.hub.push_to_hub:
         hub.check_login()
     model_files = resolve_model(config.model)
-    with said_if_slow("reading the data"):
+    with log_if_slow("reading the data"):
         data = load_data(config.data, config.task_options)
     task = data.task
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
@@ -124,9 +124,9 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     _check_evaluation_options(config, data)
 
     # The model and its inputs.
-    with said_if_slow("loading the vocabulary, or learning one from the training texts"):
+    with log_if_slow("loading the vocabulary, or learning one from the training texts"):
         tokenizer = load_tokenizer(config.model, model_files, training_texts=data.train.texts())
-    with strategy.scope(), said_if_slow("loading the weights"):
+    with strategy.scope(), log_if_slow("loading the weights"):
         classifier = build_model(
             config.model,
             model_files,
@@ -138,7 +138,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         )
     length = config.data.max_seq_length
     record_inputs(classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **task.notes())
-    with said_if_slow(f"encoding {len(data.train):,} training examples"):
+    with log_if_slow(f"encoding {len(data.train):,} training examples"):
         train = task.encode(data.train, tokenizer, length, training)
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)

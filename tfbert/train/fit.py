@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import planned_steps
 from tfbert.devices.preemption import StopRequest
-from tfbert.devices.waiting import said_if_slow
+from tfbert.devices.waiting import log_if_slow
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
 from tfbert.measure.step_clock import StepClock
@@ -105,7 +105,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
         with contextlib.ExitStack() as first_update:
-            first_update.enter_context(said_if_slow("tracing and compiling the first update"))
+            first_update.enter_context(log_if_slow("tracing and compiling the first update"))
             progress.on_first_update = first_update.close
             model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
     except tf.errors.OpError:

@@ -11,7 +11,6 @@ import pathlib
 import zlib
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tf_keras as keras
 
 from tfbert.batches.masked_records import MaskedRecords
@@ -62,22 +61,9 @@ class Identity:
     until_step: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: RunState, directory: pathlib.Path) -> Identity:
-        """The identity of a checkpoint's run.
-
-        Args:
-            state: The checkpoint's state.
-            directory: The output directory, whose `run_config.json` says what checkpoints of earlier versions do not.
-        """
-        names = {field.name for field in dataclasses.fields(cls)}
-        if state.identity.keys() == names:
-            return cls(**state.identity | {"settings": _defaults() | state.identity["settings"]})
-        facts = dict(state.identity)
-        stated = {name: facts.pop(name) for name in ("global_batch_size", "batching", "seed") if name in facts}
-        left = options(directory)
-        steps = left.get("gradient_accumulation_steps")
-        choices = {"gradient_accumulation_steps": steps} if type(steps) is int and steps > 0 else {}
-        return cls(settings=left | stated, choices=choices, facts=facts)
+    def of(cls, state: RunState) -> Identity:
+        """The identity of a checkpoint's run; options that its version did not have are at their default."""
+        return cls(**state.identity | {"settings": _defaults() | state.identity["settings"]})
 
     def changed(self, asked: Config, *kinds: OnResume) -> dict[str, Any]:
         """The settings of these kinds that differ now: their earlier values, by name."""
@@ -158,12 +144,4 @@ def _evaluation_crc(data: TaskData) -> int:
     value = 0
     for name, part in data.validation.items():
         value = part.checksum(name, value)
-    return value
-
-
-def _crc(*arrays: np.ndarray) -> int:
-    """CRC-32 of arrays' bytes."""
-    value = 0
-    for array in arrays:
-        value = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), value)
     return value

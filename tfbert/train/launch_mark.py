@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import LAUNCH, write_text
 from tfbert.output.sealed import seal, unseal
-
-_OLD = re.compile(r"\d{8}-\d{6}|slurm-\S+ \d+")
-"""How earlier versions wrote the mark."""
 
 _done: set[pathlib.Path] = set()
 """Directories of runs that this process has finished: another run in one of them is no restart."""
@@ -67,13 +63,10 @@ def _read(text: str) -> tuple[str, int]:
     """The launch that a mark names, and which start of it.
 
     Raises:
-        ValueError: for a text that no version wrote.
+        ValueError: for any other text.
     """
-    if _OLD.fullmatch(text):
-        launch, _, start = text.partition(" ")
-        return launch, int(start or 0)
-    values, is_sealed = unseal(text)
+    values = unseal(text)
     launch, start = values.get("launch"), values.get("start")
-    if not is_sealed or not isinstance(launch, str) or type(start) is not int:
+    if not isinstance(launch, str) or type(start) is not int:
         raise ValueError("not a launch")
     return launch, start

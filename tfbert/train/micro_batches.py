@@ -14,7 +14,7 @@ from tfbert.batches.schedule import Schedule, TrainingBatches, training_batches
 from tfbert.config.run import Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import is_out_of_memory
-from tfbert.devices.waiting import said_if_slow
+from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import RunError
 from tfbert.measure.tracing import counted_alone
 from tfbert.step.finetuner import FineTuner
@@ -64,7 +64,7 @@ def find_accumulation(
         if micro > 1 and micro * _width(batches) > MAX_TOKENS:
             continue
         model.split_into(steps)
-        with said_if_slow(f"trying a micro-batch of {micro}"):
+        with log_if_slow(f"trying a micro-batch of {micro}"):
             fits = _fits(model, examples, batches)
         if not consensus.any(not fits):
             return steps

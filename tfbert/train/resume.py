@@ -33,7 +33,7 @@ from tfbert.output.lock import locked
 from tfbert.step.optimizer import share_at_end
 from tfbert.train import launch_mark
 from tfbert.train.identity import EVALUATION, Identity, differences, different_in, settings
-from tfbert.train.saved_state import RunState, newest_sound, step_directory
+from tfbert.train.saved_state import RunState, newest_intact, step_directory
 
 CHECKPOINTS = "checkpoints"
 
@@ -129,7 +129,7 @@ def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> S
         raise _refusal(directory, "a finished run", f", or --model={directory} to start a new run from its weights")
     if config.output.resume == "never" and not is_restart:
         raise _refusal(directory, "an unfinished run" if output_dir.holds_run(directory) else repr(present[0]))
-    if state := newest_sound(directory / CHECKPOINTS):
+    if state := newest_intact(directory / CHECKPOINTS):
         return _going_on(dataclasses.replace(start, resumed=state), num_replicas)
     if not output_dir.holds_run(directory):
         raise _refusal(directory, f"{present[0]!r} and no run")
@@ -249,7 +249,7 @@ def _going_on(start: Start, num_replicas: int) -> Start:
     Raises:
         UsageError: for settings other than those that it began with.
     """
-    earlier = Identity.of(start.resumed, start.directory)
+    earlier = Identity.of(start.resumed)
     if different := differences(earlier.settings, settings(start.asked, "same"), earlier.choices):
         raise _other_run(start, different, "A run resumes with the settings that it began with")
     config, found = start.asked, earlier.choices.get("gradient_accumulation_steps")

@@ -20,8 +20,8 @@ from tfbert.output.sealed import unseal
 log = logging.getLogger("tfbert")
 
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-FORMAT, _UNLOGGED, _UNSEALED = 3, 2, 1
-"""Of `state.json`: as it is written, without `logged`, and without a checksum."""
+FORMAT = 3
+"""Of `state.json`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class RunState:
     logged: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-def newest_sound(directory: pathlib.Path) -> RunState | None:
+def newest_intact(directory: pathlib.Path) -> RunState | None:
     """The state of the newest checkpoint whose files are all whole; warns about each one that it passes over.
 
     If no checkpoint has whole best weights, the newest is taken without them: the best evaluation is forgotten then.
@@ -68,8 +68,6 @@ def newest_sound(directory: pathlib.Path) -> RunState | None:
                 raise
             log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
             continue
-        if not saved.is_sealed:
-            log.warning("checkpoint %s was written by an earlier version, which gave state.json no checksum", path)
         if not (damage := _damage_of_best(directory, saved)):
             return saved.state
         log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, damage)
@@ -90,7 +88,6 @@ class SavedState(NamedTuple):
     state: RunState
     files: dict[str, dict[str, int]]
     best_file: dict[str, int] | None
-    is_sealed: bool
 
 
 def read_state(path: pathlib.Path) -> SavedState:
@@ -101,32 +98,29 @@ def read_state(path: pathlib.Path) -> SavedState:
         ValueError: for anything that `Checkpoints.save` did not write there.
         UsageError: for what a newer version wrote.
     """
-    content, is_sealed = unseal((path / STATE).read_text(encoding="utf-8"))
+    content = unseal((path / STATE).read_text(encoding="utf-8"))
     version = content.pop("format", None)
-    if is_sealed and _is_count(version) and version > FORMAT:
+    if _is_count(version) and version > FORMAT:
         raise UsageError(
             f"A checkpoint must be of this version of tfbert, or an earlier one. Received: {path} of format {version}. "
             "Resume with the version that wrote it."
         )
-    fields = {field.name for field in dataclasses.fields(RunState)}
-    names = fields | {"files", "best_file"}
-    if version not in ((FORMAT, _UNLOGGED) if is_sealed else (_UNSEALED,)):
+    if version != FORMAT:
         raise ValueError(f"{STATE} of format {version!r}")
-    names -= {"logged"} if version != FORMAT else set()
-    # Versions that did not record `best_file` only referred to the best weights.
-    if content.keys() != names and (is_sealed or content.keys() != names - {"best_file"}):
+    fields = {field.name for field in dataclasses.fields(RunState)}
+    if content.keys() != fields | {"files", "best_file"}:
         raise ValueError(f"{STATE} has missing or unknown fields")
-    state = RunState(**{name: content[name] for name in fields & content.keys()})
-    files, best_file = content["files"], content.get("best_file")
+    state = RunState(**{name: content[name] for name in fields})
+    files, best_file = content["files"], content["best_file"]
     if not (_is_sound(state) and isinstance(files, dict) and all(map(_is_fingerprint, files.values()))):
         raise ValueError(f"{STATE} holds values that no run has")
     if any(pathlib.PurePath(name).name != name for name in files) or not {MODEL, OPTIMIZER} <= files.keys():
         raise ValueError(f"{STATE} does not name the files of a checkpoint")
-    if best_file is not None and not _is_fingerprint(best_file) or is_sealed and state.best and best_file is None:
+    if (best_file is not None or state.best) and not _is_fingerprint(best_file):
         raise ValueError(f"{STATE} does not describe the best weights")
     if path.name != step_directory(path.parent, state.step).name:
         raise ValueError(f"it holds step {state.step}")
-    return SavedState(state, files, best_file, is_sealed)
+    return SavedState(state, files, best_file)
 
 
 def _is_sound(state: RunState) -> bool:
@@ -160,7 +154,7 @@ def _damage_of_best(directory: pathlib.Path, saved: SavedState) -> str:
         found = fingerprint(best)
     except OSError as error:
         return str(error)
-    return "" if saved.best_file in (found, None) else f"{best.parent.name}/{best.name} is damaged"
+    return "" if saved.best_file == found else f"{best.parent.name}/{best.name} is damaged"
 
 
 def best_weights(directory: pathlib.Path, step: int) -> pathlib.Path:
