@@ -166,30 +166,50 @@ def metrics_within(layer: keras.layers.Layer) -> list[keras.metrics.Metric]:
 
 
 def variables_written(
-    graph: tf.Graph, variables: list[tf.Variable], apart_from: list[tf.Variable] = ()
-) -> list[tf.Variable]:
+    graph: tf.Graph, first: int, variables: list[tf.Variable], apart_from: list[tf.Variable] = ()
+) -> list[tf.Variable | None]:
     """Which variables the operations of a graph, or those of functions they call, write. There is no public way.
 
     Args:
         graph: A function's, being traced.
+        first: The number of its operations that are not asked about.
         variables: Those asked for, besides all that the graph has met; of a distributed one, its part on any device.
         apart_from: Variables that may be written.
+
+    Returns:
+        The variables; None for one that none of them is, such as a global one. Generators' states are left out where
+        they are none of `variables`.
     """
-    written = set()
-    for op in graph.get_operations():
+    written: dict[int, tf.Tensor] = {}
+    for op in graph.get_operations()[first:]:
+        if op.type.startswith(("Rng", "Stateful")) and "Partitioned" not in op.type:
+            continue
         for tensor in auto_control_deps_utils.get_read_write_resource_inputs(op)[1]:
             within, found = graph, tensor
             while isinstance(within, FuncGraph):  # Out to where the variable lives.
                 outer = {id(internal): external for external, internal in within.captures}
                 found, within = outer.get(id(found), found), within.outer_graph
-            written.add(id(found))
+            written[id(found)] = found
 
     def handles(variable: tf.Variable) -> set[int]:
         parts = getattr(variable, "values", None) or [variable]
         return {id(part.handle) for part in parts if hasattr(part, "handle")}  # A table has none.
 
-    written -= {handle for each in apart_from for handle in handles(each)}
-    return [v for v in (*variables, *getattr(graph, "variables", ())) if handles(v) & written]
+    for each in apart_from:
+        for handle in handles(each):
+            written.pop(handle, None)
+    known = [v for v in (*variables, *getattr(graph, "variables", ())) if handles(v) & written.keys()]
+    for each in known:
+        for handle in handles(each):
+            written.pop(handle, None)
+    # Tables and iterators are resources too, but say nothing of a shape.
+    others = (getattr(tensor, "_handle_data", None) for tensor in written.values())
+    return [*known, *(None for data in others if data is not None and data.is_set)]
+
+
+def scratch_graph() -> tf.Graph:
+    """A graph of its own to build a model in, as `Model.build` does."""
+    return FuncGraph("build")
 
 
 def is_generator_state(variable: tf.Variable) -> bool:

@@ -297,7 +297,24 @@ class Recalls(keras.layers.Layer):
         return x
 
 
+_seen = []
+
+
+class Global(keras.layers.Layer):
+    """Assigns a variable that no layer holds."""
+
+    def __init__(self):
+        super().__init__()
+        _seen.append(tf.Variable(0.0, trainable=False))
+        self.place = len(_seen) - 1
+
+    def call(self, x):
+        _seen[self.place].assign_add(1.0)
+        return x
+
+
 WITH_STATE = {
+    "a global": Global,
     "add_metric": lambda: Measures("add_metric"),
     "a metric": lambda: Measures("attribute"),
     "a count": Counts,
@@ -319,8 +336,40 @@ def test_a_layers_own_state_is_kerass_where_a_batch_is_one_part(make):
 @pytest.mark.parametrize("make", WITH_STATE.values(), ids=WITH_STATE)
 def test_and_refused_where_it_would_depend_on_the_split(make, replicas, micro_batches):
     x, y = data()  # Built by its first batch: Keras itself cannot build some of them on several replicas.
-    with pytest.raises(ValueError, match="own metric is updated|own state must change once"):
+    with pytest.raises(ValueError, match="^A layer's own (metric is updated|state must change once)"):
         train(lambda: with_layer(make), x, y, replicas=replicas, options={"gradient_accumulation_steps": micro_batches})
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_model_is_not_called_once_more_to_be_built(eagerly):
+    x, y = data()
+    kept = []
+
+    def make():
+        model = with_layer(lambda: Measures("attribute"))
+        kept.append(model)
+        return model
+
+    settings = {"run_eagerly": eagerly}
+    _, expected, _ = train(make, x, y, wrap=False)
+    _, found, _ = train(make, x, y, compiled=settings)
+    np.testing.assert_allclose(found["own"], expected["own"], atol=1e-5)
+    kept.clear()
+
+    def count():
+        kept.append(with_layer(Counts))
+        return kept[-1]
+
+    train(count, x, y, compiled=settings)
+    (calls,) = [w.numpy() for w in kept[0].weights if "calls" in w.name]
+    assert calls == 8
+
+
+def test_a_refusal_while_tracing_is_one_line():
+    x, y = data()
+    with pytest.raises(ValueError, match="^A loss must return one value per row") as caught:
+        train(classifier, x, y, compiled={"loss": lambda: lambda y, p: tf.reduce_mean(logits(y, p))})
+    assert "\n" not in str(caught.value)
 
 
 def recurrent():

@@ -11,9 +11,17 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
-from tfbert.private import build_metrics, let_go_of_traced_gradients, mask_of, metrics_within, with_mask
+from tfbert.private import (
+    build_metrics,
+    let_go_of_traced_gradients,
+    mask_of,
+    metrics_within,
+    scratch_graph,
+    with_mask,
+)
 from tfbert.step import gradients, overrides, refusals
 from tfbert.step.batch import num_rows_of, rows_of, unpack
+from tfbert.step.calls import Calls
 from tfbert.step.counters import StepCounters
 from tfbert.step.dropout import KeyedDropout, noise_key
 from tfbert.step.one_process import OneProcess
@@ -25,7 +33,7 @@ from tfbert.step.terms import LossTerms, output_names
 log = logging.getLogger("tfbert")
 
 
-class FineTuner(OneProcess):
+class FineTuner(Calls, OneProcess):
     """Wraps a tf_keras model; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
 
     A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
@@ -192,6 +200,13 @@ class FineTuner(OneProcess):
                 self.create_variables()
         return super().make_train_function(force)
 
+    def _build_for(self, inputs: Any) -> None:
+        """Creates the variables of a model that is built by its first batch, in a graph of its own: nothing it assigns
+        is assigned for this."""
+        with scratch_graph().as_default(), kept_once(self.model, self.gradient_accumulation_steps):
+            like = tf.nest.map_structure(lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), inputs)
+            self(like, training=False)
+
     def create_variables(self) -> None:
         """Settles what is trained and creates the optimizer's variables. The model must be built. Call it in scope."""
         self._dropout = KeyedDropout(self.model)
@@ -225,7 +240,7 @@ class FineTuner(OneProcess):
         num_rows = num_rows_of((labels, inputs))
         weights = self._terms.weights(sample_weight, num_rows)
         if self._dropout is None:
-            self(inputs, training=False)
+            self._build_for(inputs)
             self.create_variables()
         counts = self._terms.counts(weights)
         with tf.name_scope(ALL_REDUCE):
@@ -303,21 +318,6 @@ class FineTuner(OneProcess):
         if overrides.is_own(self.model, "predict_step"):
             return self.model.predict_step(data)
         return super().predict_step(data)
-
-    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """As `tf_keras.Model.fit`."""
-        refusals.check_call(self.model, "fit", args, kwargs)
-        return super().fit(*args, **kwargs)
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """As `tf_keras.Model.evaluate`."""
-        refusals.check_call(self.model, "evaluate", args, kwargs)
-        return super().evaluate(*args, **kwargs)
-
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """As `tf_keras.Model.predict`."""
-        refusals.check_call(self.model, "predict", args, kwargs)
-        return super().predict(*args, **kwargs)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Loss and compiled metrics of a batch, averaged over rows or positions with a weight other than 0."""

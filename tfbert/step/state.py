@@ -47,6 +47,7 @@ def kept_once(model: keras.Model, num_micro_batches: int = 1) -> Iterator[None]:
         num_micro_batches: How often a step calls it, on each replica.
     """
     num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    first = 0 if tf.executing_eagerly() else len(tf.compat.v1.get_default_graph().get_operations())
     if num_micro_batches * num_replicas == 1:
         yield
         return
@@ -61,7 +62,7 @@ def kept_once(model: keras.Model, num_micro_batches: int = 1) -> Iterator[None]:
         raise
     _check_metrics(model, split)
     if not tf.executing_eagerly():
-        _check_writes(model, num_micro_batches, split)
+        _check_writes(model, first, num_micro_batches, split)
 
 
 def _check_metrics(model: keras.Model, split: str) -> None:
@@ -73,10 +74,12 @@ def _check_metrics(model: keras.Model, split: str) -> None:
         )
 
 
-def _check_writes(model: keras.Model, num_micro_batches: int, split: str) -> None:
+def _check_writes(model: keras.Model, first: int, num_micro_batches: int, split: str) -> None:
     layers = [each for each in layers_of(model) if isinstance(each, _NORMALIZATION)]
     allowed = [v for each in layers for v in (each.moving_mean, each.moving_variance) if v is not None]
-    for variable in variables_written(tf.compat.v1.get_default_graph(), model.variables, apart_from=allowed):
+    for variable in variables_written(tf.compat.v1.get_default_graph(), first, model.variables, apart_from=allowed):
+        if variable is None:
+            raise _of_state("a call that assigns a variable which no layer holds", split)
         is_shared = variable.synchronization == tf.VariableSynchronization.ON_READ and variable.aggregation in _ONCE
         if is_generator_state(variable) or (num_micro_batches == 1 and is_shared):
             continue
