@@ -14,6 +14,7 @@ from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus.blocks import BLOCK_BYTES, WHOLE, Block, BlockLines, blocks_of
 from tfbert.corpus.manifest import is_own
 from tfbert.data.columns import find_columns
+from tfbert.data.endings import CORPUS
 from tfbert.data.json_rows import open_json_lines
 from tfbert.data.lines import lines_of
 from tfbert.data.open_file import OpenFile
@@ -22,9 +23,7 @@ from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")
 
-_BY_ENDING = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-_IN_DIRECTORIES = (*_BY_ENDING, ".txt", ".text", "")
-"""Endings of the files that are read from a directory, all but Parquet's also with .gz. `wiki_00` has no ending."""
+_BY_ENDING = {ending: format for format, endings in CORPUS.items() for ending in endings}
 _OTHERS = {
     b"\x1f\x8b": "gzip data. Rename it to end in .gz",
     b"PK\x03\x04": "a zip file. Unpack it",
@@ -191,7 +190,7 @@ def _in_directory(directory: pathlib.Path, *, everything: bool) -> Iterator[path
         for name in files:
             if name.startswith((".", "_")):  # `.DS_Store`, `_SUCCESS`
                 continue
-            if everything or _ending(name) in _IN_DIRECTORIES:
+            if everything or _ending(name) in _BY_ENDING:
                 yield pathlib.Path(parent, name)
             else:
                 left_out.append(name)

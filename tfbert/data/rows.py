@@ -17,14 +17,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of
 from tfbert.data.json_rows import open_json_rows
 from tfbert.data.lines import SAVE_SHEET, lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
-
-SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
-TEXT_SUFFIX = ".txt"
-"""Also accepted where labels are not needed: plain text, one text per line, which cannot have a label."""
 
 _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 """Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
@@ -35,27 +32,25 @@ _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 
 
-def file_format(path: pathlib.Path, *, allow_text: bool = False) -> str:
+def file_format(path: pathlib.Path, formats: Formats = ROWS) -> str:
     """`tsv`, `csv`, `jsonl`, `parquet` or `text`, by a file's ending.
 
     Args:
         path: All formats but .parquet may also end in .gz.
-        allow_text: Whether .txt is accepted.
+        formats: Those that are accepted: `ROWS` or `TEXTS`.
 
     Raises:
         UsageError: for another ending.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    is_gzip = suffixes[-1:] == [".gz"]
-    suffix = "".join(suffixes[-2:-1] if is_gzip else suffixes[-1:])
-    known = (TEXT_SUFFIX, *SUFFIXES) if allow_text else SUFFIXES
-    if suffix not in known or (is_gzip and suffix == ".parquet"):
-        todo = SAVE_SHEET[0].upper() + SAVE_SHEET[1:] if suffix in _SHEETS else "Convert or rename it"
-        todo += "; words with a tag each need --task=token_classification" * (suffix == TEXT_SUFFIX)
+    format, ending = format_of(path, formats), ending_of(path)
+    if not format:
+        todo = SAVE_SHEET[0].upper() + SAVE_SHEET[1:] if ending in _SHEETS else "Convert or rename it"
+        todo += "; words with a tag each need --task=token_classification" * (ending in TEXTS["text"])
+        known = ", ".join(itertools.chain(*formats.values()))
         raise UsageError(
-            f"A data file ends in {', '.join(known)}, all but the last also with .gz. Received: {str(path)!r}. {todo}."
+            f"A data file ends in {known}, all but the last also with .gz. Received: {str(path)!r}. {todo}."
         )
-    return {".json": "jsonl", TEXT_SUFFIX: "text"}.get(suffix, suffix.removeprefix("."))
+    return format
 
 
 def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = True, delimiter: str = "") -> OpenFile:
@@ -71,7 +66,7 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
         UsageError: for a file that cannot be read or holds nothing.
     """
     name = source_name(source)
-    if format not in ("tsv", "csv", "jsonl", "parquet", "text"):
+    if format not in TEXTS:
         raise UsageError(
             "A table is read from tsv, csv, jsonl or parquet. "
             f"Received: input_format={format!r} for {name!r}. Pass one of them, or the --task that reads this format."

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from tfbert.config.parts import PredictConfig
+from tfbert.data.endings import PREDICTED_TEXTS, Formats
 from tfbert.errors import ReaderGone, RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.tasks.base import Task
@@ -25,32 +26,32 @@ def output_format(asked: PredictConfig) -> str:
     Raises:
         UsageError: for another ending.
     """
-    return chosen_format(asked, {"tsv": (".tsv",), "jsonl": (".jsonl", ".json")}, default="tsv")
+    return chosen_format(asked, PREDICTED_TEXTS, default="tsv")
 
 
-def chosen_format(asked: PredictConfig, endings: dict[str, tuple[str, ...]], *, default: str) -> str:
+def chosen_format(asked: PredictConfig, formats: Formats, *, default: str) -> str:
     """The format of predictions: the user's choice, or by the file's ending.
 
     Args:
         asked: Names the file, and perhaps the format.
-        endings: The possible formats, with the endings of each.
+        formats: The possible ones.
         default: The format on standard output.
 
     Raises:
         UsageError: for another ending or another format.
     """
-    if asked.output_format in endings:
+    if asked.output_format in formats:
         return asked.output_format
     name = pathlib.Path(asked.output_file).name.lower().removesuffix(".gz")
-    found = [format for format, known in endings.items() if name.endswith(known)]
+    found = [format for format, known in formats.items() if name.endswith(known)]
     if asked.output_format == "auto" and (found or asked.output_file == "-"):
         return found[0] if asked.output_file != "-" else default
     if asked.output_format != "auto":
         raise UsageError(
-            f"Predictions of this model are written as {' or '.join(endings)}. "
+            f"Predictions of this model are written as {' or '.join(formats)}. "
             f"Received: output_format={asked.output_format!r}. Pass one of them."
         )
-    first = " or ".join(known[0] for known in endings.values())
+    first = " or ".join(known[0] for known in formats.values())
     raise UsageError(
         f"An output file ends in {first}, also with .gz. Received: output_file={asked.output_file!r}. "
         "Rename it, or pass --output_format."

@@ -11,6 +11,7 @@ from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.columns import find_columns
+from tfbert.data.endings import TEXTS
 from tfbert.data.files import check_text
 from tfbert.data.rows import OpenFile, file_format, open_rows
 from tfbert.data.streams import input_source
@@ -110,7 +111,7 @@ def open_text_file(config: Config) -> OpenFile:
     name, format = config.predict.input_file, config.data.input_format
     source = input_source(name)
     if format == "auto":
-        format = "text" if name == STANDARD_STREAM else file_format(pathlib.Path(name), allow_text=True)
+        format = "text" if name == STANDARD_STREAM else file_format(pathlib.Path(name), TEXTS)
     return open_rows(source, format, header=config.data.header, delimiter=config.data.separator)
 
 

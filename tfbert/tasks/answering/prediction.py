@@ -12,6 +12,7 @@ import numpy as np
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
 from tfbert.config.tasks import most_room
+from tfbert.data.endings import PREDICTED_ANSWERS
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
@@ -27,7 +28,6 @@ from tfbert.tasks.trained import TrainedModel
 
 CHUNK_QUESTIONS = 512
 """Questions that are read and answered together; each has a row for every window over its context."""
-_FORMATS = {"jsonl": (".jsonl",), "tsv": (".tsv",), "squad": (".json",)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def open_question_files(config: Config) -> list[QuestionJob]:
     columns = question_columns(file, data.text_column)
     id_column = asked.id_column or usual_id_column([column for column in file.columns if column not in columns])
     check_id_column(id_column, file.name, file.columns)
-    format = chosen_format(asked, _FORMATS, default="jsonl")
+    format = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl")
     job = TextJob(file=file, texts=columns, id_column=id_column, path=output_path(asked), format=format)
     return [QuestionJob(texts=job)]
 

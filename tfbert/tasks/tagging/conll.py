@@ -15,12 +15,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
+from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of
 from tfbert.data.lines import lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll_layout import DOCSTART, Layout, Tags, find_layout, is_blank, is_header, separates, split
 from tfbert.tasks.tagging.tag_forms import read_forms
 
-CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 """Endings that only CoNLL files have. Files that end in .txt or .tsv may be CoNLL too. All may also end in .gz."""
 
 _HEAD_LINES = 1000  # They decide what the columns are, and whether a file is CoNLL at all.
@@ -202,7 +202,7 @@ def open_conll(
 def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), label_column: str = "") -> bool:
     """Whether a file certainly holds words with entity tags.
 
-    A file with one of the endings `CONLL_SUFFIXES` does. A .tsv or .txt file does if its first lines are blocks with
+    A file with one of the endings `CONLL_ENDINGS` does. A .tsv or .txt file does if its first lines are blocks with
     blank lines between them, they have the same number of columns, at least 2, and one of them, or the one that
     is named, holds only `O` and tags such as `B-PER`; so it has no header. All may also end in .gz.
 
@@ -214,9 +214,9 @@ def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), lab
     Raises:
         UsageError: for a file that cannot be read.
     """
-    if has_conll_suffix(path):
+    if ending_of(path) in CONLL_ENDINGS:
         return True
-    if _suffix(path) not in (".tsv", ".txt"):
+    if ending_of(path) not in WORDS["conll"]:
         return False
     head = [(number, without_end(line)) for number, line in itertools.islice(lines_of(path, str(path)), _HEAD_LINES)]
     if head and is_header(head[0][1]):  # Reading it says that it must go.
@@ -241,16 +241,6 @@ def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), lab
 
     others = (column for column in range(layout.num_columns) if column != layout.text)
     return any(map(holds_entities, [layout.label] if label_column else others))
-
-
-def has_conll_suffix(path: pathlib.Path) -> bool:
-    """Whether a file's name ends in one of `CONLL_SUFFIXES`, with or without .gz."""
-    return _suffix(path) in CONLL_SUFFIXES
-
-
-def _suffix(path: pathlib.Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
 Block = list[tuple[int, str]]

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import pathlib
 import re
 from collections.abc import Sequence
 from typing import Literal
 
+from tfbert.data.endings import IOB_ENDINGS, ending_of
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.tag_forms import TagForm, read_forms
 
@@ -27,7 +27,6 @@ DOCSTART = "-DOCSTART-"
 Tags = Literal["required", "optional", "none"]
 """Whether a file must have tags, may lack them (where it has one column), or has its tags ignored."""
 
-_IOB_SUFFIXES = (".iob", ".iob2", ".bio")
 _HEADER_WORDS = {"token", "tokens", "word", "words"}
 _HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags"}
 _CONLLU_COLUMNS, _UPOS = 10, 3
@@ -330,7 +329,7 @@ def _label_column(
         if counters and len(entities) > 1:
             notes.append(f"{name}: the tags are in column {last}, the last; --label_column={entities[-2]} takes others")
         return last
-    if len(entities) == 1 and (_suffix(name) in _IOB_SUFFIXES or len(values) == 1):
+    if len(entities) == 1 and (ending_of(name) in IOB_ENDINGS or len(values) == 1):
         notes.append(f"{name}: the tags are in column {entities[0]}, the only one with entity tags")
         return entities[0]
     if any("(" in value or ")" in value for value in values) and all(
@@ -381,11 +380,6 @@ def _index(flag: str, value: str, size: int, name: str) -> int:
             f"Received: {flag}={value!r} for {name} with columns 0 to {size - 1}. Pass one of them."
         )
     return int(value)
-
-
-def _suffix(name: str) -> str:
-    suffixes = [suffix.lower() for suffix in pathlib.Path(name).suffixes]
-    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
 def _shape(tag: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
+from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
@@ -24,7 +25,7 @@ from tfbert.tasks.prediction_texts import (
     text_job,
     usual_id_column,
 )
-from tfbert.tasks.tagging.conll import ConllSentence, has_conll_suffix, looks_like_conll
+from tfbert.tasks.tagging.conll import ConllSentence, looks_like_conll
 from tfbert.tasks.tagging.tag_files import TagFile, TaggedItem, open_tags
 from tfbert.tasks.tagging.tagged import SentenceFile, holds_word_rows, open_sentences, sentence_format
 from tfbert.tasks.tagging.token_classification import EncodedSentences, SentenceExamples, encode_texts
@@ -33,8 +34,6 @@ from tfbert.tasks.trained import TrainedModel
 log = logging.getLogger("tfbert")
 
 _CHUNK_WORDS = 1 << 17
-_FORMATS = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": (".jsonl", ".json"), "tsv": (".tsv",)}
-"""The formats of predictions, by the endings of their files."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +148,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
             f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
         )
     if not _holds_words(config):
-        format, is_text = chosen_format(asked, _FORMATS, default="jsonl"), _is_plain_text(config)
+        format, is_text = chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
         if format == "conll":
             words = "--input_format=conll where it holds words, one a line, or " * is_text
             name = "standard input" if asked.input_file == STANDARD_STREAM else asked.input_file
@@ -163,7 +162,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
         format = sentence_format(pathlib.Path(asked.input_file))
     options = {"text_column": data.text_column, "delimiter": data.separator}
     file = open_sentences(input_source(asked.input_file), format=format, tags="none", **options)
-    format = chosen_format(asked, _FORMATS, default="conll" if file.format == "conll" else "jsonl")
+    format = chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
         form = "a table with one word per row" if file.id_column else file.format
         raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl or tsv")
@@ -190,7 +189,7 @@ def _is_plain_text(config: Config) -> bool:
     """Whether input that holds no words is read line by line."""
     format, name = config.data.input_format, config.predict.input_file
     if format == "auto" and name != STANDARD_STREAM:
-        format = file_format(pathlib.Path(name), allow_text=True)
+        format = file_format(pathlib.Path(name), TEXTS)
     return format in ("auto", "text")
 
 
@@ -205,7 +204,7 @@ def _holds_words(config: Config) -> bool:
     data, name = config.data, config.predict.input_file
     if data.input_format in ("conll", "text") or is_pipe(name):
         # A pipe can be read only once: there is no look into it.
-        return data.input_format == "conll" or (data.input_format == "auto" and has_conll_suffix(pathlib.Path(name)))
+        return data.input_format == "conll" or (data.input_format == "auto" and ending_of(name) in CONLL_ENDINGS)
     path = pathlib.Path(name)
     try:
         format = sentence_format(path) if data.input_format == "auto" else data.input_format

@@ -7,6 +7,7 @@ tables with one word per row, in CSV too.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,17 +15,16 @@ from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_tag_columns
+from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of
 from tfbert.data.open_file import OpenFile
-from tfbert.data.rows import file_format, open_rows
+from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.tagging.conll import CONLL_SUFFIXES, Sentence, has_conll_suffix, looks_like_conll, open_conll
+from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
 from tfbert.tasks.tagging.conll_layout import Tags
 from tfbert.tasks.tagging.list_rows import class_names, sentences_of_rows
 from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
 
-_FORMATS = ("conll", "csv", "jsonl", "parquet")
 _LONG_SENTENCE = 300  # Words of the only sentence of a file: the file may lack what ends one.
-_CONLL_SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,16 +95,12 @@ def sentence_format(path: pathlib.Path) -> str:
     Raises:
         UsageError: for another ending.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    is_gzip = suffixes[-1:] == [".gz"]
-    suffix = "".join(suffixes[-2:-1] if is_gzip else suffixes[-1:])
-    if suffix in _CONLL_SUFFIXES:
-        return "conll"
-    if suffix in (".csv", ".jsonl", ".json") or (suffix == ".parquet" and not is_gzip):
-        return file_format(path)
+    if format := format_of(path, WORDS):
+        return format
+    *known, last = itertools.chain(*WORDS.values())
     raise UsageError(
-        f"A file of tagged words ends in {', '.join(_CONLL_SUFFIXES)}, .csv, .jsonl, .json or .parquet, all but the "
-        f"last also with .gz. Received: {str(path)!r}. Convert or rename it."
+        f"A file of tagged words ends in {', '.join(known)} or {last}, all but the last also with .gz. "
+        f"Received: {str(path)!r}. Convert or rename it."
     )
 
 
@@ -146,10 +142,10 @@ def open_sentences(
             f"Received: delimiter={delimiter!r}. Drop --delimiter."
         )
     format = {"tsv": "conll", "text": "conll"}.get(format, format)
-    if format not in _FORMATS:
+    if format not in WORDS:
         what = f"input_format={format!r}" if format else "standard input without input_format"
         raise UsageError(
-            f"Tagged words are read from {', '.join(_FORMATS)}. Received: {what}. Pass --input_format with one of them."
+            f"Tagged words are read from {', '.join(WORDS)}. Received: {what}. Pass --input_format with one of them."
         )
     if format == "conll":
         file = open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
@@ -320,7 +316,7 @@ def _word_rows(
     """A table with one word per row, just opened; None for another file. A pipe can be read only once: it is none."""
     if not isinstance(source, pathlib.Path) or not source.is_file():
         return None
-    if format == "conll" and not has_conll_suffix(source):  # A .tsv may be either.
+    if format == "conll" and ending_of(source) not in CONLL_ENDINGS:  # A .tsv may be either.
         format = "tsv"
     if format not in ("csv", "tsv", "jsonl", "parquet"):
         return None
