@@ -346,6 +346,34 @@ def test_one_input_does_not_decide_for_the_others(models, batch_size, monkeypatc
         model(mixed, errors="ignore")
 
 
+def test_an_input_that_cannot_be_read_does_not_say_what_the_others_are(models):
+    sentences = [["good", "film"], ["dull"]]
+    for bad in (None, 3, [None], "good film"):
+        found = models["entities"]([sentences[0], bad, sentences[1]], errors="return")
+        assert "inputs[1]" in found[1]["error"]
+        assert_alike([found[0], found[2]], models["entities"](sentences))
+    for bad, good in ((None, sentences), (float("nan"), sentences), (["a", None], ["good film", "dull"])):
+        found = models["entities"]([bad, *good], errors="return")
+        assert "inputs[0]" in found[0]["error"]
+        assert_alike(found[1:], models["entities"](good))
+
+
+@pytest.mark.parametrize("name", ["classes", "scores", "entities", "questions"])
+def test_an_input_that_is_not_finite_does_not_decide_for_the_others(saved, models, name, tmp_path):
+    save_with_nan(saved / name, tmp_path / "broken", word="dull")
+    texts = ["good", "dull film", "bad", "the plot", "film " * 40, "slow dull", "fine"]
+    inputs = [{"question": "the?", "context": text} for text in texts] if name == "questions" else texts
+    broken = tfbert.load(tmp_path / "broken")
+    found = broken(inputs, errors="return", batch_size=4)
+    bad = [i for i, text in enumerate(texts) if "dull" in text]
+    assert [i for i, answer in enumerate(found) if "error" in answer] == bad
+    assert all(answer["error"].startswith("Predictions must be finite.") for answer in map(found.__getitem__, bad))
+    good = [i for i in range(len(texts)) if i not in bad]
+    assert_alike([found[i] for i in good], models[name]([inputs[i] for i in good]))
+    with pytest.raises(tfbert.RunError, match="must be finite"):
+        broken(inputs)
+
+
 def test_bad_options_and_models(saved, models, tmp_path):
     for model, options, message in (
         ("classes", {"top_k": 0}, "top_k must be a whole number of at least 1. Received: top_k=0"),

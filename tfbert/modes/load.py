@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.devices.runtime import settings_kept
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
 from tfbert.modes.reload import Origin, files_of
@@ -167,8 +167,9 @@ class LoadedModel:
                 all classes; with `"best"` the best one, not in a list. For words to fill in, how many to give;
                 `"best"` gives 5.
             batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
-            errors: What an input that the model does not take does, such as an empty question: `"raise"` an error, or
-                `"return"` `{"error": WHY}` in its place, so that it does not decide for the others.
+            errors: What an input does that the model does not take, such as an empty question, or whose predictions are
+                not finite: `"raise"` an error, or `"return"` `{"error": WHY}` in its place, so that it does not decide
+                for the others.
 
         Raises:
             UsageError: for an input that the model does not take, naming it, before any input is computed; for an
@@ -192,10 +193,11 @@ class LoadedModel:
                 return error
 
         entries = (entry(value, where) for where, value in values)
-        found = self._answers(given, list(entries) if is_one or isinstance(inputs, Sized) else entries, batch_size)
+        entries = list(entries) if is_one or isinstance(inputs, Sized) else entries
+        found = self._answers(given, entries, batch_size, returns_errors=errors == "return")
         return found[0] if is_one else found
 
-    def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int) -> list[Any]:
+    def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int, *, returns_errors: bool) -> list[Any]:
         found: list[Any] = []
         places: list[int] = []
 
@@ -210,12 +212,29 @@ class LoadedModel:
 
         for chunk in _chunks(given, good()):
             own, places[:] = places[: len(chunk)], places[len(chunk) :]
-            encoded = given.encode(chunk)
-            predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
-            check_finite(given.scores(predictions), own, NAME)
-            for place, answer in zip(own, given.answers(chunk, predictions), strict=True):
+            compute = self._computed_apart if returns_errors else self._computed
+            for place, answer in zip(own, compute(given, chunk, own, batch_size), strict=True):
                 found[place] = answer
         return found
+
+    def _computed(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+        """The answers to entries that are predicted together; `places` are their numbers among all inputs."""
+        encoded = given.encode(chunk)
+        predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
+        check_finite(given.scores(predictions), places, NAME)
+        return list(given.answers(chunk, predictions))
+
+    def _computed_apart(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+        """The same, with the reason in place of each answer that there is none to: halves are computed apart until such
+        an entry is alone."""
+        try:
+            return self._computed(given, chunk, places, batch_size)
+        except (UsageError, RunError) as error:
+            if len(chunk) == 1:
+                return [{"error": str(error)}]
+            half = len(chunk) // 2
+            first = self._computed_apart(given, chunk[:half], places[:half], batch_size)
+            return first + self._computed_apart(given, chunk[half:], places[half:], batch_size)
 
 
 def _chunks(given: Inputs, entries: Iterable[Any]) -> Iterator[list[Any]]:

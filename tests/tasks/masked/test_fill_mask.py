@@ -105,7 +105,7 @@ def test_joined_tokens_are_those_of_hugging_face(saved):
         (
             " good" * 15 + " [MASK]",
             {},
-            r"within the first 16 tokens of its text. Received: a later one in inputs\[0\]",
+            r"within the first 16 tokens of its text. Received: a later one in the input\.",
         ),
         ("[MASK]", {"top_k": 101}, "at most 100"),
         ("[MASK]", {"top_k": None}, "at most 100"),
@@ -117,6 +117,14 @@ def test_what_cannot_be_filled_in_is_refused(saved, value, options, message):
         tfbert.load(saved / "pairs")(value, **options)
     if isinstance(value, str) and "good" in value:
         assert len(tfbert.load(saved / "pairs", max_seq_length=32)(value)) == 5
+
+
+def test_a_place_that_is_cut_off_does_not_decide_for_the_others(saved):
+    model, long = tfbert.load(saved / "pairs"), " good" * 15 + " [MASK]"
+    found = model(["none", TEXTS[0], TEXTS[1], long, TEXTS[2]], errors="return")
+    assert_alike([found[1], found[2], found[4]], model(TEXTS[:3]))
+    assert "'none' in inputs[0]" in found[0]["error"]
+    assert "a later one in inputs[3]. Shorten" in found[3]["error"]
 
 
 def test_a_model_that_diverged_is_refused(saved):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
-from tfbert.tasks.inputs import BEST, NAME, Inputs
+from tfbert.tasks.inputs import BEST, Inputs
 from tfbert.tasks.masked.masked_texts import MASK, encode_masked_texts, filled
 from tfbert.tasks.masked.masked_words import MOST_CANDIDATES, MaskedRows
 from tfbert.tasks.trained import TrainedModel
@@ -20,7 +20,14 @@ _CHUNK_MASKED = 256
 """Texts with masked words that are predicted together: some hundred candidates are kept for each word."""
 
 
-class MaskedInputs(Inputs[str]):
+class _Masked(NamedTuple):
+    """A text, and what messages call it."""
+
+    text: str
+    where: str
+
+
+class MaskedInputs(Inputs[_Masked]):
     """Texts with words to fill in.
 
     Args:
@@ -40,27 +47,25 @@ class MaskedInputs(Inputs[str]):
                 f"Received: top_k={top_k}. Pass fewer."
             )
         self._words = _FILLED if top_k == BEST else top_k
-        self._encoded = 0
 
     def is_one(self, inputs: Any) -> bool:
         return isinstance(inputs, str | Mapping)
 
-    def entry(self, value: Any, where: str) -> str:
+    def entry(self, value: Any, where: str) -> _Masked:
         text = check_text(value, "text", where, strict=False)
         if MASK not in text:
             raise UsageError(
                 f"A text to fill in must have a {MASK}. Received: {text!r:.60} in {where}. "
                 f"Write {MASK} for the word to find."
             )
-        return text
+        return _Masked(text, where)
 
-    def size(self, entry: str) -> int:
-        return len(entry)
+    def size(self, entry: _Masked) -> int:
+        return len(entry.text)
 
-    def encode(self, entries: Sequence[str]) -> MaskedRows:
-        names = [f"{NAME}[{self._encoded + i}]" for i in range(len(entries))]
-        self._encoded += len(entries)
-        self._texts = encode_masked_texts(self._model.tokenizer, entries, names, self._model.max_seq_length)
+    def encode(self, entries: Sequence[_Masked]) -> MaskedRows:
+        texts, names = zip(*entries, strict=True)
+        self._texts = encode_masked_texts(self._model.tokenizer, texts, names, self._model.max_seq_length)
         return self._texts
 
     def predictions(self, outputs: dict[str, np.ndarray], encoded: MaskedRows) -> dict[str, np.ndarray]:
@@ -69,5 +74,5 @@ class MaskedInputs(Inputs[str]):
     def scores(self, predictions: dict[str, np.ndarray]) -> np.ndarray:
         return predictions["score"]
 
-    def answers(self, entries: Sequence[str], predictions: dict[str, np.ndarray]) -> Iterator[list[Any]]:
+    def answers(self, entries: Sequence[_Masked], predictions: dict[str, np.ndarray]) -> Iterator[list[Any]]:
         return filled(self._texts, predictions, self._model.tokenizer, self._words)

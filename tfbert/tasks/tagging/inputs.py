@@ -33,10 +33,10 @@ class SentenceInputs(Inputs[TaggedItem]):
                 "A tagger takes texts, or lists of words, one kind per call. "
                 f"Received: {'a text' if is_text else 'words'} in {where}. Call it once for each kind."
             )
-        self._are_texts = is_text
-        if is_text:
-            return TaggedItem(name=where, words=[], text=check_text(value, "text", where, strict=False))
-        return TaggedItem(name=where, words=[check_text(word, "words", where, strict=False) for word in value])
+        text = check_text(value, "text", where, strict=False) if is_text else None
+        words = [] if is_text else [check_text(word, "words", where, strict=False) for word in value]
+        self._are_texts = is_text  # Not before: one that cannot be read says nothing about the others.
+        return TaggedItem(name=where, words=words, text=text)
 
     def size(self, entry: TaggedItem) -> int:
         return len(entry.text or "") + sum(map(len, entry.words)) + len(entry.words)
