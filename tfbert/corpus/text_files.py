@@ -14,12 +14,12 @@ from tfbert.corpus.digests import digest, file_digests
 from tfbert.corpus.documents import Document
 from tfbert.corpus.found_files import InputFile
 from tfbert.corpus.sentences import cut, split_sentences, splitter
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import check_text
 from tfbert.data.json_rows import open_json_lines
 from tfbert.data.lines import lines_of, not_utf8, not_utf8_error
 from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import open_parquet
-from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")
 
@@ -99,7 +99,7 @@ def read_documents(
         UsageError: during iteration, for a file that is not whole, text that is not UTF-8, or a row without text.
     """
     path = pathlib.Path(file.path)
-    bad = _Bad(skip_bad_rows)
+    bad = BadRows(skip_bad_rows)
     if file.format == "parquet":
         start, end = block
         rows = open_parquet(path, None if end < 0 else range(start, end))
@@ -118,7 +118,8 @@ def read_documents(
             yield from _pieces(_sentences(lines, where, bad, language))
         else:
             yield from _pieces(_sentences(lines, where, bad, None))
-    bad.warn(file.path)
+    if bad.count:
+        log.warning("%s: bad lines or rows skipped: %d; the first: %s", file.path, bad.count, bad.first)
 
 
 def _from(file: InputFile, start: int, unit: str) -> str:
@@ -132,12 +133,12 @@ def _chain(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[
 
 
 def _sentences(
-    lines: Iterable[tuple[int, str]], where: str, bad: _Bad, language: str | None
+    lines: Iterable[tuple[int, str]], where: str, bad: BadRows, language: str | None
 ) -> Iterator[Document | None]:
     """The sentences of each line: the line itself, or those that the splitter finds; None between documents."""
     for number, line in lines:
         if not line.isascii() and (byte := not_utf8(line)):
-            bad.found(not_utf8_error(byte, f"{where}, line {number}"))
+            bad.add(not_utf8_error(byte, f"{where}, line {number}"))
             continue
         text = line.strip()
         if language is not None:
@@ -146,16 +147,12 @@ def _sentences(
             yield cut(text) if text else None
 
 
-def _in_rows(rows: OpenFile, where: str, columns: tuple[str, ...], language: str, bad: _Bad) -> Iterator[Document]:
-    for number, row in rows.read(columns):
-        try:
-            if isinstance(row, UsageError):
-                raise row
-            place = f"{where}, {rows.unit} {number}"
-            texts = [check_text(value, column, place) for value, column in zip(row, columns, strict=True)]
-        except UsageError as error:
-            bad.found(error)
-            continue
+def _in_rows(rows: OpenFile, where: str, columns: tuple[str, ...], language: str, bad: BadRows) -> Iterator[Document]:
+    def checked(number: int, row: list) -> list[str]:
+        place = f"{where}, {rows.unit} {number}"
+        return [check_text(value, column, place) for value, column in zip(row, columns, strict=True)]
+
+    for texts in bad.usable(rows.read(columns), checked):
         yield from _pieces(split_sentences(text, language) for text in texts)
 
 
@@ -172,22 +169,3 @@ def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
             document, size = [], 0
     if document:
         yield document
-
-
-@dataclasses.dataclass
-class _Bad:
-    """The lines or rows that could not be read."""
-
-    skip: bool
-    count: int = 0
-    first: str = ""
-
-    def found(self, error: UsageError) -> None:
-        if not self.skip:
-            raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
-        self.count += 1
-        self.first = self.first or str(error)
-
-    def warn(self, name: str) -> None:
-        if self.count:
-            log.warning("%s: bad lines or rows skipped: %d; the first: %s", name, self.count, self.first)

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Container, Sequence
 from typing import Any, BinaryIO
 
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
 from tfbert.data.labels import label_text
 from tfbert.data.lines import not_utf8, not_utf8_error
@@ -118,27 +119,17 @@ def read_file(
     )
     wanted = [*texts, label] if label else list(texts)
     values: list[list] = [[] for _ in wanted]
-    lines, num_bad, first_bad = [], 0, ""
-    for line, row in file.read(wanted):
+    lines, bad_rows = [], BadRows(skip_bad_rows)
+
+    def checked(line: int, row: list) -> tuple[int, list[str]]:
         where = f"{file.name}, {file.unit} {line}"
-        try:
-            if isinstance(row, UsageError):
-                raise row
-            found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
-            found += [label_text(row[-1], label, where, class_words)] if label else []
-        except UsageError as error:
-            if not skip_bad_rows:
-                raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
-            num_bad += 1
-            first_bad = first_bad or str(error)
-            continue
+        found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
+        return line, found + ([label_text(row[-1], label, where, class_words)] if label else [])
+
+    for line, found in bad_rows.usable(file.read(wanted), checked):
         for value, out in zip(found, values, strict=True):
             out.append(value)
         lines.append(line)
-    if not lines:
-        received = f"none that can be used; the first: {first_bad}" if num_bad else "none. Check the path."
-        raise UsageError(f"A data file needs at least one example. Received: {file.name!r} with {received}")
-    skipped = f"{file.name}: {num_bad:,} of {len(lines) + num_bad:,} rows skipped; the first: {first_bad}"
     return RawTable(
         name=file.name,
         text_columns=texts,
@@ -147,7 +138,7 @@ def read_file(
         labels=values[-1] if label else None,
         lines=lines,
         unit=file.unit,
-        notes=(skipped,) if num_bad else (),
+        notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
     )
 
 

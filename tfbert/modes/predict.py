@@ -13,6 +13,7 @@ from typing import Any
 import tqdm
 
 from tfbert.config.run import Config
+from tfbert.data.bad_rows import BadRows
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.devices.waiting import is_terminal
@@ -20,7 +21,6 @@ from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
-from tfbert.tasks.bad_rows import BadRows
 from tfbert.tasks.detect import check_files
 from tfbert.tasks.prediction_job import Chunk
 from tfbert.tasks.registry import entry_of
@@ -64,7 +64,7 @@ def predict(config: Config) -> dict[str, float]:
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
     progress = PredictionProgress(is_shown=chief)
-    bad_rows = BadRows(config.data.skip_bad_rows)
+    bad_rows = BadRows(config.data.skip_bad_rows, is_logged=True)
     try:
         with peer_failures_as_run_errors():
             for job, writer in zip(jobs, writers, strict=True):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import decimal
+import math
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -10,13 +13,13 @@ from typing import Any, NamedTuple
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
 from tfbert.data.endings import TEXTS
 from tfbert.data.files import check_text
 from tfbert.data.rows import OpenFile, file_format, open_rows
 from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
-from tfbert.tasks.bad_rows import BadRows, row_id
 from tfbert.tasks.prediction_files import PredictionFile, open_predictions, output_format, standard_output
 from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.tokenizer import TokenIds
@@ -170,19 +173,19 @@ def read_texts(
     ids: list[Any] = []
     columns: list[list[str]] = [[] for _ in texts]
     size = 0
-    for number, (line, row) in enumerate(file.read(wanted)):
+
+    def checked(place: tuple[int, int], row: list[Any]) -> tuple[Any, list[str]]:
+        number, line = place
         where = f"{file.name}, {file.unit} {line}"
-        try:
-            if isinstance(row, UsageError):
-                raise row
-            # Invalid Unicode reaches the tokenizer, which drops it, as in an exported model.
-            values = [check_text(value, name, where, strict=False) for name, value in zip(texts, row, strict=False)]
-            name = row_id(row[-1], id_column, where) if id_column else number
-            check(name, values, where)
-        except UsageError as error:
-            bad_rows.add(error)
-            continue
+        # Invalid Unicode reaches the tokenizer, which drops it, as in an exported model.
+        values = [check_text(value, name, where, strict=False) for name, value in zip(texts, row, strict=False)]
+        name = row_id(row[-1], id_column, where) if id_column else number
+        check(name, values, where)
         bad_rows.note_bytes(values, where)
+        return name, values
+
+    rows = (((number, line), row) for number, (line, row) in enumerate(file.read(wanted)))
+    for name, values in bad_rows.usable(rows, checked):
         ids.append(name)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
@@ -234,3 +237,15 @@ def usual_id_column(columns: Sequence[str]) -> str:
     """The one column with a usual name for ids; empty if there is none, or several."""
     usual = [column for column in columns if column.strip().lower() in _ID_NAMES]
     return usual[0] if len(usual) == 1 else ""
+
+
+def row_id(value: Any, column: str, where: str) -> str | int | float:
+    """The id in a form that both .tsv and JSON can hold."""
+    if isinstance(value, (datetime.date, datetime.time, decimal.Decimal)):  # From .parquet.
+        return str(value)
+    if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise UsageError(
+        f"An id must be a word, a number or a date. Received: {column}={value!r:.60} in {where}. "
+        "Repair or drop the row, or pass another --id_column."
+    )

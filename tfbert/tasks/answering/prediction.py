@@ -12,6 +12,7 @@ import numpy as np
 from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
 from tfbert.config.tasks import most_room
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_ANSWERS
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source
@@ -21,7 +22,6 @@ from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.questions import QuestionTable
 from tfbert.tasks.answering.squad import open_questions, question_columns
 from tfbert.tasks.answering.windows import no_room_error
-from tfbert.tasks.bad_rows import BadRows
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.prediction_texts import RowsJob, TextJob, check_id_column, output_path, read_texts, usual_id_column
 from tfbert.tasks.trained import TrainedModel

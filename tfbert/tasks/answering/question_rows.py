@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import NO_PLACE, Answer, Place, QuestionTable, where
@@ -50,35 +50,25 @@ def question_table(
     ids: dict[str, None] = {}
     contexts: dict[str, int] = {}
     questions, context_of, answers, is_impossible, places = [], [], [], [], []
-    num_bad, first_bad = 0, ""
-    for place, row in rows:
+    bad_rows = BadRows(skip_bad_rows)
+
+    def checked(place: Place, row: dict[str, Any]) -> tuple[Place, str, str, str, tuple[Answer, ...] | None]:
         at = where(name, place_names, place)
-        try:
-            if isinstance(row, UsageError):
-                raise row
-            own_id = _id(row.get("id"), at)
-            at = f"{at} (id {own_id!r:.60})"
-            if own_id in ids:
-                raise UsageError(
-                    f"Every question needs a unique id. Received: a repeated id in {at}. Rename or drop it."
-                )
-            texts = [_filled_text(row.get(what), what, at) for what in ("question", "context")]
-            given = _answers(row, require_answers, at)
-        except UsageError as error:
-            if not skip_bad_rows:
-                raise UsageError(f"{error}" + " Or pass --skip_bad_rows." * (skip_bad_rows is not None)) from None
-            num_bad += 1
-            first_bad = first_bad or str(error)
-            continue
+        own_id = _id(row.get("id"), at)
+        at = f"{at} (id {own_id!r:.60})"
+        if own_id in ids:
+            raise UsageError(f"Every question needs a unique id. Received: a repeated id in {at}. Rename or drop it.")
+        question, context = [_filled_text(row.get(what), what, at) for what in ("question", "context")]
+        return place, own_id, question, context, _answers(row, require_answers, at)
+
+    for place, own_id, question, context, given in bad_rows.usable(rows, checked):
         ids[own_id] = None
-        questions.append(texts[0])
-        context_of.append(contexts.setdefault(texts[1], len(contexts)))
+        questions.append(question)
+        context_of.append(contexts.setdefault(context, len(contexts)))
         answers.append(given or ())
         is_impossible.append(given == ())
         places.append(place)
-    if not ids:
-        received = f"none that can be used; the first: {first_bad}" if num_bad else "none. Check the path."
-        raise UsageError(f"A data file needs at least one question. Received: {name!r} with {received}")
+    notes = bad_rows.skipped(name, len(ids), "question", "questions")
     table = QuestionTable(
         name=name,
         ids=list(ids),
@@ -89,13 +79,11 @@ def question_table(
         is_impossible=np.asarray(is_impossible, bool),
         places=np.asarray(places, np.int32).reshape(len(ids), len(place_names)),
         place_names=place_names,
+        notes=notes,
     )
     if not version_2_with_negative:
         _refuse_impossible(table)
-    notes = []
-    if num_bad:
-        notes.append(f"{name}: {num_bad:,} of {len(ids) + num_bad:,} questions skipped; the first: {first_bad}")
-    return dataclasses.replace(table, notes=tuple(notes))
+    return table
 
 
 def _refuse_impossible(table: QuestionTable) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
-from tfbert.tasks.bad_rows import BadRows, row_id
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.prediction_texts import (
     CHUNK_ROWS,
@@ -22,10 +22,11 @@ from tfbert.tasks.prediction_texts import (
     check_id_column,
     open_text_file,
     output_path,
+    row_id,
     text_job,
     usual_id_column,
 )
-from tfbert.tasks.tagging.conll import ConllSentence, looks_like_conll
+from tfbert.tasks.tagging.conll import ConllSentence, Sentence, looks_like_conll
 from tfbert.tasks.tagging.tag_files import TagFile, TaggedItem, open_tags
 from tfbert.tasks.tagging.tagged import SentenceFile, holds_word_rows, open_sentences, sentence_format
 from tfbert.tasks.tagging.token_classification import EncodedSentences, SentenceExamples, encode_texts
@@ -71,18 +72,17 @@ class SentenceJob:
 
     def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Items]:
         items, size = [], 0
-        for number, sentence in enumerate(self.file.read([self.id_column] if self.id_column else [])):
-            try:
-                if isinstance(sentence, UsageError):
-                    raise sentence
-                where = f"{self.file.name}, {self.file.unit} {sentence.line}"
-                name = row_id(sentence.others[0], self.id_column, where) if self.id_column else number
-            except UsageError as error:
-                bad_rows.add(error)
-                continue
+
+        def item(number: int, sentence: Sentence) -> TaggedItem:
+            where = f"{self.file.name}, {self.file.unit} {sentence.line}"
+            name = row_id(sentence.others[0], self.id_column, where) if self.id_column else number
             written = sentence if isinstance(sentence, ConllSentence) else None
-            items.append(TaggedItem(name=name, words=sentence.words, written=written))
-            size += len(sentence.words)
+            return TaggedItem(name=name, words=sentence.words, written=written)
+
+        sentences = enumerate(self.file.read([self.id_column] if self.id_column else []))
+        for read in bad_rows.usable(sentences, item):
+            items.append(read)
+            size += len(read.words)
             if len(items) == CHUNK_ROWS or size >= _CHUNK_WORDS:
                 yield Items(items)
                 items, size = [], 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_tag_columns
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of
 from tfbert.data.open_file import OpenFile
@@ -213,35 +214,26 @@ def read_sentences(
         tags="required" if require_label else "optional",
     )
     words, tags, lines, places = [], [], [], []
-    num_bad, first_bad = 0, ""
-    for sentence in file.read(()):
-        if isinstance(sentence, UsageError):
-            if not skip_bad_rows:
-                raise UsageError(f"{sentence} Or pass --skip_bad_rows.")
-            num_bad += 1
-            first_bad = first_bad or str(sentence)
-            continue
+    bad_rows = BadRows(skip_bad_rows)
+    for sentence in bad_rows.usable(enumerate(file.read(())), lambda number, sentence: sentence):
         words.append([sys.intern(word) for word in sentence.words])  # A file has few distinct words.
         tags.append(sentence.tags)
         lines.append(sentence.line)
         places.append(sentence.places)
-    if not lines:
-        received = f"none that can be used; the first: {first_bad}" if num_bad else "none. Check the path."
-        raise UsageError(f"A data file needs at least one sentence. Received: {file.name!r} with {received}")
+    skipped = bad_rows.skipped(file.name, len(lines), "sentence", "sentences")
     notes = list(file.notes())
     if len(lines) == 1 and len(words[0]) >= _LONG_SENTENCE:
         notes.append(
             f"warning: {file.name}: one sentence of {len(words[0]):,} words; a blank line, or another name in a column "
             "of sentences, ends a sentence"
         )
-    skipped = f"{file.name}: {num_bad:,} of {len(lines) + num_bad:,} sentences skipped; the first: {first_bad}"
     return TaggedTable(
         name=file.name,
         words=words,
         tags=tags if file.has_tags else None,
         lines=lines,
         unit=file.unit,
-        notes=(*notes, *([skipped] if num_bad else [])),
+        notes=(*notes, *skipped),
         places=places if all(places) else None,
     )
 

@@ -1,0 +1,98 @@
+"""Rows of an input that cannot be read: the first ends the reading, or all are skipped and counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from tfbert.data.lines import not_utf8
+from tfbert.errors import UsageError
+
+log = logging.getLogger("tfbert")
+
+_MAX_REPORTED_ROWS = 100
+Place = TypeVar("Place")
+Found = TypeVar("Found")
+
+
+class BadRows:
+    """Counts the rows that cannot be read.
+
+    Args:
+        skip: Whether to skip such a row and continue. None: no, and do not suggest --skip_bad_rows.
+        is_logged: Whether to log where they are, up to a limit.
+
+    Attributes:
+        count: How many there were.
+        first: What is wrong with the first; empty without one.
+    """
+
+    def __init__(self, skip: bool | None, *, is_logged: bool = False):
+        self._skip, self._is_logged = skip, is_logged
+        self.count, self.first = 0, ""
+        self._with_bytes, self._first_with_bytes = 0, ""
+
+    def add(self, error: UsageError) -> None:
+        """Counts a row that cannot be read.
+
+        Raises:
+            UsageError: that very error, if rows may not be skipped.
+        """
+        if not self._skip:
+            raise UsageError(f"{error}" + " Or pass --skip_bad_rows." * (self._skip is not None)) from None
+        self.count += 1
+        self.first = self.first or str(error)
+        if self._is_logged and self.count <= _MAX_REPORTED_ROWS:
+            log.info("skipped: %s", error)
+        if self._is_logged and self.count == _MAX_REPORTED_ROWS:
+            log.info("further skipped rows are only counted")
+
+    def usable(self, rows: Iterable[tuple[Place, Any]], read: Callable[[Place, Any], Found]) -> Iterator[Found]:
+        """What `read` makes of each row's place and values. Adds the rows that it refuses, and those that are errors.
+
+        Raises:
+            UsageError: as `add` does.
+        """
+        for place, row in rows:
+            try:
+                if isinstance(row, UsageError):
+                    raise row
+                found = read(place, row)
+            except UsageError as error:
+                self.add(error)
+            else:
+                yield found
+
+    def skipped(self, name: str, num_left: int, what: str, rows: str) -> tuple[str, ...]:
+        """A note for the user of what was skipped, if anything was.
+
+        Args:
+            name: What messages call the data.
+            num_left: How many rows can be used.
+            what: What one of them is called.
+            rows: What several are called.
+
+        Raises:
+            UsageError: if none can be used.
+        """
+        if not num_left:
+            received = f"none that can be used; the first: {self.first}" if self.count else "none. Check the path."
+            raise UsageError(f"A data file needs at least one {what}. Received: {name!r} with {received}")
+        note = f"{name}: {self.count:,} of {num_left + self.count:,} {rows} skipped; the first: {self.first}"
+        return (note,) if self.count else ()
+
+    def note_bytes(self, texts: Iterable[str], where: str) -> None:
+        """Counts a row that is answered without some of its bytes."""
+        byte = next(filter(None, map(not_utf8, texts)), None)
+        if byte:
+            self._first_with_bytes = self._first_with_bytes or f"{byte} in {where}"
+            self._with_bytes += 1
+
+    def notes(self) -> list[str]:
+        """What the user should know at the end."""
+        if not self._with_bytes:
+            return []
+        return [
+            f"bytes that are not UTF-8 were left out of {self._with_bytes:,} texts, the first {self._first_with_bytes}"
+        ]
