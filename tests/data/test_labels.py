@@ -66,8 +66,8 @@ def test_words_are_classes_where_the_task_says_so_and_nan_never_is(tmp_path, nam
 def test_a_saved_models_classes_are_classes(tmp_path):
     path = write(tmp_path / "a.tsv", ["None", "favor"])
     config = DataConfig(validation_file=path)
-    assert read_labelled(config, ("none", "favor")).validation["validation"].labels == ["None", "favor"]
+    assert read_labelled(config, ("none", "favor"), [])["eval"].labels == ["None", "favor"]
     with pytest.raises(UsageError, match="'None', which stands for a missing one"):
-        read_labelled(config, ("against", "favor"))
+        read_labelled(config, ("against", "favor"), [])
     path = write(tmp_path / "b.tsv", ["NaN", "favor"])
-    assert read_labelled(DataConfig(validation_file=path), ("nan", "favor")).validation["validation"].labels[0] == "NaN"
+    assert read_labelled(DataConfig(validation_file=path), ("nan", "favor"), [])["eval"].labels[0] == "NaN"

@@ -31,6 +31,9 @@ class RawTable:
         lines: Each row's position from 1: the line it starts on, or its number.
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
+        label_names: The classes as the data set itself defines them, or as the user gives them. None: they are found
+            from the training labels.
+        is_regression: Whether the data set itself says that its labels are measurements.
     """
 
     name: str
@@ -41,6 +44,8 @@ class RawTable:
     lines: Sequence[int]
     unit: str = "line"
     notes: tuple[str, ...] = ()
+    label_names: tuple[str, ...] | None = None
+    is_regression: bool = False
 
     def __len__(self) -> int:
         return len(self.text)
@@ -48,30 +53,6 @@ class RawTable:
     def where(self, row: int) -> str:
         """What messages call row `row`, counted from 0."""
         return f"{self.name}, {self.unit} {self.lines[row]}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RawData:
-    """All tables of one data set, before the task is chosen that gives the labels a meaning.
-
-    Attributes:
-        train: The training rows; None where a saved model is evaluated.
-        validation: Name -> rows to evaluate on during training.
-        test: Rows to evaluate on once, at the end.
-        label_names: As the data set itself defines them, or as the user gives them. None: they are found from the
-            training labels.
-        are_names_given: Whether the user gave them.
-        is_regression: Whether the data set itself says that its labels are measurements.
-        notes: What the user should know, one line each.
-    """
-
-    train: RawTable | None
-    validation: dict[str, RawTable]
-    test: RawTable | None = None
-    label_names: tuple[str, ...] | None = None
-    are_names_given: bool = False
-    is_regression: bool = False
-    notes: tuple[str, ...] = ()
 
 
 def read_file(

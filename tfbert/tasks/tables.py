@@ -1,5 +1,4 @@
-"""Reads the tables of a run or of an evaluation: from files, from a named data set, or the built-in corpus. For tasks
-whose rows are more than texts and a label."""
+"""Reads the tables of a run or of an evaluation: from files, from a named data set, or the built-in corpus."""
 
 from __future__ import annotations
 
@@ -24,11 +23,13 @@ class Source(Generic[Table]):
         read_file: Reads the file at a path.
         read_name: Reads the named data set, with or without its training split: tables by the splits' names.
         demo: Makes the built-in corpus: training and validation.
+        read_test: Reads the test file of a run; None: as any other.
     """
 
     read_file: Callable[[str], Table]
     read_name: Callable[[bool], dict[str, Table]]
     demo: Callable[[], tuple[Table, Table]]
+    read_test: Callable[[str], Table] | None = None
 
 
 def read_training_tables(config: DataConfig, source: Source[Table]) -> tuple[dict[str, Table], tuple[str, ...]]:
@@ -45,7 +46,7 @@ def read_training_tables(config: DataConfig, source: Source[Table]) -> tuple[dic
     tables = {"train": source.read_file(config.train_file)} | _validation(config, source)
     notes = () if len(tables) > 1 else ("no validation_file: nothing is evaluated during training",)
     if config.test_file:
-        tables["test"] = source.read_file(config.test_file)
+        tables["test"] = (source.read_test or source.read_file)(config.test_file)
     return tables, notes
 
 

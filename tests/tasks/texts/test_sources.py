@@ -573,15 +573,12 @@ def test_tfds_labels_as_words(data_dir):
 
 
 def test_tfds_without_its_training_data(data_dir):
-    raw = read_labelled(DataConfig(dataset="tiny_mnli", data_dir=data_dir))
-    assert raw.train is None and raw.label_names == ("0", "1", "2")
-    assert {name: len(table) for name, table in raw.validation.items()} == {
-        "validation_matched": 2,
-        "validation_mismatched": 1,
-    }
-    assert len(read_labelled(DataConfig(dataset="no_train", data_dir=data_dir)).validation["test"]) == 6
+    tables = read_labelled(DataConfig(dataset="tiny_mnli", data_dir=data_dir), (), [])
+    assert {table.label_names for table in tables.values()} == {("0", "1", "2")}
+    assert {name: len(table) for name, table in tables.items()} == {"eval_matched": 2, "eval_mismatched": 1}
+    assert len(read_labelled(DataConfig(dataset="no_train", data_dir=data_dir), (), [])["eval"]) == 6
     with pytest.raises(UsageError, match="Evaluation needs labels. Received: dataset='no_labels'"):
-        read_labelled(DataConfig(dataset="no_labels", data_dir=data_dir))
+        read_labelled(DataConfig(dataset="no_labels", data_dir=data_dir), (), [])
 
 
 def test_tfds_test_splits_row_by_row(data_dir):

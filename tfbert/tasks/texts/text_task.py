@@ -11,9 +11,10 @@ import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.data.files import RawTable
+from tfbert.data.label_names import given_names
 from tfbert.tasks.base import Judged, Task
 from tfbert.tasks.in_memory import InMemory
-from tfbert.tasks.sets import eval_prefix, place_of
+from tfbert.tasks.sets import place_of
 from tfbert.tasks.texts.source import read_labelled
 
 if TYPE_CHECKING:
@@ -120,14 +121,11 @@ class TextTask(Task):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, TextExamples]:
-        raw = read_labelled(config, self.label_names)
-        notes += raw.notes
-        tables = {eval_prefix(name): table for name, table in raw.validation.items()}
-        sets = {}
-        for prefix, table in (tables | ({"test": raw.test} if raw.test else {})).items():
+        sets, are_given = {}, bool(given_names(config))
+        for prefix, table in read_labelled(config, self.label_names, notes).items():
             notes += table.notes
             check_texts(table.text_columns, table.name)
-            table = self.in_own_words(table, raw.label_names, notes, are_given=raw.are_names_given)
+            table = self.in_own_words(table, table.label_names, notes, are_given=are_given)
             sets[prefix] = self.examples(table)
         return sets
 

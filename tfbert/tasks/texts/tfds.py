@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 
 from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_columns
-from tfbert.data.files import RawData, RawTable
+from tfbert.data.files import RawTable
 from tfbert.data.labels import NAMES_OR_MISSING, is_missing
 from tfbert.data.rows import OpenFile, Row
 from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
@@ -27,7 +27,7 @@ def read_tfds(
     label_column: str = "",
     *,
     with_train: bool = True,
-) -> RawData:
+) -> tuple[dict[str, RawTable], tuple[str, ...]]:
     """Reads a data set's training split and the split or splits to evaluate on.
 
     `read_splits` chooses the splits to evaluate on. A row labelled -1 is unlabelled, as in GLUE and SNLI, and is left
@@ -39,6 +39,9 @@ def read_tfds(
         text_column: One text feature, or two for pairs. Empty: found by name.
         label_column: The feature of the label. Empty: found by name.
         with_train: Whether to read the training split.
+
+    Returns:
+        Tables by the splits' names, and what the user should know, one line each.
 
     Raises:
         UsageError: for an unknown name, data that is not available, or unsuitable features or splits.
@@ -54,15 +57,8 @@ def read_tfds(
         return table if len(table) else None
 
     train, validation, more = read_splits(builder, dataset, read, with_train=with_train)
-    feature = builder.info.features[label]
-    names = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
-    return RawData(
-        train=train,
-        validation=validation,
-        label_names=names,
-        is_regression=names is None and _kind(feature) == "f",
-        notes=(f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes, *more),
-    )
+    tables = ({"train": train} if with_train else {}) | validation
+    return tables, (f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes, *more)
 
 
 def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()) -> dict[str, OpenFile]:
@@ -158,6 +154,7 @@ def _read_split(
         lines.append(num_rows)
     if set(labels) in ({"-1"}, {"-1.0"}):  # numbers without class names: -1 means unlabelled only if all are -1
         columns, labels, lines = [[] for _ in texts], [], []
+    names = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
     table = RawTable(
         name=name,
         text_columns=tuple(texts),
@@ -166,6 +163,8 @@ def _read_split(
         labels=labels,
         lines=lines,
         unit="example",
+        label_names=names,
+        is_regression=names is None and _kind(feature) == "f",
     )
     return table, num_rows - len(lines)
 

@@ -6,37 +6,33 @@ from collections.abc import Container
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
-from tfbert.data.files import RawData, RawTable
+from tfbert.data.files import RawTable
+from tfbert.data.label_names import given_names
 from tfbert.data.labels import NAMES_OR_MISSING
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.classes import have_fractions
 from tfbert.tasks.registry import warnings_of_others
+from tfbert.tasks.tables import data_of, read_training_tables
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
-from tfbert.tasks.texts.source import read_all
+from tfbert.tasks.texts.source import text_source
 
 
 def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with one label each."""
-    raw = read_all(config, class_words=_class_words(config.task))
-    tables = [raw.train, *raw.validation.values(), *([raw.test] if raw.test else [])]
-    _check_same_columns(tables)
-    notes = list(raw.notes)
-    notes += warnings_of_others(Classification.name, raw.train)
-    task = choose_task(raw, config.task, notes)
-    for table in tables:
+    notes: list[str] = []
+    source = text_source(config, {*_class_words(config.task), *given_names(config)}, notes)
+    tables, more = read_training_tables(config, source)
+    _check_same_columns(list(tables.values()))
+    notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
+    task = choose_task(tables["train"], config.task, notes)
+    for table in tables.values():
         notes += table.notes
         empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
         if empty:
             notes.append(f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}")
-    return TaskData(
-        task=task,
-        train=task.examples(raw.train),
-        validation={name: task.examples(table) for name, table in raw.validation.items()},
-        test=task.examples(raw.test) if raw.test else None,
-        notes=tuple(notes),
-    )
+    return data_of(task, {name: task.examples(table) for name, table in tables.items()}, notes, config)
 
 
 def _class_words(asked: str) -> Container[str]:
@@ -44,24 +40,24 @@ def _class_words(asked: str) -> Container[str]:
     return NAMES_OR_MISSING if asked == Classification.name else ()
 
 
-def choose_task(raw: RawData, asked: str, notes: list[str]) -> Task:
+def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     """The task of training data.
 
     Args:
-        raw: As it was written.
+        train: As it was written.
         asked: `--task`.
         notes: Receives a line if the labels lead to a task that the user may not expect.
 
     Raises:
         UsageError: for labels that do not fit the task.
     """
-    is_scores = raw.is_regression or (raw.label_names is None and have_fractions(raw.train.labels))
+    is_scores = train.is_regression or (train.label_names is None and have_fractions(train.labels))
     if asked == "auto" and is_scores:
         notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
         return Regression()
     if asked == Regression.name:
         return Regression()
-    return Classification.of_rows(raw.train, raw.label_names, is_asked_for=asked == Classification.name)
+    return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)
 
 
 def _check_same_columns(tables: list[RawTable]) -> None:
