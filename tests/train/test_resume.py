@@ -21,6 +21,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.train import identity, resume
+from tfbert.train.found import inspect
 
 FACTS = {"task": "classification", "train_crc32": 1, identity.EVALUATION: 2}
 
@@ -55,10 +56,10 @@ def write_run(directory, config=None, *, step=0, total_steps=12, finished=False)
     return config
 
 
-def look(directory, config=None, **options):
+def start_in(directory, config=None, **options):
     before = sorted(directory.parent.rglob("*"))
     try:
-        return resume.look(directory, config or config_for(directory, **options))
+        return resume.decide(inspect(directory), config or config_for(directory, **options))
     finally:
         assert sorted(directory.parent.rglob("*")) == before
 
@@ -89,7 +90,7 @@ def test_every_option_says_what_it_is_to_a_run_that_goes_on():
 def test_a_new_or_empty_directory_is_a_start(tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("new", "empty"):
-        start = look(tmp_path / name)
+        start = start_in(tmp_path / name)
         assert (start.resumed, start.finished, start.notes) == (None, None, ())
 
 
@@ -100,31 +101,31 @@ def test_files_of_something_else_are_refused(tmp_path, options):
         directory.mkdir()
         (directory / name).write_text("mine")
         with pytest.raises(UsageError, match=f"must be new or empty.*{name}.*Pass another"):
-            look(directory, **options)
+            start_in(directory, **options)
 
 
 def test_a_finished_run_is_refused_and_says_how_to_train_on(tmp_path):
     write_run(tmp_path / "run", step=9, finished=True)
     with pytest.raises(UsageError, match=rf"a finished run.*--overwrite_output_dir.*--model={tmp_path}/run"):
-        look(tmp_path / "run")
-    assert look(tmp_path / "run", overwrite_output_dir=True).resumed is None
+        start_in(tmp_path / "run")
+    assert start_in(tmp_path / "run", overwrite_output_dir=True).resumed is None
 
 
 def test_an_unfinished_run_goes_on_from_its_checkpoint_or_begins_anew(tmp_path):
     write_run(tmp_path / "run", step=9)
-    start = look(tmp_path / "run")
+    start = start_in(tmp_path / "run")
     assert start.resumed.step == 9 and start.checkpoint == tmp_path / "run" / "checkpoints" / "step-00000009"
     with pytest.raises(UsageError, match="an unfinished run"):
-        look(tmp_path / "run", resume="never")
+        start_in(tmp_path / "run", resume="never")
     (tmp_path / "run" / "run_config.json").unlink()
-    assert look(tmp_path / "run").resumed.step == 9, "the checkpoint says all that is believed"
+    assert start_in(tmp_path / "run").resumed.step == 9, "the checkpoint says all that is believed"
 
     write_run(tmp_path / "young")
-    start = look(tmp_path / "young")
+    start = start_in(tmp_path / "young")
     assert start.resumed is None and "starts at the beginning" in start.notes[0]
     other = changed(config_for(tmp_path / "young"), training={"learning_rate": 1e-3})
     with pytest.raises(UsageError, match=r"another configuration, with learning_rate=0.0005 before and 0.001 now"):
-        look(tmp_path / "young", other)
+        start_in(tmp_path / "young", other)
 
 
 @pytest.mark.parametrize("mode", ["evaluate", "benchmark", "", None])
@@ -139,11 +140,11 @@ def test_only_a_run_is_overwritten(mode, tmp_path):
         (directory / output_dir.RUN_CONFIG).write_text(json.dumps({"mode": mode}) if mode else "not JSON")
     rule = "overwrite_output_dir replaces an earlier training run, and nothing else.*which holds 'README.md'"
     with pytest.raises(UsageError, match=rule) as error:
-        look(directory, overwrite_output_dir=True)
+        start_in(directory, overwrite_output_dir=True)
     assert "\n" not in str(error.value)
     # Whatever is missing, of whatever version: a run that ended early may have left its configuration alone.
     (directory / output_dir.RUN_CONFIG).write_text('{"mode": "train", "gone": 1}')
-    assert look(directory, overwrite_output_dir=True).resumed is None
+    assert start_in(directory, overwrite_output_dir=True).resumed is None
 
 
 def test_overwriting_keeps_the_mark_of_a_run_until_it_is_replaced(tmp_path, monkeypatch):
@@ -157,8 +158,8 @@ def test_overwriting_keeps_the_mark_of_a_run_until_it_is_replaced(tmp_path, monk
         patch.setattr(output_dir.shutil, "rmtree", killed)
         resume.write_start(directory, config, identity_of(config), is_resumed=False)
     with pytest.raises(UsageError, match="a finished run"):
-        look(directory)
-    look(directory, overwrite_output_dir=True)
+        start_in(directory)
+    start_in(directory, overwrite_output_dir=True)
     resume.write_start(directory, config, identity_of(config), is_resumed=False)
     assert output_dir.contents(directory) == [output_dir.RUN_CONFIG]
     assert Config.from_json((directory / output_dir.RUN_CONFIG).read_text()) == config
@@ -174,9 +175,9 @@ def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
         config = config_for(directory, overwrite_output_dir=overwrite)
         config = changed(config, model={"model_name_or_path": str(tmp_path / model)})
         with pytest.raises(UsageError, match="output_dir must not hold the model.*Pass another --output_dir"):
-            look(directory, config)
+            start_in(directory, config)
     (tmp_path / "new").mkdir()
-    look(tmp_path / "new", config)
+    start_in(tmp_path / "new", config)
 
 
 # What a run that began with defaults may resume with, and what it may not.
@@ -205,7 +206,7 @@ REFUSED = [
 def test_settings_that_change_the_result_are_refused_by_name(tmp_path, parts, message):
     config = write_run(tmp_path / "run", step=9)
     with pytest.raises(UsageError, match=message) as error:
-        look(tmp_path / "run", changed(config, **parts))
+        start_in(tmp_path / "run", changed(config, **parts))
     line = str(error.value)
     assert "\n" not in line and "the settings that it began with" in line
     assert f"another --output_dir: with --model={tmp_path}/run/checkpoints/step-00000009" in line
@@ -219,16 +220,16 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
         runtime={"strategy": "mirrored", "num_replicas": 2},
         output={"logging_steps": 1, "save_steps": 3, "tensorboard": True},
     )
-    start = look(tmp_path / "run", config)
-    _, lines = resume.take_up(start, FACTS, 12)
+    start = start_in(tmp_path / "run", config)
+    _, lines = resume.check_same_run(start, FACTS, 12)
     assert lines[0] == f"resuming at step 9 of 12 from {tmp_path}/run/checkpoints/step-00000009"
     (split,) = lines[1:]
     assert "the same updates but for rounding" in split and "num_replicas=2 in place of 0" in split
     assert "logging_steps" not in split
-    compiled = look(
+    compiled = start_in(
         tmp_path / "run", changed(config, runtime={"strategy": "one_device", "num_replicas": 0, "xla": True})
     )
-    _, (_, split) = resume.take_up(compiled, FACTS, 12)
+    _, (_, split) = resume.check_same_run(compiled, FACTS, 12)
     assert "other dropout noise" in split and "xla=True in place of False" in split
     # The whole run's truth: what was otherwise before, for readers of run_config.json; the old form still loads.
     what = identity_of(config, start=start)
@@ -241,8 +242,8 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
 
 def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
     config = write_run(tmp_path / "run", step=9)
-    start = look(tmp_path / "run", changed(config, training={"num_train_epochs": 6.0}))
-    _, lines = resume.take_up(start, FACTS, 24)
+    start = start_in(tmp_path / "run", changed(config, training={"num_train_epochs": 6.0}))
+    _, lines = resume.check_same_run(start, FACTS, 24)
     assert "a longer run than before, 24 updates in place of 12: the learning rate falls to 0 at the new end" in lines
     assert warmup_steps(config.training, 12) == 2 and warmup_steps(config.training, 24) == 3
     assert resume.keep_warm_up(start, schedule(24, warmup_steps=3)).warmup_steps == 2
@@ -253,22 +254,22 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
     _, save = checkpoints_in(tmp_path / "run")
     save(15, identity=dataclasses.asdict(what))
     for asked in (start.asked, changed(start.asked, training={"warmup_steps": 2})):
-        again = look(tmp_path / "run", asked)
-        _, lines = resume.take_up(again, FACTS, 24)
+        again = start_in(tmp_path / "run", asked)
+        _, lines = resume.check_same_run(again, FACTS, 24)
         assert len(lines) == 1
         assert resume.keep_warm_up(again, schedule(24, warmup_steps=3)).warmup_steps == 2
     # What is repeated from it is what was asked for, such as by --seeds over a seed that was continued.
     resume.write_start(tmp_path / "run", start.config, what, is_resumed=True)
-    assert not identity.different_in(tmp_path / "run", start.asked)
+    assert not identity.different_in(output_dir.read_run_config(tmp_path / "run"), start.asked)
 
-    start = look(tmp_path / "run", changed(config, training={"max_steps": 16}))
+    start = start_in(tmp_path / "run", changed(config, training={"max_steps": 16}))
     with pytest.raises(UsageError, match="24 updates planned before and 16 now.*max_steps=0 before and 16 now"):
-        resume.take_up(start, FACTS, 16)
+        resume.check_same_run(start, FACTS, 16)
 
 
 def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
     config = write_run(tmp_path / "run", step=9)
-    start = look(tmp_path / "run", changed(config, data={"text_column": ("text",)}))
+    start = start_in(tmp_path / "run", changed(config, data={"text_column": ("text",)}))
     what = identity_of(start.config, 12, start=start)
     assert what.until_step == {"9": {"text_column": []}}
     assert what.settings["text_column"] == ["text"]
@@ -276,13 +277,13 @@ def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
 
 def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_forget_the_best(tmp_path):
     write_run(tmp_path / "run", step=9)
-    start = look(tmp_path / "run")
+    start = start_in(tmp_path / "run")
     with pytest.raises(UsageError, match="same model, data and precision.*train_crc32=1 before and 5 now"):
-        resume.take_up(start, FACTS | {"train_crc32": 5}, 12)
+        resume.check_same_run(start, FACTS | {"train_crc32": 5}, 12)
     state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
     start = dataclasses.replace(start, resumed=state)
-    assert resume.take_up(start, FACTS, 12)[0] == state
-    state, lines = resume.take_up(start, FACTS | {identity.EVALUATION: 3}, 12)
+    assert resume.check_same_run(start, FACTS, 12)[0] == state
+    state, lines = resume.check_same_run(start, FACTS | {identity.EVALUATION: 3}, 12)
     assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
 
 
@@ -292,11 +293,11 @@ def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):
     (tmp_path / "run").mkdir()
     _, save = checkpoints_in(tmp_path / "run")
     save(9, identity=dataclasses.asdict(identity_of(config, start=start)))
-    assert look(tmp_path / "run", config).config.training.gradient_accumulation_steps == 4
-    assert resume.look(tmp_path / "run", config, num_replicas=2).config.training.is_auto
+    assert start_in(tmp_path / "run", config).config.training.gradient_accumulation_steps == 4
+    assert resume.decide(inspect(tmp_path / "run"), config, num_replicas=2).config.training.is_auto
     # Who repeats run_config.json asks for the number: no other run, and nothing to say.
-    repeated = look(tmp_path / "run", config.accumulating(4))
-    assert len(resume.take_up(repeated, FACTS, 12)[1]) == 1
+    repeated = start_in(tmp_path / "run", config.accumulating(4))
+    assert len(resume.check_same_run(repeated, FACTS, 12)[1]) == 1
     assert identity_of(config, start=repeated).settings["gradient_accumulation_steps"] == "auto"
 
 
@@ -304,22 +305,22 @@ def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, mon
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     write_run(tmp_path / "run", step=9)
     for options in ({"resume": "never"}, {"overwrite_output_dir": True}):
-        assert look(tmp_path / "run", **options).resumed.step == 9
+        assert start_in(tmp_path / "run", **options).resumed.step == 9
     (tmp_path / "run" / output_dir.RESULTS).write_text('{"global_step": 12}')
-    assert look(tmp_path / "run", overwrite_output_dir=True).finished == {"global_step": 12}
+    assert start_in(tmp_path / "run", overwrite_output_dir=True).finished == {"global_step": 12}
     other = changed(config_for(tmp_path / "run"), training={"learning_rate": 1e-3})
     with pytest.raises(
         UsageError, match=r"a launch needs.*has finished a run with learning_rate=0.0005 before and 0.001 now. Pass"
     ):
-        look(tmp_path / "run", other)  # Such as a script under one launch that trains several times.
+        start_in(tmp_path / "run", other)  # Such as a script under one launch that trains several times.
     (tmp_path / "run" / output_dir.RESULTS).write_text('{"global')
     with pytest.raises(UsageError, match="results must be whole"):
-        look(tmp_path / "run")
+        start_in(tmp_path / "run")
 
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-100000")
-    assert look(tmp_path / "run", overwrite_output_dir=True).resumed is None
+    assert start_in(tmp_path / "run", overwrite_output_dir=True).resumed is None
     with pytest.raises(UsageError, match="a finished run"):
-        look(tmp_path / "run", resume="never")
+        start_in(tmp_path / "run", resume="never")
 
 
 def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
@@ -327,7 +328,7 @@ def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
     run = tmp_path / "run"
 
     def steps():
-        found = look(run, overwrite_output_dir=True).resumed
+        found = start_in(run, overwrite_output_dir=True).resumed
         return found.step if found else 0
 
     monkeypatch.setenv("SLURM_JOB_ID", "71")
@@ -363,19 +364,19 @@ def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, m
     for name, step in (("run", 9), ("young", 0)):
         config = write_run(tmp_path / name, step=step)
         overwriting = changed(config, output={"overwrite_output_dir": True})
-        right = look(tmp_path / name, overwriting)
+        right = start_in(tmp_path / name, overwriting)
         noticed = 0
         for _ in flipped(tmp_path / name / output_dir.LAUNCH):
             try:
-                assert resume.look(tmp_path / name, overwriting) == right
+                assert resume.decide(inspect(tmp_path / name), overwriting) == right
             except UsageError:
                 noticed += 1
         assert noticed > 60
-        right = look(tmp_path / name, config)
+        right = start_in(tmp_path / name, config)
         for _ in flipped(tmp_path / name / output_dir.RUN_CONFIG, every=every):
             with_another_name = False
             try:
-                assert resume.look(tmp_path / name, config) == right
+                assert resume.decide(inspect(tmp_path / name), config) == right
             except UsageError:
                 with_another_name = True
             assert not (step and with_another_name), "a checkpoint says all that is believed"
@@ -401,11 +402,11 @@ STRATEGY = types.SimpleNamespace(num_replicas_in_sync=1, cluster_resolver=None)
 def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
     """Else a start that meets a checkpoint half written reports that, and not the run that is writing it."""
     config = write_run(tmp_path / "run", step=9)
-    with resume.begin(tmp_path / "run", config, STRATEGY, Worker()) as start:
+    with resume.open_directory(tmp_path / "run", config, STRATEGY, Worker()) as start:
         assert start.resumed.step == 9
-        monkeypatch.setattr(resume, "look", lambda *arguments, **options: pytest.fail("read"))
+        monkeypatch.setattr(resume, "inspect", lambda directory: pytest.fail("read"))
         second = Worker()
-        begun = resume.begin(tmp_path / "run", config, STRATEGY, second)
+        begun = resume.open_directory(tmp_path / "run", config, STRATEGY, second)
         with pytest.raises(RunError, match="another process is writing"), begun:
             pass
     assert second.asked == [False, True], "the other workers are told"
@@ -414,7 +415,7 @@ def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
 def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
     for others, kind in (([True], UsageError), ([False, True], RunError), ([False, False, True], UsageError)):
         worker = Worker(*others)
-        begun = resume.begin(tmp_path / "run", config_for(tmp_path / "run"), STRATEGY, worker)
+        begun = resume.open_directory(tmp_path / "run", config_for(tmp_path / "run"), STRATEGY, worker)
         with pytest.raises(kind, match="See its output"), begun:
             pass
         assert len(worker.asked) % 2 == 0, "every question is answered"
@@ -434,7 +435,7 @@ def test_a_start_that_cannot_write_its_first_file_leaves_nothing(tmp_path, monke
 
     config = config_for(tmp_path / "run")
     monkeypatch.setattr(os, "fsync", fail)
-    begun = resume.begin(tmp_path / "run", config, STRATEGY, Worker())
+    begun = resume.open_directory(tmp_path / "run", config, STRATEGY, Worker())
     with pytest.raises(RunError, match="No space"), begun as start:
         resume.write_start(start.directory, config, identity_of(config), is_resumed=False)
     assert not list(tmp_path.iterdir())

@@ -160,7 +160,7 @@ def _is_done(run: Config) -> bool:
 def _check_same(runs: list[Config]) -> None:
     """Refuses runs that were done with other settings, as resuming with other settings is refused."""
     for run in runs:
-        if different := different_in(_directory(run), detect_task(run).resolved()):
+        if different := different_in(output_dir.read_run_config(_directory(run)), detect_task(run).resolved()):
             raise UsageError(
                 f"Seeds are compared with everything else equal. Received: {str(_directory(run))!r}, a finished run "
                 f"with {', '.join(different)}. Pass the same, or another --output_dir; --overwrite_output_dir trains "

@@ -47,20 +47,19 @@ def contents(directory: pathlib.Path) -> list[str]:
 
 
 def clear(directory: pathlib.Path) -> None:
-    """Removes an earlier run's own files from a directory, except the one by which `holds_run` recognises it."""
+    """Removes an earlier run's own files from a directory, except the one by which it is recognised."""
     for name in _OWN:
         path = directory / name
         is_own_directory = path.is_dir() and not path.is_symlink()
         shutil.rmtree(path) if is_own_directory else path.unlink(missing_ok=True)
 
 
-def holds_run(directory: pathlib.Path, mode: str = "train") -> bool:
-    """Whether the directory is that of a run in `mode`, by any version."""
+def read_run_config(directory: pathlib.Path) -> dict[str, Any]:
+    """The `run_config.json` of the run in a directory, whatever its mode and version; empty without a whole one."""
     try:
-        values = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(values, dict) and values.get("mode") == mode
+        return read_json(directory / RUN_CONFIG)
+    except (OSError, ValueError):
+        return {}
 
 
 def check_writable(directory: pathlib.Path) -> None:
@@ -121,6 +120,21 @@ def make(directory: pathlib.Path) -> None:
             f"Output must be writable. Received: {str(directory)!r} ({error.strerror}). "
             "Free space there, or pass another directory."
         ) from None
+
+
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        OSError, ValueError: where there is none.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(error) from None
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

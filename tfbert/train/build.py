@@ -96,7 +96,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     """Finds out whether the run can start, and builds all it needs.
 
     Args:
-        start: What `resume.begin` found; its directory is locked.
+        start: What `resume.open_directory` found; its directory is locked.
         strategy: Where to compute. Each of its workers must call this function.
         consensus: Between these workers.
 
@@ -145,7 +145,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     facts = facts_of(data, train, tokenizer, classifier.config)
     resumed, lines = None, []
     if start.resumed:
-        resumed, lines = resume.take_up(start, facts, schedule.total_steps)
+        resumed, lines = resume.check_same_run(start, facts, schedule.total_steps)
         schedule = dataclasses.replace(schedule, first_step=resumed.step)
     with strategy.scope():
         model = FineTuner(
@@ -162,7 +162,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
 
     # Where the run resumes, and its micro-batches.
     checkpoints = Checkpoints(
-        start.directory / resume.CHECKPOINTS,
+        start.checkpoints,
         is_writer=chief,
         keep=config.output.save_total_limit,
         save_model=lambda path: save_pretrained(classifier, tokenizer, path),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pathlib
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
-from tfbert.output.output_dir import RUN_CONFIG
 from tfbert.tasks.base import TaskData
 from tfbert.train.saved_state import RunState
 
@@ -50,7 +48,7 @@ class Identity:
 
     Attributes:
         settings: The options it was started with, except those that change nothing.
-        choices: What was settled at its beginning: micro-batches, replicas, updates of warm-up, updates in all.
+        choices: What was resolved at its beginning: micro-batches, replicas, updates of warm-up, updates in all.
         facts: Of model, data and precision: architecture, labels, checksums of vocabulary and examples.
         until_step: Settings that had another value up to an update: that value, by update.
     """
@@ -78,34 +76,29 @@ def settings(config: Config, *kinds: OnResume) -> dict[str, Any]:
     return json.loads(json.dumps(found))
 
 
-def options(directory: pathlib.Path) -> dict[str, Any]:
-    """Every option of the run in an output directory, as its `run_config.json` holds it; empty if that is damaged.
+def different_in(run_config: dict[str, Any], config: Config) -> list[str]:
+    """How an earlier run differs from a configuration in what decides its result, a phrase each.
 
-    Options that did not exist in the version that wrote it are at their default.
+    Args:
+        run_config: What its `run_config.json` holds; options that its version did not have are at their default. Empty
+            for a file that is damaged: nothing is compared.
+        config: The run now, its defaults resolved.
     """
-    try:
-        values = json.loads((directory / RUN_CONFIG).read_text(encoding="utf-8"))
-        parts = [values[name] for name in (field.name for field in dataclasses.fields(Config)) if name in values]
-        given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
-    return _defaults() | given
+    parts = [run_config.get(field.name) for field in dataclasses.fields(Config)]
+    given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+    before = _defaults() | given if run_config else {}
+    return differences(before, settings(config, "same", "longer", "content"))
 
 
-def different_in(directory: pathlib.Path, config: Config) -> list[str]:
-    """How the run in an output directory differs from a configuration in what decides its result, a phrase each."""
-    return differences(options(directory), settings(config, "same", "longer", "content"))
-
-
-def differences(before: dict[str, Any], now: dict[str, Any], settled: dict[str, int] | None = None) -> list[str]:
+def differences(before: dict[str, Any], now: dict[str, Any], resolved: dict[str, int] | None = None) -> list[str]:
     """What differs from before, a phrase each.
 
     Args:
         before: Earlier values by name. A name that is missing here is not compared.
         now: Present values by name.
-        settled: What options like `auto` came to before; such a value now is no difference.
+        resolved: What options like `auto` came to before; such a value now is no difference.
     """
-    different = [name for name in now if not _is_same(name, now, before, settled or {})]
+    different = [name for name in now if not _is_same(name, now, before, resolved or {})]
     return [f"{name}={before[name]!r} before and {now[name]!r} now" for name in different]
 
 
@@ -135,8 +128,8 @@ def _defaults() -> dict[str, Any]:
     return settings(Config(), "same", "longer", "content", "split")
 
 
-def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], settled: dict[str, int]) -> bool:
-    return name not in before or now[name] in (before[name], settled.get(name, before[name]))
+def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], resolved: dict[str, int]) -> bool:
+    return name not in before or now[name] in (before[name], resolved.get(name, before[name]))
 
 
 def _evaluation_crc(data: TaskData) -> int:

@@ -1,13 +1,5 @@
 """Whether a run starts or resumes, and from where: decided once, under the lock, before anything is read or built.
 
-| what the output directory holds | what the run does |
-| --- | --- |
-| nothing | starts |
-| an unfinished run with a sound checkpoint | resumes, with the settings that it began with, or is refused |
-| an unfinished run without one | starts at the beginning, if it is the same run |
-| a finished run | is refused; after a restart by the launcher, the same run's results are returned |
-| anything else | is refused |
-
 `--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it. All that
 a resumed run takes over from the earlier start is in the checkpoint, under its checksum.
 """
@@ -32,10 +24,9 @@ from tfbert.output import output_dir
 from tfbert.output.lock import locked
 from tfbert.step.optimizer import share_at_end
 from tfbert.train import launch_mark
+from tfbert.train.found import CHECKPOINTS, Found, inspect
 from tfbert.train.identity import EVALUATION, Identity, differences, different_in, settings
-from tfbert.train.saved_state import RunState, newest_intact, step_directory
-
-CHECKPOINTS = "checkpoints"
+from tfbert.train.saved_state import RunState, step_directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,13 +52,18 @@ class Start:
     notes: tuple[str, ...] = ()
 
     @property
+    def checkpoints(self) -> pathlib.Path:
+        """Where the run's checkpoints are."""
+        return self.directory / CHECKPOINTS
+
+    @property
     def checkpoint(self) -> pathlib.Path | None:
         """The directory of the checkpoint that the run resumes from."""
-        return step_directory(self.directory / CHECKPOINTS, self.resumed.step) if self.resumed else None
+        return step_directory(self.checkpoints, self.resumed.step) if self.resumed else None
 
 
 @contextlib.contextmanager
-def begin(
+def open_directory(
     directory: pathlib.Path, config: Config, strategy: tf.distribute.Strategy, consensus: Consensus
 ) -> Iterator[Start]:
     """Locks the run's output directory for as long as the block lasts, and finds out how the run starts.
@@ -91,51 +87,44 @@ def begin(
                 output_dir.check_writable(directory)
                 stack.enter_context(locked(directory))
         with _together(consensus):
-            start = look(directory, config, num_replicas=strategy.num_replicas_in_sync)
+            start = decide(inspect(directory), config, num_replicas=strategy.num_replicas_in_sync)
         _check_same(start, consensus)
         yield start
         launch_mark.done(directory)
 
 
-def look(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> Start:
-    """Finds out what a directory holds and how a run in it starts; changes nothing.
+def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
+    """How a run starts in a directory.
 
     Args:
-        directory: The output directory, locked.
+        found: What the directory holds, locked.
         config: The run, its defaults resolved.
         num_replicas: Replicas of all workers together.
 
     Raises:
         UsageError: for a directory that the run cannot use.
     """
+    directory, launched_here = found.directory, found.is_restart
     start = Start(directory=directory, asked=config, config=config)
-    present, is_finished = output_dir.contents(directory), (directory / output_dir.RESULTS).exists()
-    if not present:
+    if not found.names:
         return start
-    is_restart = launch_mark.is_restart(directory)
-    if is_restart and is_finished:
-        if different := different_in(directory, config):
-            raise UsageError(
-                "Each run of a launch needs an output_dir of its own. "
-                f"Received: output_dir={str(directory)!r}, in which this launch has finished a run with "
-                f"{', '.join(different)}. Pass another."
-            )
-        return dataclasses.replace(start, finished=_read_results(directory / output_dir.RESULTS))
+    if found.is_finished and launched_here:
+        _check_own_directory(found, config)
+        return dataclasses.replace(start, finished=found.results)
     _check_apart(directory, config)
-    if config.output.overwrite_output_dir and not is_restart:
-        _check_replaceable(directory, present)
+    if config.output.overwrite_output_dir and not launched_here:
+        _check_replaceable(found)
         return start
-    if is_finished:
-        raise _refusal(directory, "a finished run", f", or --model={directory} to start a new run from its weights")
-    if config.output.resume == "never" and not is_restart:
-        raise _refusal(directory, "an unfinished run" if output_dir.holds_run(directory) else repr(present[0]))
-    if state := newest_intact(directory / CHECKPOINTS):
-        return _going_on(dataclasses.replace(start, resumed=state), num_replicas)
-    if not output_dir.holds_run(directory):
-        raise _refusal(directory, f"{present[0]!r} and no run")
-    if not is_restart:
-        if different := different_in(directory, config):
-            raise _refusal(directory, f"an unfinished run of another configuration, with {', '.join(different)}")
+    if found.is_finished:
+        raise _refusal(found, "a finished run", f", or --model={directory} to start a new run from its weights")
+    if config.output.resume == "never" and not launched_here:
+        raise _refusal(found, "an unfinished run" if found.holds_run else repr(found.names[0]))
+    if found.checkpoint:
+        return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
+    if not found.holds_run:
+        raise _refusal(found, f"{found.names[0]!r} and no run")
+    if not launched_here and (different := different_in(found.run_config, config)):
+        raise _refusal(found, f"an unfinished run of another configuration, with {', '.join(different)}")
     note = f"{directory} holds an unfinished run without a checkpoint to resume from: it starts at the beginning"
     return dataclasses.replace(start, notes=(note,))
 
@@ -146,7 +135,7 @@ def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
     return schedule if begun is None else dataclasses.replace(schedule, warmup_steps=begun)
 
 
-def take_up(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:
+def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:
     """Checks what is known only once data and model are built, and that the run has not become shorter.
 
     Args:
@@ -243,7 +232,7 @@ def how_to_resume(config: Config, directory: pathlib.Path) -> str:
     return f"--output_dir={directory} resumes the run, with --resume=auto and without --overwrite_output_dir"
 
 
-def _going_on(start: Start, num_replicas: int) -> Start:
+def _resumed(start: Start, num_replicas: int) -> Start:
     """The start of a resumed run, with its identity from the checkpoint.
 
     Raises:
@@ -288,7 +277,7 @@ def _check_same(start: Start, consensus: Consensus) -> None:
     if not all([consensus.is_same(number) for number in seen]):  # A list: every worker answers every question.
         raise RunError(
             "All workers must see the same checkpoints. "
-            f"Received: {start.directory / CHECKPOINTS} with {f'step {step}' if step else 'none'} and "
+            f"Received: {start.checkpoints} with {f'step {step}' if step else 'none'} and "
             f"gradient_accumulation_steps={steps} on this worker. "
             "Put --output_dir on a file system that all workers share."
         )
@@ -316,31 +305,30 @@ def _check_apart(directory: pathlib.Path, config: Config) -> None:
         )
 
 
-def _check_replaceable(directory: pathlib.Path, present: list[str]) -> None:
+def _check_own_directory(found: Found, config: Config) -> None:
+    """Refuses a directory in which another run of the same launch has finished."""
+    if different := different_in(found.run_config, config):
+        raise UsageError(
+            "Each run of a launch needs an output_dir of its own. "
+            f"Received: output_dir={str(found.directory)!r}, in which this launch has finished a run with "
+            f"{', '.join(different)}. Pass another."
+        )
+
+
+def _check_replaceable(found: Found) -> None:
     """Refuses to overwrite files that no training run wrote."""
-    if not output_dir.holds_run(directory):
+    if not found.holds_run:
         raise UsageError(
             "overwrite_output_dir replaces an earlier training run, and nothing else. "
-            f"Received: output_dir={str(directory)!r}, which holds {present[0]!r} but no run's "
+            f"Received: output_dir={str(found.directory)!r}, which holds {found.names[0]!r} but no run's "
             f"{output_dir.RUN_CONFIG}. "
             "Pass another."
         )
 
 
-def _refusal(directory: pathlib.Path, what: str, way_out: str = "") -> UsageError:
-    replace = ", or --overwrite_output_dir to replace an earlier run" if output_dir.holds_run(directory) else ""
+def _refusal(found: Found, what: str, way_out: str = "") -> UsageError:
+    replace = ", or --overwrite_output_dir to replace an earlier run" if found.holds_run else ""
     return UsageError(
-        f"output_dir must be new or empty. Received: output_dir={str(directory)!r}, which holds {what}. "
+        f"output_dir must be new or empty. Received: output_dir={str(found.directory)!r}, which holds {what}. "
         f"Pass another{replace}{way_out}."
     )
-
-
-def _read_results(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(results, dict):
-            return results
-        reason = "not a JSON object"
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error
-    raise UsageError(f"A finished run's results must be whole. Received: {str(path)!r} ({reason}). Remove the file.")

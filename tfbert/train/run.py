@@ -73,7 +73,7 @@ def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
         runtime.reset_peak_memory()
     directory = output_dir.run_directory(config, output_dir.start_time())
     # Every stage waits for the other workers somewhere: if one of them fails, this must not look like a bug here.
-    with peer_failures_as_run_errors(), resume.begin(directory, config, strategy, consensus) as start:
+    with peer_failures_as_run_errors(), resume.open_directory(directory, config, strategy, consensus) as start:
         if start.finished is None:
             run = build_run(start, strategy, consensus)
             _earlier_models.add(run.model)

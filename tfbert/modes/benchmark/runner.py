@@ -23,7 +23,7 @@ from tfbert.modes.benchmark.grid import BenchmarkRow, build_rows
 from tfbert.modes.benchmark.measured import COLUMNS, compared, failed, failure_reason, measured
 from tfbert.modes.child import end_child, start_child
 from tfbert.output.lock import locked
-from tfbert.output.output_dir import RUN_CONFIG, contents, holds_run, write_json, write_text
+from tfbert.output.output_dir import RUN_CONFIG, contents, read_run_config, write_json, write_text
 from tfbert.report.facts import environment
 from tfbert.tasks.detect import detect_task
 
@@ -91,7 +91,7 @@ def _prepare(directory: pathlib.Path, config: Config) -> None:
                 f"output_dir must be new, or hold the same benchmark. Received: output_dir={str(directory)!r}. "
                 "Pass another, or --overwrite_output_dir to replace an earlier benchmark."
             )
-        if config.output.overwrite_output_dir and not holds_run(directory, "benchmark"):
+        if config.output.overwrite_output_dir and read_run_config(directory).get("mode") != "benchmark":
             raise UsageError(
                 "overwrite_output_dir replaces an earlier benchmark, and nothing else. "
                 f"Received: output_dir={str(directory)!r}, which holds no benchmark. Pass another."
