@@ -335,7 +335,7 @@ def test_two_grids_do_not_share_a_directory(tmp_path, monkeypatch):
     def starts_another(command, log):
         with pytest.raises(RunError, match="another process|locked|in use"):
             run_benchmark(config)
-        raise Preempted("preempted")
+        raise Preempted("stopped")
 
     monkeypatch.setattr("tfbert.modes.benchmark.runner._run", starts_another)
     with pytest.raises(Preempted, match=f"repeat the command with output_dir={tmp_path} and without overwrite"):

@@ -463,7 +463,7 @@ def test_real_runs_stop_resume_and_come_to_what_each_seed_alone_comes_to(corpus)
     finally:
         process.kill()
     assert process.returncode == 75, errors
-    assert errors.splitlines()[-1].startswith("run_finetune.py: preempted; seeds that are done are kept, and")
+    assert errors.splitlines()[-1].startswith("run_finetune.py: stopped; seeds that are done are kept, and")
     assert "SIGTERM received" in errors and not (out / "seed-6" / "all_results.json").exists()
     first = (out / "seed-5" / "all_results.json").stat().st_mtime_ns
 

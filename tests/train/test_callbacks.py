@@ -354,7 +354,7 @@ def test_checkpoints_come_on_schedule_but_not_at_the_end():
 def test_a_run_that_is_asked_to_stop_saves_first():
     states, _, stopped = saving(every=0, stops=[7])
     assert [state.step for state in states] == [7]
-    assert stopped == "preempted after step 7 of 12; checkpoint saved; the same command resumes in out"
+    assert stopped == "stopped after step 7 of 12; checkpoint saved; the same command resumes in out"
 
 
 def test_workers_look_at_each_other_only_so_often():

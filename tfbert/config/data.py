@@ -68,7 +68,7 @@ class DataConfig:
     `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same", modes=EVERY)
     """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
-    questions are split instead. None: in training 128 (384 for question_answering; in pre-training the length of the
+    questions are split instead. Default: in training 128 (384 for question_answering; in pre-training the length of the
     records, 128 in new ones), later the value that the model was trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""

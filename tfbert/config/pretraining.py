@@ -103,8 +103,8 @@ class PretrainingConfig:
     """`dynamic`: words to mask are drawn anew in each epoch, from (seed, epoch, record); `static`: the masks of the
     records are used. Evaluation always uses the same masks."""
     masked_lm_prob: float | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
-    """Share of a record's tokens that are predicted. None: 0.15 in new records, in training the share that the records
-    were made with, later the share that the model was trained with."""
+    """Share of a record's tokens that are predicted. Default: 0.15 in new records, in training the share that the
+    records were made with, later the share that the model was trained with."""
     max_predictions_per_seq: int = option(0, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
     """The most tokens of a record that are predicted. 0: `masked_lm_prob` of `max_seq_length`, rounded up."""
     whole_word_masking: bool | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)

@@ -59,11 +59,11 @@ class AnsweringConfig:
     doc_stride: int | None = option(None, resume="same", tasks=_ANSWERING)
     """Context tokens from the start of one window to the start of the next: a stride, as in Google's BERT, not the
     overlap that Hugging Face's run_qa calls doc_stride. Where a long question leaves less room, the next window starts
-    where the one before ends. None: in training 128, in short rows half of what the longest question leaves; later the
-    value that the model was trained with."""
+    where the one before ends. Default: in training 128, in short rows half of what the longest question leaves; later
+    the value that the model was trained with."""
     max_query_length: int | None = option(None, resume="same", tasks=_ANSWERING)
-    """Longest question in tokens; longer ones are cut. None: in training 64, but at most half of a row; later the value
-    that the model was trained with."""
+    """Longest question in tokens; longer ones are cut. Default: in training 64, but at most half of a row; later the
+    value that the model was trained with."""
     version_2_with_negative: bool = option(False, resume="same", tasks=_ANSWERING)
     """Some questions have no answer in their context, as in SQuAD 2.0. A model trained with it remembers this."""
     null_score_diff_threshold: float = option(0.0, resume="same", tasks=_ANSWERING)

@@ -50,7 +50,7 @@ class TrainingConfig:
     gradient_checkpointing: bool = option(False, resume="split", modes=TRAIN)
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
-    """Passes over the training data; may be a fraction. None: 3, or as many as `max_steps` needs; 10 over the small
+    """Passes over the training data; may be a fraction. Default: 3, or as many as `max_steps` needs; 10 over the small
     built-in corpora of token_classification and question_answering."""
     max_steps: int = option(0, resume="longer", modes=TRAIN)
     """Train for this many updates; with `num_train_epochs` as well, whichever ends first. 0: no limit."""
@@ -58,7 +58,8 @@ class TrainingConfig:
     """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
     by a share of its own norm, so its learning rates are far larger."""
     learning_rate: float | None = option(None, resume="same", modes=TRAIN)
-    """Peak learning rate. None: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with `lamb`."""
+    """Peak learning rate. Default: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with
+    `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
     """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
     lr_power: float = option(1.0, resume="same", modes=TRAIN, needs="lr_schedule=polynomial")
@@ -71,7 +72,7 @@ class TrainingConfig:
     weight_decay: float = option(0.01, resume="same", modes=TRAIN)
     """Decoupled decay of the weights, as in AdamW and LAMB; never applied to biases and LayerNorm."""
     dropout: float | None = option(None, resume="same", modes=TRAIN)
-    """Probability of dropout: of embeddings, layers, attention and what the classifier reads. None: the model's own,
+    """Probability of dropout: of embeddings, layers, attention and what the classifier reads. Default: the model's own,
     0.1 for `scratch/` ones. 0 suits pre-training with few passes over the data (Geiping & Goldstein 2022)."""
     max_grad_norm: float = option(1.0, resume="same", modes=TRAIN)
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""

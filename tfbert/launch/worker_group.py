@@ -291,7 +291,7 @@ class WorkerGroup:
 
 def _in_words(status: int) -> str:
     if status == PREEMPTED_STATUS:
-        return f"was preempted (exit status {status})"
+        return f"was stopped (exit status {status})"
     if status > 0:
         return f"failed (exit status {status})"
     return f"was killed by {signal.Signals(-status).name}"

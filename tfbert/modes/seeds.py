@@ -192,7 +192,7 @@ def _stop_if_asked(status: int, signals: Signals, config: Config, directory: pat
     if signals.received.count(signal.SIGINT) > 1 and status:
         raise KeyboardInterrupt
     if status in (PREEMPTED_STATUS, _INTERRUPTED) or (signals.received and (status or has_more)):
-        raise Preempted(f"preempted; seeds that are done are kept, and {how_to_resume(config, directory)}")
+        raise Preempted(f"stopped; seeds that are done are kept, and {how_to_resume(config, directory)}")
 
 
 def _wait_for_results(run: Config, signals: Signals) -> int:

@@ -337,7 +337,7 @@ class Save(StepCallback):
             self._save(step)
         if is_stopping:
             raise Preempted(
-                f"preempted after step {step} of {self.schedule.total_steps}; checkpoint saved; "
+                f"stopped after step {step} of {self.schedule.total_steps}; checkpoint saved; "
                 f"{how_to_resume(self._run.config, self._run.directory)}"
             )
 

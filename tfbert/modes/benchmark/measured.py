@@ -74,12 +74,12 @@ def measured(row: BenchmarkRow, benchmark_config: Config, directory: pathlib.Pat
         numbers["cost"] = round(hours * benchmark.price_per_hour, 4)
     if extra["all_reduce_seconds"]:
         numbers["all_reduce_ms"] = round(1000 * extra["all_reduce_seconds"], 3)
-    settings = row.settings | _settled(row, run, extra["num_workers"])
+    settings = row.settings | _resolved(row, run, extra["num_workers"])
     return settings | {"row": row.number, "status": "done", "peak_flops": extra["peak_flops"]} | numbers
 
 
-def _settled(row: BenchmarkRow, run: RunFiles, num_workers: int) -> dict[str, Any]:
-    """The settings that the run settled for itself."""
+def _resolved(row: BenchmarkRow, run: RunFiles, num_workers: int) -> dict[str, Any]:
+    """The settings that the run resolved for itself."""
     replicas = run.results.get("num_replicas", 1)
     settings = {
         "replicas": replicas // num_workers,

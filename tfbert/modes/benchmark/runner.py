@@ -166,7 +166,7 @@ def _run(command: list[str], log_file: pathlib.Path) -> int:
         try:
             return child.wait()
         except KeyboardInterrupt:
-            raise Preempted("preempted") from None
+            raise Preempted("stopped") from None
         finally:
             end_child(child)
 

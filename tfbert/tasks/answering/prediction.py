@@ -99,7 +99,7 @@ def room_check(model: TrainedModel) -> Callable[[str, str], None]:
 
     It tokenises only questions that may be that long: a character has at most three tokens, those of Hangul.
     """
-    task, most = model.task.settled(model.max_seq_length), most_room(model.max_seq_length)
+    task, most = model.task.resolved(model.max_seq_length), most_room(model.max_seq_length)
 
     def check(question: str, where: str) -> None:
         if 3 * len(question) > most:

@@ -125,13 +125,13 @@ class QuestionAnswering(Task):
 
     def at_length(self, max_seq_length: int, options: TaskOptions, notes: list[str]) -> QuestionAnswering:
         options.answering.check_length(max_seq_length)
-        settled, most = self.settled(max_seq_length), most_room(max_seq_length)
-        if self.doc_stride not in (None, settled.doc_stride):
+        resolved, most = self.resolved(max_seq_length), most_room(max_seq_length)
+        if self.doc_stride not in (None, resolved.doc_stride):
             notes.append(
-                f"Windows are {settled.doc_stride} tokens apart: the {self.doc_stride} that the model was trained with "
+                f"Windows are {resolved.doc_stride} tokens apart: the {self.doc_stride} that the model was trained with "
                 f"are more than a row of {max_seq_length} holds."
             )
-        stride, longest = settled.doc_stride, settled.max_query_length
+        stride, longest = resolved.doc_stride, resolved.max_query_length
         if longest > most:
             notes.append(
                 f"Questions of more than {most} tokens leave no room for a context in {max_seq_length}, and have no "
@@ -143,10 +143,10 @@ class QuestionAnswering(Task):
                 f"{max_seq_length - 3 - stride} tokens: answers across their borders are not found. A smaller "
                 "--doc_stride avoids it."
             )
-        return settled
+        return resolved
 
-    def settled(self, max_seq_length: int) -> QuestionAnswering:
-        """The same task with its windows' sizes settled for rows of this length; a stride that a row cannot hold is
+    def resolved(self, max_seq_length: int) -> QuestionAnswering:
+        """The same task with its windows' sizes resolved for rows of this length; a stride that a row cannot hold is
         replaced by one that suits it."""
         stride = self.doc_stride if (self.doc_stride or 0) <= most_room(max_seq_length) else None
         stride, longest = window_sizes(max_seq_length, stride, self.max_query_length)
@@ -180,7 +180,7 @@ class QuestionAnswering(Task):
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedQuestions:
-        table, sizes = examples.table, self.settled(max_seq_length)
+        table, sizes = examples.table, self.resolved(max_seq_length)
         windows = make_windows(
             tokenizer,
             table.questions,

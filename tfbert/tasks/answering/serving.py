@@ -33,7 +33,7 @@ class QuestionAnswerer(ServedModel):
     text_inputs = ("question", "context")
 
     def __init__(self, model: TrainedModel):
-        super().__init__(dataclasses.replace(model, task=model.task.settled(model.max_seq_length)))
+        super().__init__(dataclasses.replace(model, task=model.task.resolved(model.max_seq_length)))
 
     @staticmethod
     def settings(task: Task) -> dict[str, Any]:
