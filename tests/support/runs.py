@@ -86,14 +86,14 @@ def assert_same_bits(first, second):
         np.testing.assert_array_equal(value.view(np.uint8), second[name].view(np.uint8), err_msg=name)
 
 
-def stop_at(monkeypatch, step, number=signal.SIGTERM):
+def stop_at(monkeypatch, step):
     """Sends this process a real signal while the run is at `step`."""
     original = Progress.on_step
 
     def on_step(self, now):
         original(self, now)
         if now == step:
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Progress, "on_step", on_step)
 

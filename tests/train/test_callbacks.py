@@ -318,11 +318,11 @@ def test_a_few_updates_may_all_go_into_finding_the_loss_scale(caplog):
     assert "nothing was trained: all 2 updates" in caplog.text
 
 
-def saving(every, stops=(), has_peers=False, total=12):
+def saving(every, stops=(), has_peers=False):
     """The steps saved at, and whether the run was stopped."""
     states, asked = [], []
     run = types.SimpleNamespace(
-        schedule=schedule(total=total),
+        schedule=schedule(total=12),
         checkpoints=types.SimpleNamespace(save=lambda model, state: states.append(state), directory="checkpoints"),
         config=Config(output=OutputConfig(output_dir="out", save_steps=every)),
         directory="out",
@@ -333,7 +333,7 @@ def saving(every, stops=(), has_peers=False, total=12):
     evaluation = types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3)
     part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops)
     part.set_model(a_model())
-    for batch in range(total):
+    for batch in range(12):
         part.now = batch + 1
         try:
             part.on_train_batch_end(batch)

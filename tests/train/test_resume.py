@@ -43,14 +43,14 @@ def identity_of(config, total_steps=12, start=None):
     return resume.identify(start, start.config, FACTS, resume.keep_warm_up(start, planned), 1)
 
 
-def write_run(directory, config=None, *, step=0, total_steps=12, finished=False):
+def write_run(directory, config=None, *, step=0, finished=False):
     """What a run leaves in a directory that has come so far."""
     directory.mkdir(parents=True, exist_ok=True)
     config = config or config_for(directory)
     resume.write_start(directory, config, identity_of(config), is_resumed=False)
     if step:
         _, save = checkpoints_in(directory)
-        save(step, identity=dataclasses.asdict(identity_of(config, total_steps)))
+        save(step, identity=dataclasses.asdict(identity_of(config)))
     if finished:
         (directory / output_dir.RESULTS).write_text('{"global_step": 12}')
     return config

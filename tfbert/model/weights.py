@@ -251,10 +251,10 @@ def found_instead(missing: Iterable[str], names: Iterable[str]) -> str:
     return ""
 
 
-def list_names(names: Iterable[str], limit: int = 3) -> str:
-    """The first names, and if there are more, how many in all."""
+def list_names(names: Iterable[str]) -> str:
+    """The first three names, and if there are more, how many in all."""
     names = list(names)
-    return ", ".join(names[:limit]) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
+    return ", ".join(names[:3]) + (f", ... ({len(names)} in all)" if len(names) > 3 else "")
 
 
 def group_names(names: Iterable[str]) -> str:

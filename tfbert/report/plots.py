@@ -93,14 +93,13 @@ def _around(value: float) -> tuple[float, float]:
     return (min(0, 1.1 * value), max(0, 1.1 * value)) if value else (-1, 1)
 
 
-def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str, digits: int = 3) -> str:
+def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str) -> str:
     """Horizontal bars from 0, the first at the top, with their values.
 
     Args:
         labels: `[n]`, shown on the bars' left.
         values: `[n]`, finite.
         x_label: What the values are.
-        digits: Significant digits of the values shown.
     """
 
     def draw(axes):
@@ -108,7 +107,7 @@ def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str, digits
         colors = [COLORS[i % len(COLORS)] for i in places]
         axes.barh(places, values, color=colors, height=0.62)
         for place, value in zip(places, values, strict=True):
-            axes.annotate(shown(value, digits), (value, place), xytext=(4, 0), textcoords="offset points", va="center")
+            axes.annotate(shown(value), (value, place), xytext=(4, 0), textcoords="offset points", va="center")
         axes.set_yticks(places, labels)
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)

@@ -42,13 +42,14 @@ def breakdown(table: QuestionTable, scores: Scores) -> dict[str, Any]:
     }
 
 
-def by_length(lengths: Sequence[int] | np.ndarray, scores: Scores, num_bins: int = NUM_BINS) -> list[dict[str, Any]]:
+def by_length(lengths: Sequence[int] | np.ndarray, scores: Scores) -> list[dict[str, Any]]:
     """Scores of questions of similar length, in bins with about as many each.
+
+    There may be fewer bins than `NUM_BINS`, because equal lengths are in one.
 
     Args:
         lengths: Integers `[questions]`.
         scores: The score of each.
-        num_bins: The most bins. There may be fewer, because equal lengths are in one bin.
 
     Returns:
         For each bin, in order: `least` and `most`, the lengths in it, `questions`, `exact` and `f1`, 0 to 100.
@@ -56,7 +57,7 @@ def by_length(lengths: Sequence[int] | np.ndarray, scores: Scores, num_bins: int
     lengths = np.asarray(lengths)
     if not len(lengths):
         return []
-    edges = np.unique(np.quantile(lengths, np.arange(1, num_bins) / num_bins, method="inverted_cdf"))
+    edges = np.unique(np.quantile(lengths, np.arange(1, NUM_BINS) / NUM_BINS, method="inverted_cdf"))
     which = np.searchsorted(edges, lengths, side="left")
     return [
         {"least": int(lengths[rows].min()), "most": int(lengths[rows].max())} | _of(scores, rows)

@@ -128,8 +128,8 @@ class QuestionAnswering(Task):
         resolved, most = self.resolved(max_seq_length), most_room(max_seq_length)
         if self.doc_stride not in (None, resolved.doc_stride):
             notes.append(
-                f"Windows are {resolved.doc_stride} tokens apart: the {self.doc_stride} that the model was trained with "
-                f"are more than a row of {max_seq_length} holds."
+                f"Windows are {resolved.doc_stride} tokens apart: the {self.doc_stride} that the model was trained "
+                f"with are more than a row of {max_seq_length} holds."
             )
         stride, longest = resolved.doc_stride, resolved.max_query_length
         if longest > most:
