@@ -113,11 +113,12 @@ def own_step(config):
     from tfbert.measure.cpu_time import CpuTime
     from tfbert.measure.data_clock import DataClock
     from tfbert.train.build import build_run
-    from tfbert.train.resume import look
+    from tfbert.train.found import inspect
+    from tfbert.train.resume import decide
 
     runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)
-    run = build_run(look(pathlib.Path(config.output.output_dir), config), strategy, Consensus(strategy))
+    run = build_run(decide(inspect(pathlib.Path(config.output.output_dir)), config), strategy, Consensus(strategy))
     with run.strategy.scope():
         clock = DataClock()
     clock.attach(run.model)

@@ -27,8 +27,9 @@ from tfbert.model.forward import forward
 from tfbert.step.finetuner import FineTuner
 from tfbert.train import build, micro_batches
 from tfbert.train.checkpoint import _training_variables
+from tfbert.train.found import inspect
 from tfbert.train.micro_batches import find_accumulation
-from tfbert.train.resume import look
+from tfbert.train.resume import decide
 from tfbert.train.run import finetune
 
 SLOW = pytest.mark.slow
@@ -150,7 +151,7 @@ def test_the_peak_of_memory_is_not_that_of_a_try(corpus, monkeypatch):
     monkeypatch.setattr(build, "reset_peak_memory", lambda: done.append("reset"))
     strategy = strategy_of(1)
     config = auto(make_config(corpus, "auto")).resolved()
-    run = build.build_run(look(corpus / "auto", config), strategy, Consensus(strategy))
+    run = build.build_run(decide(inspect(corpus / "auto"), config), strategy, Consensus(strategy))
     assert done == ["found", "reset"] and run.config.training.gradient_accumulation_steps == 2
 
 
