@@ -34,6 +34,6 @@ setup(
     packages=find_packages(include=["tfbert", "tfbert.*"]),
     # Said, though it is the default: an editable install is then a plain path, which type checkers follow.
     package_dir={"": "."},
-    package_data={"tfbert": ["py.typed"], "tfbert.report": ["templates/*.html"]},
+    package_data={"tfbert": ["py.typed"], "tfbert.report": ["templates/*.html"], "tfbert.tasks": ["*/report.html"]},
     cmdclass={"build_py": BuildWithPresets},
 )

@@ -111,6 +111,8 @@ def test_no_module_compares_a_task_by_name():
             values = [part for side in sides for part in ast.walk(side)]
             assert not {getattr(part, "value", None) for part in values if isinstance(part, ast.Constant)} & names, path
             assert not {part.id for part in values if isinstance(part, ast.Name)} & {"PRETRAINING"}, path
+    for template in (ROOT / "tfbert" / "report" / "templates").iterdir():
+        assert ".task" not in template.read_text(encoding="utf-8"), template
 
 
 def test_the_registry_and_the_configuration_have_the_same_tasks():
@@ -126,6 +128,7 @@ def test_the_registry_names_what_exists():
     for entry in registry.ENTRIES:
         references = [value for value in vars(entry).values() if isinstance(value, str) and ":" in value]
         assert len(references) >= 3
+        assert (ROOT / "tfbert" / "tasks" / entry.report).is_file(), entry.report
         for reference in references:
             module, _, name = reference.partition(":")
             assert hasattr(importlib.import_module(f"tfbert.tasks.{module}"), name), reference

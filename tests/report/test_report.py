@@ -201,7 +201,7 @@ def test_facts_of_a_classifier_are_scikit_learns():
     wrong = [i for i in np.argsort(losses)[::-1] if predicted[i] != labels[i]][:MAX_WORST]
     assert [example["row"] for example in facts["worst"]] == wrong
     assert [example["where"] for example in facts["worst"]] == [f"row {i + 1}" for i in wrong]
-    np.testing.assert_allclose([e["wrongness"] for e in facts["worst"]], [losses[i] for i in wrong], atol=1e-4)
+    np.testing.assert_allclose([e["error"] for e in facts["worst"]], [losses[i] for i in wrong], atol=1e-4)
     first = facts["worst"][0]
     assert (first["label"], first["prediction"]) == ("abcd"[labels[wrong[0]]], "abcd"[predicted[wrong[0]]])
     assert all(len(example["text"]) <= MAX_TEXT + 2 for example in facts["worst"])
@@ -210,7 +210,7 @@ def test_facts_of_a_classifier_are_scikit_learns():
 def test_facts_of_a_regression_are_the_largest_errors():
     labels, logits = np.array([1.0, 2.0, 3.0]), np.array([[1.5], [2.0], [0.0]])
     facts = evaluation_facts(Regression(), "dev", labelled(labels, ["a", "b", "c"]), logits)
-    assert [(e["text"], e["label"], e["prediction"], e["wrongness"]) for e in facts["worst"]] == [
+    assert [(e["text"], e["label"], e["prediction"], e["error"]) for e in facts["worst"]] == [
         ("c", "3", "0", 3.0),
         ("a", "1", "1.5", 0.5),
     ]

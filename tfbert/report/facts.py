@@ -54,8 +54,8 @@ def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any
         What JSON can hold. `worst` has at most `MAX_WORST` examples, the worst first, each with its `row` among those
         that were evaluated, from 0, and `where` it is in its file.
     """
-    judged = task.judged(predictions, examples)
-    num_wrong = int((judged.wrongness > 0).sum())
+    analysis = task.error_analysis(predictions, examples)
+    num_wrong = int((analysis.errors > 0).sum())
     facts = {
         "set": name,
         "source": examples.name,
@@ -63,11 +63,11 @@ def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any
         "num_examples": len(examples),
         "label_names": list(task.label_names),
     }
-    facts |= judged.facts | {"num_wrong": num_wrong, "measure": judged.measure}
+    facts |= analysis.facts | {"num_wrong": num_wrong, "measure": analysis.measure}
     facts["worst"] = [
-        {name: _cut(value) if isinstance(value, str) else value for name, value in judged.shown(i).items()}
-        | {"row": i, "where": examples.where(i), "wrongness": round(float(judged.wrongness[i]), 4)}
-        for i in np.argsort(-judged.wrongness, kind="stable")[: min(MAX_WORST, num_wrong)].tolist()
+        {name: _cut(value) if isinstance(value, str) else value for name, value in analysis.shown(i).items()}
+        | {"row": i, "where": examples.where(i), "error": round(float(analysis.errors[i]), 4)}
+        for i in np.argsort(-analysis.errors, kind="stable")[: min(MAX_WORST, num_wrong)].tolist()
     ]
     return facts
 

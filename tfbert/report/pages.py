@@ -13,6 +13,7 @@ from tfbert.report import plots
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.settings import loss_extras, used
 from tfbert.tasks.metrics import per_class
+from tfbert.tasks.registry import entry_of
 
 REPORT = "report.html"
 _LARGEST_MATRIX = 30
@@ -25,7 +26,6 @@ _UPDATE_PLOTS = (
     ("Learning rate", "learning_rate", "learning rate"),
     ("Gradient norm before clipping", "grad_norm", "global norm"),
 )
-_PRETRAINING_ACCURACIES = ("masked_accuracy", "next_sentence_accuracy")
 _SPEED_PLOTS = (
     ("Throughput", "examples_per_second", "examples/s"),
     ("Waiting for data", "data_wait_share", "share of the time"),
@@ -53,15 +53,15 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
 
 def run_page(run: RunFiles) -> str:
     """The report of one run as HTML text."""
-    evaluation = run.facts.get("evaluation") or {}
+    task, evaluation = entry_of(run.task), run.facts.get("evaluation") or {}
     confusion = evaluation.get("confusion")
     return render(
-        "run.html",
+        task.report,
         title=run.name,
         run=run,
         facts=run.facts,
         headline=_headline(run),
-        quality_plots=_quality_plots(run),
+        quality_plots=_quality_plots(run, task.accuracies),
         speed_plots=_lines(run, _SPEED_PLOTS),
         about_losses=_about_losses(run),
         evaluations=_evaluations(run),
@@ -75,7 +75,7 @@ def run_page(run: RunFiles) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fills a template of this package; every value is escaped but the plots."""
+    """Fills a template of this package, or of a task's folder; every value is escaped but the plots."""
     return _environment().get_template(template).render(**values)
 
 
@@ -85,7 +85,7 @@ def _environment():
     import markupsafe
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tfbert.report"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader("tfbert.report"), jinja2.PackageLoader("tfbert.tasks", "")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -157,8 +157,8 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
     return out
 
 
-def _quality_plots(run: RunFiles) -> list[tuple[str, str]]:
-    """(title, SVG) of the losses, the metric that decided, and how the weights moved."""
+def _quality_plots(run: RunFiles, together: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(title, SVG) of the losses, the metric that decided, the accuracies that go `together`, and how weights moved."""
     out, losses = [], []
     for kind, name, label in (("train", "loss", "training loss"), *_validation_series(run)):
         steps, values = run.series(kind, name)
@@ -174,7 +174,7 @@ def _quality_plots(run: RunFiles) -> list[tuple[str, str]]:
             title = name.replace("_", " ")
             line = plots.Series(label="", x=steps, y=values, is_marked=True)
             out.append((f"Evaluation: {title}", plots.lines([line], x_label="step", y_label=title)))
-    accuracies = [_accuracy(run, name) for name in _logged(run, _PRETRAINING_ACCURACIES)]
+    accuracies = [_accuracy(run, name) for name in _logged(run, together)]
     if accuracies:
         out.append(("Evaluation: accuracies", plots.lines(accuracies, x_label="step", y_label="accuracy")))
     return out + _lines(run, _UPDATE_PLOTS)

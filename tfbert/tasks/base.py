@@ -41,17 +41,17 @@ TRAINING_WAY_OUT = "Lower --learning_rate or raise --warmup_ratio"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Judged:
+class ErrorAnalysis:
     """How the predictions for one set compare with its labels, for the readers of a report.
 
     Attributes:
-        wrongness: float64 `[n]`, how wrong each prediction is; 0 for a right one.
-        measure: What wrongness measures, in a word or two.
+        errors: float64 `[n]`, the error of each prediction; 0 for a right one.
+        measure: What errors measure, in a word or two.
         shown: Takes an example's number; returns the example, its label and its prediction, as JSON can hold them.
         facts: Facts about the set as a whole, as JSON can hold them.
     """
 
-    wrongness: np.ndarray
+    errors: np.ndarray
     measure: str
     shown: Callable[[int], dict[str, Any]]
     facts: dict[str, Any]
@@ -195,7 +195,7 @@ class Task(abc.ABC):
 
     # Predictions.
 
-    def kept(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
+    def select_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
         """The part of the model's outputs that leaves the device, computed in the graph.
 
         Args:
@@ -208,7 +208,7 @@ class Task(abc.ABC):
         """Predictions for examples.
 
         Args:
-            predictor: Returns what `kept` keeps of the model's outputs.
+            predictor: Returns what `select_outputs` selects of the model's outputs.
             encoded: As `encode` made them.
         """
         with evaluating(len(encoded)) as on_rows:
@@ -292,7 +292,7 @@ class Task(abc.ABC):
         return
 
     @abc.abstractmethod
-    def judged(self, predictions: Any, examples: Examples) -> Judged:
+    def error_analysis(self, predictions: Any, examples: Examples) -> ErrorAnalysis:
         """Each prediction beside its label, for a report."""
 
     def changes(self, predictions: Any, others: Any) -> dict[str, int]:

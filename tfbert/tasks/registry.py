@@ -43,6 +43,7 @@ class Entry:
         file_test: Whether a file can be for no other task.
         dataset_test: Whether a data set of TensorFlow Datasets is.
         warning: A line about a table of texts that looks like this task's data.
+        accuracies: How the names of accuracies end that its report plots together.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Entry:
     file_test: str = ""
     dataset_test: str = ""
     warning: str = ""
+    accuracies: tuple[str, ...] = ()
 
     def is_of(self, saved: BertConfig) -> bool:
         """Whether a saved model is of this task."""
@@ -72,6 +74,11 @@ class Entry:
     def open_jobs(self, config: Config) -> list[Job]:
         """Opens the input of predictions."""
         return _named(self.job_opener)(config)
+
+    @property
+    def report(self) -> str:
+        """The template of its report, in its folder: `run.html` with the blocks `breakdown` and `worst`."""
+        return f"{self.task_class.partition('.')[0]}/report.html"
 
     @property
     def inputs(self) -> type[Inputs]:
@@ -142,6 +149,7 @@ ENTRIES = (
         task_class="masked.pretraining:Pretraining",
         loader="masked.training_data:load_records",
         inputs_class="masked.inputs:MaskedInputs",
+        accuracies=("masked_accuracy", "next_sentence_accuracy"),
     ),
 )
 """In the order in which data are asked whose they are; a saved model is asked for the longest architecture first."""
@@ -151,8 +159,16 @@ _OF_TEXTS = "classification"
 
 
 def entry_of(task: str) -> Entry:
-    """A task's row, by its name; for `auto`, that of texts with labels."""
-    return next(entry for entry in ENTRIES if entry.name == (_OF_TEXTS if task == "auto" else task))
+    """A task's row, by its name; for `auto`, that of texts with labels.
+
+    Raises:
+        UsageError: for another name, as a file of another version may have it.
+    """
+    by_name = {entry.name: entry for entry in ENTRIES}
+    by_name["auto"] = by_name[_OF_TEXTS]
+    if task not in by_name:
+        raise UsageError(f"A task is one of {', '.join(by_name)}. Received: {task!r}. Pass one of these.")
+    return by_name[task]
 
 
 def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Task:

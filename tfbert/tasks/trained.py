@@ -46,7 +46,9 @@ class TrainedModel:
         """The logits of a batch's inputs, for a `Predictor`: float32 `[rows, num_labels]`, or
         `[rows, width, num_labels]`; or whatever the task keeps of the model's outputs."""
         outputs = self.task.head().forward(self.classifier, inputs, training)
-        return self.task.kept(tf.nest.map_structure(lambda output: tf.cast(output, tf.float32), outputs), inputs)
+        return self.task.select_outputs(
+            tf.nest.map_structure(lambda output: tf.cast(output, tf.float32), outputs), inputs
+        )
 
     def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
         """A predictor with this model, which must have been loaded in the strategy's scope."""

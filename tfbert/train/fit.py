@@ -72,7 +72,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     )
     task = run.data.task
     predictor = Predictor(
-        lambda inputs, training: task.kept(model(inputs, training=training), inputs),
+        lambda inputs, training: task.select_outputs(model(inputs, training=training), inputs),
         run.strategy,
         rows_per_replica=config.runtime.per_device_eval_batch_size,
         of_tokens=task.reads_tokens,

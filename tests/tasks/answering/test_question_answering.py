@@ -233,7 +233,7 @@ def test_an_answer_that_is_elsewhere_marks_no_other_words():
         row_splits=np.array([0, 1]), char_start=np.array([0]), char_end=np.array([3]), start_logit=one, end_logit=one,
         score=one, null_start_logit=one, null_end_logit=one, null_score=one,
     )  # fmt: skip
-    shown = QuestionAnswering().judged(given, examples).shown(0)
+    shown = QuestionAnswering().error_analysis(given, examples).shown(0)
     marked = {part["mark"]: part["text"] for part in shown["context"] if part["mark"]}
     assert marked == {"wrong": "the", "answer": "good"} and shown["answers"] == ["film", "good"]
 

@@ -153,10 +153,10 @@ def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monke
     with strategy.scope():
         model = tiny_bert(kind=TFBertForPreTraining if next_sentence else TFBertForMaskedLM, num_hidden_layers=1)
 
-    def kept(inputs, training):
-        return task.kept(forward_pretraining(model, inputs, training), inputs)
+    def selected(inputs, training):
+        return task.select_outputs(forward_pretraining(model, inputs, training), inputs)
 
-    predictions = task.predict(Predictor(kept, strategy, rows_per_replica=3), examples)
+    predictions = task.predict(Predictor(selected, strategy, rows_per_replica=3), examples)
     found = task.metrics(predictions, records, prefix="eval")
 
     inputs, labels, weights = examples.rows(np.arange(RECORDS), 16, epoch=0)
@@ -227,7 +227,7 @@ def test_words_that_are_wrong_are_counted_by_hand():
     assert found.metrics() == {"masked_accuracy": 2 / 5, "loss": 11 / 5, "perplexity": pytest.approx(np.exp(11 / 5))}
     (word,) = found.worst_words(5)
     assert word == {"word": "w6", "masked": 3, "wrong": 3, "instead": "w9", "times": 2}
-    assert [record.wrongness for record in found.kept] == [1.0, 7.0]
+    assert [record.error for record in found.kept] == [1.0, 7.0]
     assert found.shown(found.kept[0]) == [
         {"text": "w6", "mark": "wrong", "instead": "w9"},
         {"text": " w7", "mark": "", "instead": ""},
@@ -309,7 +309,7 @@ def test_report_shows_words_and_sentences(tmp_path, records):
     task, found = Pretraining(next_sentence=False), MaskedPredictions(TOKENIZER.vocab)
     found.add(chunk_of([2, 6, 7, 8, 6, 3], [1, 3]), outputs_of([9, 8], [-1.5, -2.0]))
     facts = json.loads(json.dumps(evaluation_facts(task, "validation", records, found)))
-    assert (facts["num_wrong"], facts["worst"][0]["wrongness"], facts["num_shown"]) == (1, 1.5, 1)
+    assert (facts["num_wrong"], facts["worst"][0]["error"], facts["num_shown"]) == (1, 1.5, 1)
     (tmp_path / "report.json").write_text(json.dumps({"evaluation": facts}))
     scores = {"eval_loss": 3.5, "eval_masked_accuracy": 0.25, "eval_next_sentence_accuracy": 0.5}
     (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1, "kind": "eval", "time": "now", "epoch": 0.5} | scores))

@@ -29,7 +29,7 @@ from tfbert.tasks.answering.questions import QuestionTable, note_misaligned
 from tfbert.tasks.answering.source import question_source
 from tfbert.tasks.answering.squad_metrics import Scores, score_predictions, squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels
-from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.base import ErrorAnalysis, Task
 from tfbert.tasks.losses import SpanCrossEntropy
 from tfbert.tasks.tables import read_labelled_tables
 
@@ -271,8 +271,8 @@ class QuestionAnswering(Task):
             null_score_diff_threshold=self.null_score_diff_threshold,
         )
 
-    def judged(self, predictions: Candidates, examples: QuestionExamples) -> Judged:
-        """Wrongness is 1 minus F1; of two equally wrong answers, the more probable one is the worse."""
+    def error_analysis(self, predictions: Candidates, examples: QuestionExamples) -> ErrorAnalysis:
+        """The error is 1 minus F1; of two equally wrong answers, the more probable one is the worse."""
         table, answers = examples.table, self.answers(predictions)
         scores = self._scores_of(predictions, examples)
         missing = 1 - scores.f1
@@ -291,8 +291,8 @@ class QuestionAnswering(Task):
             }
 
         groups = breakdown(table, scores)
-        return Judged(
-            wrongness=np.where(missing > 0, missing + _TIE * answers.probability, 0.0),
+        return ErrorAnalysis(
+            errors=np.where(missing > 0, missing + _TIE * answers.probability, 0.0),
             measure="missing F1",
             shown=shown,
             facts={"groups": as_groups(groups)},

@@ -109,7 +109,7 @@ class KeptRecord:
     log_probability: np.ndarray
 
     @property
-    def wrongness(self) -> float:
+    def error(self) -> float:
         """The sum of the losses of its wrongly predicted words."""
         return float(-self.log_probability[self.best != self.ids[self.positions]].sum(dtype=np.float64))
 

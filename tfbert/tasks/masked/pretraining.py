@@ -21,7 +21,7 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
 from tfbert.output.progress import evaluating
-from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.base import ErrorAnalysis, Task
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
 
@@ -151,7 +151,7 @@ class Pretraining(Task):
         )
         return {"eval": records}
 
-    def kept(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def select_outputs(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The scores of the labels if they are given, else the best words."""
         return scored(outputs, inputs[LABELS]) if LABELS in inputs else candidates(outputs)
 
@@ -187,12 +187,12 @@ class Pretraining(Task):
         lines = [f"{word['word']}: {word['wrong']:,} of {word['masked']:,} wrong" for word in words]
         return {"worst_words": words}, [f"words most often wrong: {'; '.join(lines[:5])}"] if lines else []
 
-    def judged(self, predictions: MaskedPredictions, examples: Records) -> Judged:
+    def error_analysis(self, predictions: MaskedPredictions, examples: Records) -> ErrorAnalysis:
         """Only of the first records."""
         kept = predictions.kept
         shown = [predictions.shown(record) for record in kept[:_SHOWN_RECORDS]]
-        return Judged(
-            wrongness=np.array([record.wrongness for record in kept]),
+        return ErrorAnalysis(
+            errors=np.array([record.error for record in kept]),
             measure="loss",
             shown=lambda row: {"parts": predictions.shown(kept[row])},
             facts={"worst_words": predictions.worst_words(_WORST_WORDS), "filled": shown, "num_shown": len(kept)},

@@ -14,7 +14,7 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
-from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.base import ErrorAnalysis, Task
 from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
@@ -295,8 +295,8 @@ class TokenClassification(Task):
         facts = {"types": [*names.type_names, "nothing"], "rows": confusion.counts.tolist()}
         return {"per_type": table, "type_confusion": facts}, type_table(table, confusion)
 
-    def judged(self, predictions: np.ndarray, examples: SentenceExamples) -> Judged:
-        """Wrongness is the sum of the cross-entropies of a sentence's wrong words."""
+    def error_analysis(self, predictions: np.ndarray, examples: SentenceExamples) -> ErrorAnalysis:
+        """The error is the sum of the cross-entropies of a sentence's wrong words."""
         tags, labels, splits = predictions.argmax(axis=1), examples.labels, examples.splits
         entropy = np.where(tags != labels, cross_entropy(predictions, labels), 0.0)
 
@@ -306,7 +306,7 @@ class TokenClassification(Task):
             return {"words": examples.words[row], **dict(zip(("tags", "predicted_tags"), names, strict=True))}
 
         facts = self._by_type(tags, examples)[0] if self.has_entities else {}
-        return Judged(wrongness=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
+        return ErrorAnalysis(errors=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
 
     def found_entities(self, predictions: np.ndarray, counts: Sequence[int]) -> tuple[Entities, np.ndarray]:
         """Predicted entities (none if tags have no prefixes), and the mean probability of each, float64 `[entities]`.

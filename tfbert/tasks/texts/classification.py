@@ -15,11 +15,11 @@ from tfbert.data.files import RawTable
 from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks.base import Judged, rounded
+from tfbert.tasks.base import ErrorAnalysis, rounded
 from tfbert.tasks.classes import is_number, names_of_model, or_name_ids, quoted, several_in_one, shortened
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
-from tfbert.tasks.texts.text_task import TextExamples, TextTask, judged_texts, takes
+from tfbert.tasks.texts.text_task import TextExamples, TextTask, error_analysis_of_texts, takes
 
 if TYPE_CHECKING:
     from transformers import BertConfig
@@ -92,7 +92,7 @@ class Classification(TextTask):
     def labels(self, table: RawTable) -> np.ndarray:
         return class_ids(table.labels, self.label_names, table.where)
 
-    def in_own_words(
+    def with_model_labels(
         self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
     ) -> RawTable:
         """Labels match by name, in any case. Numbers never stand for names, nor names for numbers, unless the user says
@@ -195,12 +195,12 @@ class Classification(TextTask):
         matrix = {"labels": list(self.label_names), "rows": confusion.tolist()}
         return {"per_class": table, "confusion_matrix": matrix}, class_table(table, confusion)
 
-    def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
-        """Wrongness is the cross-entropy of a wrong prediction."""
+    def error_analysis(self, predictions: np.ndarray, examples: TextExamples) -> ErrorAnalysis:
+        """The error is the cross-entropy of a wrong prediction."""
         logits, labels, names = np.asarray(predictions, np.float64), examples.labels, self.label_names
         predicted = logits.argmax(axis=1)
         entropy = cross_entropy(logits, labels)
-        return judged_texts(
+        return error_analysis_of_texts(
             examples,
             np.where(predicted != labels, entropy, 0.0),
             "loss",

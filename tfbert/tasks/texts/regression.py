@@ -13,10 +13,10 @@ import tf_keras as keras
 from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks.base import Judged, rounded
+from tfbert.tasks.base import ErrorAnalysis, rounded
 from tfbert.tasks.classes import is_number, quoted
 from tfbert.tasks.metrics import regression_metrics
-from tfbert.tasks.texts.text_task import TextExamples, TextTask, judged_texts, takes
+from tfbert.tasks.texts.text_task import TextExamples, TextTask, error_analysis_of_texts, takes
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -61,7 +61,7 @@ class Regression(TextTask):
             out[row] = value
         return out
 
-    def in_own_words(
+    def with_model_labels(
         self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
     ) -> RawTable:
         if defined:
@@ -86,12 +86,12 @@ class Regression(TextTask):
         scores = predictions.astype(np.float64).reshape(len(examples))
         return regression_metrics(scores, examples.labels.astype(np.float64))
 
-    def judged(self, predictions: np.ndarray, examples: TextExamples) -> Judged:
-        """Wrongness is the absolute error."""
+    def error_analysis(self, predictions: np.ndarray, examples: TextExamples) -> ErrorAnalysis:
+        """The absolute errors."""
         labels = examples.labels
         scores = np.asarray(predictions, np.float64).reshape(len(labels))
         written = ([f"{value:.4g}" for value in column] for column in (labels, scores))
-        return judged_texts(examples, np.abs(scores - labels), "error", *written, {})
+        return error_analysis_of_texts(examples, np.abs(scores - labels), "error", *written, {})
 
     def columns(self) -> list[str]:
         return ["score"]

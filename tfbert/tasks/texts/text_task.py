@@ -12,7 +12,7 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.data.files import RawTable
 from tfbert.data.label_names import given_names
-from tfbert.tasks.base import Judged, Task
+from tfbert.tasks.base import ErrorAnalysis, Task
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.sets import place_of
 from tfbert.tasks.texts.source import read_labelled
@@ -87,7 +87,7 @@ class TextTask(Task):
         """
 
     @abc.abstractmethod
-    def in_own_words(
+    def with_model_labels(
         self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
     ) -> RawTable:
         """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
@@ -125,7 +125,7 @@ class TextTask(Task):
         for prefix, table in read_labelled(config, self.label_names, notes).items():
             notes += table.notes
             check_texts(table.text_columns, table.name)
-            table = self.in_own_words(table, table.label_names, notes, are_given=are_given)
+            table = self.with_model_labels(table, table.label_names, notes, are_given=are_given)
             sets[prefix] = self.examples(table)
         return sets
 
@@ -188,14 +188,14 @@ class TextTask(Task):
         ]
 
 
-def judged_texts(
+def error_analysis_of_texts(
     examples: TextExamples,
-    wrongness: np.ndarray,
+    errors: np.ndarray,
     measure: str,
     labels: Sequence[str],
     predictions: Sequence[str],
     facts: dict[str, Any],
-) -> Judged:
+) -> ErrorAnalysis:
     """Texts with their labels and predictions in readable form."""
 
     def shown(row: int) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def judged_texts(
         found = {"text": examples.text[row], "text_pair": pair}
         return found | {"label": labels[row], "prediction": predictions[row]}
 
-    return Judged(wrongness=wrongness, measure=measure, shown=shown, facts=facts)
+    return ErrorAnalysis(errors=errors, measure=measure, shown=shown, facts=facts)
 
 
 def takes(num_texts: int) -> str:
