@@ -2,11 +2,8 @@
 
 import dataclasses
 
-import pytest
-
 from tfbert.corpus.built_in import BuiltInCorpus
-from tfbert.corpus.learned_vocab import learn_from, learn_vocab, sample
-from tfbert.errors import UsageError
+from tfbert.corpus.learned_vocab import learn_vocab, sample
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
@@ -31,14 +28,6 @@ class Made:
             yield [f"{part}{i:08d}".ljust(self.size, "x")[: self.size]]
 
 
-def test_by_hand():
-    """a ##b 5 times, then a ##a and ##a ##b 3 times each, of which the one given first wins; cd once is none."""
-    vocab = learn_from(["ab ab ab ab ab", "aab aab aab", "cd"], 100)
-    assert vocab[:5] == list(SPECIAL_TOKENS)
-    assert vocab[5:12] == ["a", "b", "c", "d", "##a", "##b", "##d"]
-    assert vocab[12:] == ["ab", "aa", "aab"]
-
-
 def test_it_reads_its_own_corpus():
     vocab = learn_vocab(BuiltInCorpus(), 500, seed=0)
     assert len(vocab) == len(set(vocab)) == 500
@@ -54,26 +43,6 @@ def test_it_is_always_the_same():
     """The trainer's hash tables have other seeds each time."""
     found = {tuple(learn_vocab(BuiltInCorpus(), 800, seed=1)) for _ in range(3)}
     assert len(found) == 1
-
-
-def test_casing_and_long_words():
-    assert "é" in learn_from(["É é É é"], 50, lower_case=False)
-    assert "e" in learn_from(["É é É é"], 50)
-    # Base64 and the like: nobody would ever find it, and merging it takes for ever.
-    assert learn_from(["ab ab " + "xyz" * 100_000], 50) == [*SPECIAL_TOKENS, "a", "b", "##b", "ab"]
-
-
-def test_rare_characters_are_left_out(monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.learned_vocab._MIN_CHARACTERS", 2)
-    vocab = learn_from(["ab " * 10_000 + "z"], 50)
-    assert vocab == [*SPECIAL_TOKENS, "a", "b", "##b", "ab"]
-
-
-def test_refused():
-    with pytest.raises(UsageError, match="learned from words. Received: 2 documents without one"):
-        learn_from([" ", ""], 100)
-    with pytest.raises(UsageError, match="room for the corpus's 13 characters. Received: learn_vocab=11"):
-        learn_from(["abcd", "dab"], 11)
 
 
 def test_a_small_corpus_is_taken_whole():
@@ -96,10 +65,3 @@ def test_of_very_many_parts_some(monkeypatch):
     monkeypatch.setattr("tfbert.corpus.learned_vocab._MAX_PARTS", 4)
     source = Made({f"p{i}": 2 for i in range(50)})
     assert len(sample(source, 0, 1000)) == 8
-
-
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_plain_text_takes_the_short_way_to_the_same(lower_case):
-    text = "".join(map(chr, range(32, 127))) * 2 + " Ab aB  ab"
-    by_normalizer = learn_from([text + "\n"] * 3, 300, lower_case=lower_case)  # A line feed is not printable.
-    assert learn_from([text] * 3, 300, lower_case=lower_case) == by_normalizer

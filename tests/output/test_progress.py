@@ -105,7 +105,7 @@ def test_hashing_a_corpus_says_how_far_it_is(tmp_path, talkative, logged, monkey
 
 
 def test_learning_a_vocabulary_says_what_is_done(talkative, logged, monkeypatch):
-    said = "tfbert.corpus.learned_vocab.log_if_slow"
+    said = "tfbert.tokens.vocabulary.log_if_slow"
     monkeypatch.setattr(said, lambda what: contextlib.nullcontext(progress.log.info("%s ...", what)))
     corpus = made_up_corpus(num_documents=6, num_parts=2)
     learn_vocab(corpus, 100, seed=0)
@@ -114,8 +114,8 @@ def test_learning_a_vocabulary_says_what_is_done(talkative, logged, monkeypatch)
     assert len(counts) > 1
     assert [line.split(":")[0] for line in lines] == [
         *["reading a sample"] * 9,  # Six documents, the ends of two parts, and all of it.
-        *["normalizing the sample"] * 7,
         "learning a vocabulary of 100 tokens from 6 documents",
+        *["normalizing the sample"] * 7,
         *["counting the words of the sample"] * 7,
         "merging characters into 100 tokens ...",
     ]

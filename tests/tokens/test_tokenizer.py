@@ -30,7 +30,7 @@ from tfbert.errors import UsageError
 from tfbert.tokens import parallel
 from tfbert.tokens import tokenizer as tokenizer_module
 from tfbert.tokens.normalizer import normalize
-from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
+from tfbert.tokens.tokenizer import BertTokenizer
 
 
 def hf_ids(reference, texts, **kwargs):
@@ -362,32 +362,6 @@ class TestFiles:
         path.write_bytes("\r\n".join(vocab).encode())
         assert BertTokenizer.from_vocab_file(path).vocab == tuple(vocab)
         assert hugging_face(path).get_vocab() == {token: i for i, token in enumerate(vocab)}
-
-
-class TestLearnVocabulary:
-    TEXTS = ["The unbelievable movie was moving, Zoë!", "movies move the movers' unbelievers. [SEP]"] * 20
-
-    def test_covers_its_text_and_is_deterministic(self):
-        vocab = learn_vocabulary(iter(self.TEXTS), vocab_size=120)
-        assert vocab == learn_vocabulary(self.TEXTS, vocab_size=120)
-        assert vocab[:5] == SPECIAL
-        assert len(vocab) == len(set(vocab)) <= 120
-        assert {"the", "movie", "z", "##e", "!", "["} <= set(vocab)
-        assert not any(token != token.lower() or "ë" in token for token in vocab[5:])
-        tokenizer = BertTokenizer(vocab)
-        assert not (tokenizer.tokenize(self.TEXTS).values.numpy() == tokenizer.unk_id).any()
-
-    def test_cased(self):
-        vocab = learn_vocabulary(self.TEXTS, vocab_size=200, do_lower_case=False)
-        assert {"T", "Z", "##ë"} <= set(vocab)
-
-    def test_size_is_a_limit(self):
-        assert len(learn_vocabulary(self.TEXTS, vocab_size=20)) == 20
-
-    @pytest.mark.parametrize("texts", [[], ["", " \n"]])
-    def test_no_words(self, texts):
-        with pytest.raises(UsageError, match=f"{len(texts)} texts without one"):
-            learn_vocabulary(texts, vocab_size=100)
 
 
 @pytest.mark.slow

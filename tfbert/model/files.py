@@ -91,8 +91,8 @@ def load_tokenizer(
         UsageError: for an unusable vocabulary.
     """
     from tfbert.tokens.pretrained import read_casing
-    from tfbert.tokens.tokenizer import BertTokenizer, learn_vocabulary
-    from tfbert.tokens.vocabulary import read_vocab_file
+    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.vocabulary import learn_vocabulary, read_vocab_file
 
     if config.vocab_file:
         path = pathlib.Path(config.vocab_file)

@@ -29,11 +29,10 @@ from tfbert.tokens.pretrained import read_pretrained
 from tfbert.tokens.vocabulary import (
     MAX_WORD_CHARS,
     SPECIAL_TOKENS,
-    learn_vocabulary,
     read_vocab_file,
 )
 
-__all__ = ["BertTokenizer", "TokenIds", "learn_vocabulary"]
+__all__ = ["BertTokenizer", "TokenIds"]
 
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 _MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest known vocabulary; compiled in seconds.
