@@ -464,3 +464,10 @@ def test_a_run_of_an_earlier_version_has_a_report(tmp_path):
     assert "Most wrong" not in text and "Training and validation loss" in text
     with pytest.raises(UsageError):
         read_run(tmp_path)
+
+
+def test_a_report_of_an_unknown_task_is_refused_in_one_line(tmp_path):
+    make_run(tmp_path / "run")
+    (tmp_path / "run" / "report.json").write_text(json.dumps({"evaluation": {"task": "translation"}}))
+    with pytest.raises(UsageError, match="A task is one of .*Received: 'translation'"):
+        pages.run_page(read_run(tmp_path / "run"))
