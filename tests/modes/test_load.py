@@ -30,10 +30,10 @@ from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.tagging.prediction import encode_tagged_texts
 from tfbert.tasks.tagging.tag_files import TaggedItem, tagged
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
+from tfbert.tasks.text_inputs import TextInputs
+from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.inputs import TextInputs
 from tfbert.tasks.texts.regression import Regression
-from tfbert.tasks.texts.text_task import TextExamples
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -1,6 +1,6 @@
 """Examples of text tasks that have labels."""
 
-from tfbert.tasks.texts.text_task import TextExamples
+from tfbert.tasks.text_task import TextExamples
 
 
 def labelled(labels, texts=None, text_pairs=None):

@@ -27,9 +27,9 @@ from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.tagging.token_classification import TokenClassification
+from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
-from tfbert.tasks.texts.text_task import TextExamples
 
 ROOT = pathlib.Path(__file__).parents[2]
 

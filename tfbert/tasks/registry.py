@@ -107,8 +107,8 @@ ENTRIES = (
         task_class="texts.regression:Regression",
         loader="texts.training_data:load_texts",
         job_opener="texts.prediction:open_texts",
-        inputs_class="texts.inputs:TextInputs",
-        served_class="texts.serving:TextClassifier",
+        inputs_class="text_inputs:TextInputs",
+        served_class="text_served:TextClassifier",
     ),
     Entry(
         name="classification",
@@ -116,8 +116,8 @@ ENTRIES = (
         task_class="texts.classification:Classification",
         loader="texts.training_data:load_texts",
         job_opener="texts.prediction:open_texts",
-        inputs_class="texts.inputs:TextInputs",
-        served_class="texts.serving:TextClassifier",
+        inputs_class="text_inputs:TextInputs",
+        served_class="text_served:TextClassifier",
         dataset_test="texts.tfds:holds_texts",
     ),
     Entry(

@@ -17,9 +17,9 @@ from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data
+from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification, class_ids
 from tfbert.tasks.texts.source import read_labelled
-from tfbert.tasks.texts.text_task import TextExamples
 from tfbert.tasks.texts.tfds import open_tests
 
 

@@ -19,7 +19,8 @@ from tfbert.tasks.base import ErrorAnalysis, rounded
 from tfbert.tasks.classes import is_number, names_of_model, or_name_ids, quoted, several_in_one, shortened
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
-from tfbert.tasks.texts.text_task import TextExamples, TextTask, error_analysis_of_texts, takes
+from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
+from tfbert.tasks.texts.one_label import OneLabelTask
 
 if TYPE_CHECKING:
     from transformers import BertConfig
@@ -37,7 +38,7 @@ _TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(TextTask):
+class Classification(OneLabelTask):
     """See `Task`. Labels are int32 class ids, outputs logits.
 
     Metrics: `accuracy`; `macro_f1`, the mean F1 of the classes that occur in the labels or the predictions; for two

@@ -16,7 +16,8 @@ from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, rounded
 from tfbert.tasks.classes import is_number, quoted
 from tfbert.tasks.metrics import regression_metrics
-from tfbert.tasks.texts.text_task import TextExamples, TextTask, error_analysis_of_texts, takes
+from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
+from tfbert.tasks.texts.one_label import OneLabelTask
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -29,7 +30,7 @@ _LABEL = "LABEL_0"
 
 
 @dataclasses.dataclass(frozen=True)
-class Regression(TextTask):
+class Regression(OneLabelTask):
     """See `Task`. Labels are float32 scores, outputs `[n, 1]`.
 
     Metrics: `pearson` and `spearmanr`, which are 0 if predictions or labels are constant and they are undefined; `mse`;

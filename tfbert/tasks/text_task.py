@@ -1,26 +1,22 @@
-"""Tasks that give each text, or each pair of texts, one label: what classification and regression share."""
+"""What tasks share that give labels or numbers to whole texts, or pairs of texts: a row of logits for each."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
-from tfbert.data.files import RawTable
-from tfbert.data.label_names import given_names
 from tfbert.tasks.base import ErrorAnalysis, Task
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.sets import place_of
-from tfbert.tasks.texts.source import read_labelled
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfbert.config.data import DataConfig
     from tfbert.config.training import TrainingConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -75,59 +71,6 @@ class TextExamples(InMemory):
 
 class TextTask(Task):
     """A task whose outputs are float32 `[n, num_labels]`; its predictions are its outputs."""
-
-    # Rows as written.
-
-    @abc.abstractmethod
-    def labels(self, table: RawTable) -> np.ndarray:
-        """The labels of a labelled table, `[n]`.
-
-        Raises:
-            UsageError: for a label that is not one of this task's.
-        """
-
-    @abc.abstractmethod
-    def with_model_labels(
-        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
-    ) -> RawTable:
-        """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
-
-        Args:
-            table: As it was written.
-            defined: The classes as the data set itself defines them; None where it does not.
-            notes: Receives a line if labels were not matched by name.
-            are_given: Whether the user gave these classes, with `label_names`.
-
-        Raises:
-            UsageError: for labels that are not the model's.
-        """
-
-    def examples(self, table: RawTable) -> TextExamples:
-        """Turns a table, unlabelled or labelled, into examples.
-
-        Raises:
-            UsageError: for a label that is not one of the task's.
-        """
-        labels = None if table.labels is None else self.labels(table)
-        return TextExamples(
-            name=table.name,
-            text=table.text,
-            text_pair=table.text_pair,
-            labels=labels,
-            lines=np.asarray(table.lines, np.int64),
-            unit=table.unit,
-        )
-
-    def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, TextExamples]:
-        sets, are_given = {}, bool(given_names(config))
-        for prefix, table in read_labelled(config, self.label_names, notes).items():
-            notes += table.notes
-            check_texts(table.text_columns, table.name)
-            table = self.with_model_labels(table, table.label_names, notes, are_given=are_given)
-            sets[prefix] = self.examples(table)
-        return sets
 
     # Training.
 

@@ -1,4 +1,4 @@
-"""Classification and regression as a SavedModel: texts, or pairs of them -> labels or scores."""
+"""Texts, or pairs of them, with their labels or scores as a SavedModel."""
 
 from __future__ import annotations
 

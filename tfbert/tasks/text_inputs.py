@@ -12,7 +12,7 @@ from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import check_token_types
 from tfbert.tasks.inputs import BEST, NAME, Inputs
-from tfbert.tasks.texts.text_task import TextExamples, takes
+from tfbert.tasks.text_task import TextExamples, takes
 from tfbert.tasks.trained import TrainedModel
 
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
