@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
@@ -129,9 +130,10 @@ def _numbers(values: list[str], name: str, kind: type, rule: str, example: str) 
 @functools.cache
 def _field_docs(part: type) -> dict[str, str]:
     """The string after each field, as one line."""
-    body = ast.parse(inspect.getsource(part)).body[0].body
+    (found,) = ast.parse(inspect.getsource(part)).body
+    assert isinstance(found, ast.ClassDef)
     return {
-        field.target.id: " ".join(ast.literal_eval(doc.value).split())
-        for field, doc in zip(body, body[1:], strict=False)
+        ast.unparse(field.target): " ".join(ast.literal_eval(doc.value).split())
+        for field, doc in itertools.pairwise(found.body)
         if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr)
     }

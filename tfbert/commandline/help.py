@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-import inspect
 from collections.abc import Sequence
 
 from absl import flags
@@ -88,9 +86,9 @@ def _topics(command: Command) -> dict[str, tuple[str, ...]]:
 
 
 def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
-    parts = {field.name: field.default_factory for field in dataclasses.fields(Config)}
-    about = inspect.getdoc(parts[topic]) if topic in parts else "What to do, and where flags come from."
-    lines = wrapped(f"{topic}: {' '.join(about.split())}", "")
+    parts = Config.classes()
+    about = parts[topic].__doc__ if topic in parts else "What to do, and where flags come from."
+    lines = wrapped(f"{topic}: {' '.join((about or '').split())}", "")
     aliases = {name: alias for alias, name in ALIASES.items()}
     return "\n".join(lines) + "\n" + "".join(_flag(aliases.get(name, ""), name, values) for name in names)
 

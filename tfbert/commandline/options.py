@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from typing import cast
 
 from absl import flags
 
 from tfbert.commandline.fields import define_fields, part_from_flags
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
+from tfbert.config.rules import Mode
 from tfbert.config.run import Config
 from tfbert.config.task_table import facts_of
 from tfbert.errors import UsageError
 
-_PARTS = {
-    field.name: field.default_factory
-    for field in dataclasses.fields(Config)
-    if field.default_factory is not dataclasses.MISSING
-}
+_PARTS = Config.classes()
 """The dataclasses whose fields are flags, by their name in `Config`."""
 ALIASES = {"model": "model_name_or_path"}
 """Other names of flags."""
@@ -61,7 +59,7 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
             parts["data"] = dataclasses.replace(parts["data"], task=command.task)
         elif facts_of(task := parts["data"].task).of_records:
             raise UsageError(f"Pre-training has a command of its own. Received: task={task!r}. {_other()}")
-        return Config(mode=mode.value, **parts)
+        return Config(mode=cast(Mode, mode.value), **parts)
     try:
         text = pathlib.Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:

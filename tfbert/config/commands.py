@@ -60,14 +60,10 @@ class Command:
 
     def options(self) -> dict[str, tuple[str, ...]]:
         """The names of its options, by the part of `Config` that they belong to."""
-        parts = {
-            part.name: part.default_factory
-            for part in dataclasses.fields(Config)
-            if part.default_factory is not dataclasses.MISSING and part.name not in self.leaves_out
-        }
         return {
             name: self.only.get(name, tuple(field.name for field in dataclasses.fields(part)))
-            for name, part in parts.items()
+            for name, part in Config.classes().items()
+            if name not in self.leaves_out
         }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import typing
 from typing import Any, Literal
 
 from tfbert.config.benchmark import BenchmarkConfig
@@ -251,6 +252,12 @@ class Parts:
     export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
     hub: HubConfig = dataclasses.field(default_factory=HubConfig)
     benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
+
+    @classmethod
+    def classes(cls) -> dict[str, type[Any]]:
+        """The class of each part, by its name, in their order."""
+        types = typing.get_type_hints(cls)
+        return {field.name: types[field.name] for field in dataclasses.fields(cls) if field.name != "mode"}
 
     def parts(self) -> list[Any]:
         """The parts, in their order."""

@@ -110,10 +110,10 @@ class TrainingConfig:
         ):
             out += at_least(name, getattr(self, name), least)
         steps = self.gradient_accumulation_steps
-        if isinstance(steps, str) and steps != "auto":
-            out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
-        elif not self.is_auto:
+        if not isinstance(steps, str):
             out += at_least("gradient_accumulation_steps", steps, 1)
+        elif steps != "auto":
+            out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
         for name in ("num_train_epochs", "learning_rate", "lr_power"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

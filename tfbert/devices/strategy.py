@@ -112,7 +112,10 @@ def fail_fast(cluster: Cluster, timeout_seconds: float) -> None:
         cluster_register_timeout_in_ms=int(timeout_seconds * 1000),
         heartbeat_timeout_in_ms=int(_HEARTBEAT_TIMEOUT_SECONDS * 1000),
         coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(name=job, num_tasks=len(cluster.jobs[job])) for job in jobs
+            coordination_config_pb2.CoordinatedJob(  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+                name=job, num_tasks=len(cluster.jobs[job])
+            )
+            for job in jobs
         ],
     )
 

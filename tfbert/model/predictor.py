@@ -7,11 +7,10 @@ import collections
 import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.pipeline import EncodedExamples
@@ -48,6 +47,8 @@ Chunk = TokenIds | Rows
 """Rows that are predicted together."""
 
 OnRows = Callable[[int], None]
+Outputs = Any
+"""A tensor, or a dictionary of tensors."""
 
 
 class Predictor:
@@ -68,7 +69,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: keras.Model,
+        model: Callable[..., Outputs],
         strategy: tf.distribute.Strategy,
         *,
         rows_per_replica: int = 32,
@@ -188,7 +189,11 @@ class DirectPredictor:
     """
 
     def __init__(
-        self, model: keras.Model, *, of_tokens: Collection[str] | bool = False, input_names: Collection[str] = INPUTS
+        self,
+        model: Callable[..., Outputs],
+        *,
+        of_tokens: Collection[str] | bool = False,
+        input_names: Collection[str] = INPUTS,
     ):
         self._of_tokens = of_tokens
 

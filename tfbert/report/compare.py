@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tfbert.output.output_dir import write_text
@@ -182,11 +182,11 @@ def comparison_text(runs: list[RunFiles]) -> str:
     return "\n".join([*lines, *notes(runs)]) + "\n"
 
 
-def _by_run(title: str, labels: list[str], columns: list[tuple[str, list[str | None]]]) -> Table:
+def _by_run(title: str, labels: list[str], columns: Sequence[tuple[str, Sequence[str | None]]]) -> Table:
     """A table with a row for each run; columns without a value for any run are left out."""
-    columns = [("run", labels), *((name, cells) for name, cells in columns if any(cell is not None for cell in cells))]
-    body = [["–" if cells[i] is None else cells[i] for _, cells in columns] for i in range(len(labels))]
-    names = [name for name, _ in columns]
+    shown = [("run", labels), *((name, cells) for name, cells in columns if any(cell is not None for cell in cells))]
+    body = [["–" if cells[i] is None else cells[i] for _, cells in shown] for i in range(len(labels))]
+    names = [name for name, _ in shown]
     return Table(title=title, names=names, body=body, numeric=frozenset(names) - {"run", "devices", "precision"})
 
 

@@ -8,6 +8,7 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 COLORS = ("#2563a8", "#c2571a", "#2e7d4f", "#8a3ffc", "#a3195b", "#5f6b7a", "#0f8b8d", "#9a7b00")
 _DASHES = ("-", "--", ":", "-.")
@@ -15,7 +16,7 @@ _WIDTH, _HEIGHT = 4.4, 2.7
 """Inches: about a phone's width, so that text keeps its size there; a page puts two side by side."""
 _LONGEST_LABEL = 56
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # Text stays text: small, searchable, and in the page's own font.
     "svg.hashsalt": "tfbert",  # The same numbers give the same file.
     "text.parse_math": False,  # A dollar sign in a run's name is a dollar sign.

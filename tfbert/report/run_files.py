@@ -89,7 +89,7 @@ class RunFiles:
         decisive = (self.facts.get("decisive_metric") or "").removeprefix("eval_")
         for name in (decisive, self.option("training", "metric_for_best_model"), "accuracy", "pearson"):
             value = self.results.get(f"eval_{name}")
-            if name and _is_number(value):
+            if name and value is not None and _is_number(value):
                 return name, value
         return None
 

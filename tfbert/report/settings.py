@@ -14,9 +14,8 @@ from tfbert.config.run import Config
 from tfbert.report.run_files import RunFiles
 
 _PARTS = {
-    part.name: [field for field in dataclasses.fields(part.default_factory) if "train" in field.metadata["modes"]]
-    for part in dataclasses.fields(Config)
-    if part.default_factory is not dataclasses.MISSING
+    name: [field for field in dataclasses.fields(part) if "train" in field.metadata["modes"]]
+    for name, part in Config.classes().items()
 }
 _FIELDS = {name: fields for name, fields in _PARTS.items() if fields}
 """The options that training takes, by part."""

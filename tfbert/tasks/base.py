@@ -10,17 +10,18 @@ import abc
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from tfbert.batches.inputs import INPUTS
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.task_table import facts_of
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 from tfbert.output.progress import evaluating
-from tfbert.tasks.sets import Examples
+from tfbert.tasks.sets import Examples, ExamplesT
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,6 +39,8 @@ SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
 """What to do about a saved model whose predictions are not finite."""
 TRAINING_WAY_OUT = "Lower --learning_rate or raise --warmup_ratio"
 """What to do if the predictions of a model in training are not finite."""
+
+PredictionsT = TypeVar("PredictionsT")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,10 +60,11 @@ class ErrorAnalysis:
     facts: dict[str, Any]
 
 
-class Task(abc.ABC):
+class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
     """One task with its classes and options; equal tasks are interchangeable.
 
-    An argument `predictions` is what the method `predictions` returned for `examples`.
+    Generic in the class of its examples, and in what its method `predictions` returns for them: an argument
+    `predictions` is that.
 
     Attributes:
         name: What `--task` calls it.
@@ -121,11 +125,11 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def encode(
         self,
-        examples: Examples,
+        examples: ExamplesT,
         tokenizer: BertTokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
-    ) -> EncodedExamples:
+    ) -> EncodedExamples | MaskedRecords:
         """Tokenises examples once, for all epochs.
 
         Args:
@@ -145,7 +149,7 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, Examples]:
+    ) -> dict[str, ExamplesT]:
         """Reads the sets that a saved model of this task is evaluated on, with the model's own labels.
 
         Args:
@@ -161,7 +165,7 @@ class Task(abc.ABC):
             UsageError: for data that cannot be read, or is not of the kind the model was trained on.
         """
 
-    def doubts(self, examples: Examples) -> list[str]:
+    def doubts(self, examples: ExamplesT) -> list[str]:
         """What looks like a mistake in the training examples, one line each."""
         return []
 
@@ -204,7 +208,7 @@ class Task(abc.ABC):
         """
         return outputs
 
-    def predict(self, predictor: Predictor, encoded: EncodedExamples) -> Any:
+    def predict(self, predictor: Predictor, encoded: Any) -> PredictionsT:
         """Predictions for examples.
 
         Args:
@@ -215,7 +219,7 @@ class Task(abc.ABC):
             outputs = predictor.outputs(encoded, on_rows=on_rows)
         return self.predictions(outputs, encoded)
 
-    def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> Any:
+    def predictions(self, outputs: Any, encoded: Any) -> PredictionsT:
         """The prediction for each example, from the model's outputs.
 
         Args:
@@ -230,7 +234,7 @@ class Task(abc.ABC):
         """The names of what `metrics` returns, in its order, without those that only some sets have."""
 
     def metrics(
-        self, predictions: Any, examples: Examples, *, prefix: str = "", way_out: str = SAVED_MODEL_WAY_OUT
+        self, predictions: PredictionsT, examples: ExamplesT, *, prefix: str = "", way_out: str = SAVED_MODEL_WAY_OUT
     ) -> dict[str, float]:
         """Compares all predictions of an evaluation with the labels, on the host.
 
@@ -259,12 +263,12 @@ class Task(abc.ABC):
         found = self._metrics(predictions, examples)
         return {f"{prefix}_{name}" if prefix else name: float(value) for name, value in found.items()}
 
-    def scores(self, predictions: Any) -> np.ndarray:
+    def scores(self, predictions: PredictionsT) -> np.ndarray:
         """The numbers behind predictions, `[n, ...]`: they are finite unless the model has diverged."""
-        return predictions
+        return np.asarray(predictions)
 
     @abc.abstractmethod
-    def _metrics(self, predictions: Any, examples: Examples) -> dict[str, float]:
+    def _metrics(self, predictions: PredictionsT, examples: ExamplesT) -> dict[str, float]:
         """The metrics of at least one prediction, all of them finite."""
 
     def check_metric(self, name: str) -> None:
@@ -279,11 +283,13 @@ class Task(abc.ABC):
                 f"Received: metric_for_best_model={name!r}. Pass one of them."
             )
 
-    def details(self, predictions: Any, examples: Examples) -> tuple[dict[str, Any], list[str]]:
+    def details(self, predictions: PredictionsT, examples: ExamplesT) -> tuple[dict[str, Any], list[str]]:
         """Results of an evaluation beyond its metrics: by name, as JSON can hold them, and as lines for the screen."""
         return {}, []
 
-    def write_evaluation(self, directory: pathlib.Path, predictions: Any, examples: Examples, prefix: str) -> None:
+    def write_evaluation(
+        self, directory: pathlib.Path, predictions: PredictionsT, examples: ExamplesT, prefix: str
+    ) -> None:
         """Writes the task's usual files beside the results of an evaluation; their names begin with the prefix.
 
         Raises:
@@ -292,10 +298,10 @@ class Task(abc.ABC):
         return
 
     @abc.abstractmethod
-    def error_analysis(self, predictions: Any, examples: Examples) -> ErrorAnalysis:
+    def error_analysis(self, predictions: PredictionsT, examples: ExamplesT) -> ErrorAnalysis:
         """Each prediction beside its label, for a report."""
 
-    def changes(self, predictions: Any, others: Any) -> dict[str, int]:
+    def changes(self, predictions: PredictionsT, others: PredictionsT) -> dict[str, int]:
         """How many predictions of two models differ, by name; empty if every tiny difference would count."""
         return {}
 

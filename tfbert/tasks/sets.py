@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -17,31 +17,43 @@ class Examples(Protocol):
         num_texts: 1 for single texts, 2 for pairs.
     """
 
-    name: str
-    labels: np.ndarray | None
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> np.ndarray | None: ...
 
     @property
     def num_texts(self) -> int: ...
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: Iterable[int]) -> Examples:
+    def take(self, indices: Iterable[int]) -> Self:
         """The examples at `indices`, in that order."""
+        ...
 
-    def sample(self, count: int) -> Examples:
+    def sample(self, count: int) -> Self:
         """`count` of them, drawn at random but always the same, in their order."""
+        ...
 
     def checksum(self, name: str, start: int) -> int:
         """CRC-32 of a name and what they hold, texts and labels; continues the checksum `start`."""
+        ...
 
     def where(self, row: int) -> str:
         """The place of an example in the file or data set that it comes from, such as `line 17`."""
+        ...
 
     def texts(self) -> list[str]:
         """All their texts, without labels, for learning a vocabulary."""
+        ...
 
     def contents(self) -> Iterator[tuple[str, ...]]:
         """The text or texts of each example, without blanks around them; duplicates have equal contents."""
+        ...
+
+
+ExamplesT = TypeVar("ExamplesT", bound=Examples)
 
 
 def eval_prefix(name: str) -> str:
@@ -58,7 +70,7 @@ def place_of(row: int, lines: np.ndarray | None, unit: str) -> str:
     return f"{unit} {lines[row]}" if lines is not None else f"row {row + 1}"
 
 
-def subset(examples: Examples, limit: int, notes: list[str]) -> Examples:
+def subset(examples: ExamplesT, limit: int, notes: list[str]) -> ExamplesT:
     """At most `limit` examples (0: all), drawn at random but always the same; adds a line to `notes` if some are left
     out."""
     if not 0 < limit < len(examples):

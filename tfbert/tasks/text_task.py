@@ -69,7 +69,7 @@ class TextExamples(InMemory):
         return zip(*(map(str.strip, column) for column in columns), strict=True)
 
 
-class TextTask(Task):
+class TextTask(Task[TextExamples, np.ndarray]):
     """A task whose outputs are float32 `[n, num_labels]`; its predictions are its outputs."""
 
     # Training.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import check_token_types
@@ -55,7 +56,7 @@ class TrainedModel:
         of_tokens = self.task.reads_tokens
         return Predictor(self.logits, strategy, rows_per_replica=rows_per_replica, of_tokens=of_tokens)
 
-    def encode(self, examples: Examples) -> EncodedExamples:
+    def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
         """Examples as token ids, cut or split as in training."""
         return self.task.encode(examples, self.tokenizer, self.max_seq_length)
 

@@ -15,6 +15,7 @@ import pathlib
 import re
 import reprlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -126,7 +127,7 @@ class BertTokenizer:
             self._wordpiece = tf_text.FastWordpieceTokenizer(
                 list(self._vocab),
                 max_bytes_per_word=_MAX_WORD_BYTES,
-                token_out_type=tf.int32,
+                token_out_type=tf.int32,  # pyright: ignore[reportArgumentType] - the same class, imported from two places
                 no_pretokenization=True,
             )
         self._kind = self._vocab, *self._casing.values()
@@ -162,7 +163,7 @@ class BertTokenizer:
         return dict(self._casing)
 
     @classmethod
-    def from_vocab_file(cls, path: str | pathlib.Path, **casing: bool | None) -> BertTokenizer:
+    def from_vocab_file(cls, path: str | pathlib.Path, **casing: Any) -> BertTokenizer:
         """Reads a vocabulary, one token per line.
 
         Args:
@@ -204,7 +205,7 @@ class BertTokenizer:
         Returns:
             int32 [n, None] ids without special tokens.
         """
-        return self._wordpiece.tokenize(_words(normalize(text, **self._casing))).merge_dims(-2, -1)
+        return self._wordpiece.tokenize(_words(normalize(text, **self._casing))).merge_dims(-2, -1)  # pyright: ignore[reportReturnType]
 
     def tokenize_with_offsets(self, text: tf.Tensor) -> Pieces:
         """Splits texts into wordpieces and finds the characters of each. Works wherever `tokenize` does.

@@ -48,7 +48,7 @@ _TIE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(Task):
+class QuestionAnswering(Task[QuestionExamples, Candidates]):
     """See `Task`. Outputs are logits of tokens, float32 `[tokens, 2]`: of an answer that starts there, and of one that
     ends there. Predictions are the best `Candidates` of each question.
 

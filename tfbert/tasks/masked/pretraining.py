@@ -40,7 +40,7 @@ _SHOWN_RECORDS = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Pretraining(Task):
+class Pretraining(Task[Records, MaskedPredictions]):
     """See `Task`. Examples are `Records`. Outputs are logits of masked words `[rows, predictions, vocabulary]` and of
     the next sentence `[rows, 2]`. Only what `masked_words` keeps of them leaves the device. Predictions are the
     `MaskedPredictions` of all records.

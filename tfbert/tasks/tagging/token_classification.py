@@ -119,7 +119,7 @@ class EncodedSentences(EncodedExamples):
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenClassification(Task):
+class TokenClassification(Task[SentenceExamples, np.ndarray]):
     """See `Task`. Outputs are logits of tokens, float32 `[tokens, num_labels]`; predictions are those of each word's
     first piece, `[words, num_labels]`.
 
