@@ -161,16 +161,27 @@ def test_a_flag_file_that_cannot_be_used_is_refused(text, message, tmp_path, mon
 def test_the_command_alone_says_what_there_is(arguments, capsys):
     assert words.main(["/somewhere/bin/tfbert", *arguments]) == 0
     shown = capsys.readouterr().out
-    assert set(re.findall(r"^  tfbert (\w+)", shown, re.MULTILINE)) == {"finetune", "pretrain", "launch", "report"}
-    assert len(shown.splitlines()) < 15
+    assert set(re.findall(r"^  tfbert (\w+)", shown, re.MULTILINE)) == {
+        "finetune",
+        "pretrain",
+        "train",
+        "prepare",
+        "launch",
+        "report",
+    }
+    assert all(mode in shown for mode in (*FINETUNE.modes, *PRETRAIN.modes))
+    assert len(shown.splitlines()) < 18
 
 
 def test_an_unknown_word_is_one_line(capsys):
     assert words.main(["tfbert", "finetun", "--xla"]) == 2
     assert capsys.readouterr().err == (
-        "tfbert: error: The first argument must be one of finetune, pretrain, launch, report. Received: 'finetun'. "
-        "Did you mean finetune?\n"
+        "tfbert: error: The first argument must be one of finetune, pretrain, train, evaluate, predict, export, "
+        "benchmark, prepare, launch, report. Received: 'finetun'. Did you mean finetune?\n"
     )
+    for word, answer in (("eval", "evaluate."), ("serve", "export, which writes"), ("trian", "Did you mean train?")):
+        assert words.main(["tfbert", word]) == 2
+        assert answer in capsys.readouterr().err
     assert words.main(["tfbert", "--version"]) == 0
     assert capsys.readouterr().out == f"tfbert {__version__}\n"
 
@@ -195,6 +206,8 @@ def test_messages_name_the_command_as_it_was_typed(program, typed, kept_argv, ca
     for arguments, start in (
         (["finetune", "--max_steps=-1"], f"{typed} finetune: error: max_steps must be"),
         (["pretrain", "--nonsense"], f"{typed} pretrain: error: Unknown command line flag 'nonsense'"),
+        (["predict", "--max_steps=1"], f"{typed} predict: error: max_steps has no effect with mode=predict"),
+        (["train", "--mode=export"], f"{typed} train: error: {typed} train says the mode itself. Received: mode='ex"),
     ):
         command = [sys.executable, "-c", code, program, *arguments]
         done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
@@ -214,8 +227,27 @@ def test_a_command_is_named_for_what_started_it(kept_argv):
     kept_argv.setattr(sys, "argv", ["tfbert finetune", "--xla"])
     assert (FINETUNE.typed, PRETRAIN.typed) == ("tfbert finetune", "tfbert pretrain")
     assert command_line(Config()).startswith("tfbert finetune")
+    kept_argv.setattr(sys, "argv", ["tfbert train", "--xla"])
+    assert (FINETUNE.typed, PRETRAIN.typed) == ("tfbert train", "tfbert pretrain")
     kept_argv.setattr(sys, "argv", ["python -m tfbert pretrain"])
     assert FINETUNE.typed == "python -m tfbert finetune"
+
+
+def parsed_of(word, kept_argv, monkeypatch, *arguments):
+    """The command and the mode that a word of the installed command runs, without running it."""
+    seen = []
+    monkeypatch.setattr("tfbert.commandline.command.run_command", lambda *given: seen.append(given) or 0)
+    assert words.main(["tfbert", word, *arguments]) == 0
+    return seen[0][0], seen[0][2]
+
+
+@pytest.mark.parametrize("command", [FINETUNE, PRETRAIN], ids=lambda command: command.word)
+def test_every_mode_is_a_word(command, kept_argv, monkeypatch):
+    for mode in command.modes:
+        ran, said = parsed_of(mode, kept_argv, monkeypatch)
+        assert said == mode and mode in ran.modes
+        assert ran is (FINETUNE if mode in FINETUNE.modes else PRETRAIN)
+    assert parsed_of(command.word, kept_argv, monkeypatch) == (command, "")
 
 
 def test_every_mode_of_a_command_has_a_verb():

@@ -114,5 +114,21 @@ def test_the_answer_is_for_the_command(command, name, answer, monkeypatch):
     assert str(caught.value) == " ".join(filter(None, [f"Unknown command line flag '{name}'.", answer, "See --help."]))
 
 
+@pytest.mark.parametrize(
+    "value, todo",
+    [
+        ("bf16", "Pass --mixed_precision --mixed_precision_dtype=bfloat16."),
+        ("FP16", "Pass --mixed_precision --mixed_precision_dtype=float16."),
+        ("no", "Drop it: float32 is the default."),
+        ("int8", "Pass --mixed_precision, or --nomixed_precision."),
+    ],
+)
+def test_a_precision_as_a_value_gets_the_flag(value, todo, monkeypatch):
+    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+    with pytest.raises(UsageError) as caught:
+        parse(FINETUNE, ["x", f"--mixed_precision={value}"])
+    assert str(caught.value) == f"mixed_precision is on or off. Received: mixed_precision={value!r}. {todo}"
+
+
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

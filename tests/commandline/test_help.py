@@ -29,7 +29,7 @@ def test_help_says_what_it_is_then_examples_then_every_flag_once(command):
     values = absl_flags.FlagValues()
     define_flags(values, command)
     assert text.startswith(command.summary[:60])
-    assert sorted(names_in(text)) == sorted([*values, "flagfile", "help"])
+    assert sorted(names_in(text)) == sorted([*values, "config", "flagfile", "help"])
     examples, _, flags = text.partition("Flags by topic")
     assert 3 <= len(re.findall(rf"^  python {command.script}", examples, re.MULTILINE)) <= 5
     topics = re.findall(r"^(\w+): ", flags, re.MULTILINE)
@@ -97,6 +97,17 @@ def test_a_command_explains_what_it_has_itself():
         assert "`--mode=prepare`" in help_text(PRETRAIN, name)
         assert "`--mode=prepare`" not in help_text(FINETUNE, name)
     assert "label" not in help_text(PRETRAIN, "skip_bad_rows")
+
+
+def test_the_help_of_a_mode_has_its_flags_alone():
+    text = help_text(FINETUNE, "", "predict")
+    found = set(names_in(text))
+    assert {"input_file", "model", "config", "device"} <= found
+    assert not found & {"mode", "learning_rate", "train_file", "seeds", "export_float16"}
+    assert re.findall(r"^  python .*", text, re.MULTILINE) == [
+        "  python run_finetune.py --model=runs/sst2 --input_file=new.tsv"
+    ]
+    assert "--input_files" in help_text(PRETRAIN, "", "prepare")
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from absl import app
 from absl import flags as absl_flags
 
 from tfbert.commandline import options
-from tfbert.commandline.foreign_flags import foreign_flag
+from tfbert.commandline.config_file import config_arguments, take_config
+from tfbert.commandline.foreign_flags import foreign_flag, precision_as_value
 from tfbert.commandline.help import help_topic, show_help
 from tfbert.commandline.presets import expand_flagfiles
 from tfbert.commandline.verbs import VERBS
-from tfbert.config.commands import FINETUNE, PRETRAIN, Command
+from tfbert.config.commands import FINETUNE, PRETRAIN, Command, verb_commands
 from tfbert.config.run import Config
 from tfbert.devices import termination
 from tfbert.devices.allocator import keep_freed_memory
@@ -23,12 +24,13 @@ from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, Preempted, UsageError
 
 
-def run_command(command: Command, argv: list[str]) -> int:
+def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     """Does what a command line asks for.
 
     Args:
         command: Its options.
         argv: The command line.
+        mode: The mode that the command's own word says; empty where `--mode` does.
 
     Returns:
         The exit status.
@@ -36,8 +38,8 @@ def run_command(command: Command, argv: list[str]) -> int:
     try:
         topic = help_topic(argv[1:])
         if topic is not None:
-            return show_help(command, topic)
-        config = parse(command, argv)
+            return show_help(command, topic, mode)
+        config = parse(command, argv, mode)
         silence_libraries()
         use_onednn()
         if config.runtime.keep_freed_memory:
@@ -62,29 +64,46 @@ def run_command(command: Command, argv: list[str]) -> int:
     return 0
 
 
-def parse(command: Command, argv: list[str]) -> Config:
-    """The configuration that a command line describes.
+def parse(command: Command, argv: list[str], mode: str = "") -> Config:
+    """The configuration that a command line describes: what it says itself replaces what a file of options says.
+
+    Args:
+        command: Its options.
+        argv: The command line.
+        mode: As for `run_command`.
 
     Raises:
         UsageError: for flags that the command does not have, and rules that are broken.
     """
     options.define_flags(absl_flags.FLAGS, command)
     app.define_help_flags()
+    path, given = take_config(expand_flagfiles(argv[1:]))
+    of_file = config_arguments(path, command, lambda name: _advice(command, name)) if path else []
+    said = [f"--mode={mode}"] * bool(mode)
     try:
-        rest = absl_flags.FLAGS([argv[0], *expand_flagfiles(argv[1:])])[1:]
+        rest = absl_flags.FLAGS([argv[0], *expand_flagfiles(of_file), *said, *given])[1:]
     except absl_flags.UnrecognizedFlagError as error:
         raise UsageError(_unknown(command, error.flagname)) from None
     except absl_flags.Error as error:
-        raise UsageError(f"{error} See --help.") from None
+        raise UsageError(precision_as_value(str(error)) or f"{error} See --help.") from None
     if rest:
         raise UsageError(f"Every argument must be a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
+    if mode and (other := absl_flags.FLAGS["mode"].value) != mode:
+        word = other if verb_commands()[other] is command else f"{command.word} --mode={other}"
+        raise UsageError(
+            f"{command.typed} says the mode itself. Received: mode={other!r} beside it. "
+            f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
+        )
     return options.config_from_flags(absl_flags.FLAGS, command)
 
 
 def _unknown(command: Command, name: str) -> str:
     """The message for a flag that the command does not have, with what may be meant."""
-    advice = foreign_flag(command, name) or _flag_of_another(command, name) or _nearest(command, name)
-    return " ".join(filter(None, (f"Unknown command line flag '{name}'.", advice, "See --help.")))
+    return " ".join(filter(None, (f"Unknown command line flag '{name}'.", _advice(command, name), "See --help.")))
+
+
+def _advice(command: Command, name: str) -> str:
+    return foreign_flag(command, name) or _flag_of_another(command, name) or _nearest(command, name)
 
 
 def _flag_of_another(command: Command, name: str) -> str:

@@ -12,6 +12,7 @@ from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 
 _BATCH = "--global_batch_size, the batch of one device times devices and micro-batches"
 _DATASET = "--dataset, by TensorFlow Datasets' names such as --dataset=glue/sst2"
+_DEVICES = "--strategy=mirrored, all GPUs of the machine, with --num_replicas for fewer"
 _EVAL_BATCH = "--per_device_eval_batch_size"
 _GROUPED = "--batching=length_grouped, the default"
 _LAMB = "--optimizer; NVIDIA's LAMB is --optimizer=lamb --lr_schedule=polynomial --lr_power=0.5"
@@ -101,6 +102,15 @@ BY_TRAINER: Mapping[str, Mapping[str, str]] = {
         "validation_interval": "--eval_steps",
     },
     "abbreviations": {
+        "devices": _DEVICES,
+        "gpus": _DEVICES,
+        "n_gpu": _DEVICES,
+        "n_gpus": _DEVICES,
+        "ngpus": _DEVICES,
+        "num_devices": _DEVICES,
+        "num_gpu": _DEVICES,
+        "num_gpus": _DEVICES,
+        "precision": "--mixed_precision, or --mixed_precision --mixed_precision_dtype=bfloat16",
         "accumulation_steps": "--gradient_accumulation_steps",
         "bs": "--global_batch_size",
         "grad_accum": "--gradient_accumulation_steps",
@@ -117,6 +127,12 @@ sentence."""
 FOREIGN_FLAGS = {name: answer for flags_of in BY_TRAINER.values() for name, answer in flags_of.items()}
 
 
+_PRECISIONS = {
+    "bfloat16": ("bf16", "bfloat16", "mixed_bfloat16"),
+    "float16": ("fp16", "float16", "mixed_float16", "half", "16"),
+    "": ("none", "no", "off", "fp32", "float32", "32"),
+}
+"""By `mixed_precision_dtype`, what others call it; empty: no mixed precision."""
 _CORPUS = "--dataset of --mode=prepare"
 _IN_PRETRAINING = {
     "dataset_config_name": _CORPUS,
@@ -147,6 +163,27 @@ def foreign_flag(command: Command, name: str) -> str:
                 return f"{answer}."
             return f"Here it is {answer}." if one is command else f"In {one.typed} it is {answer}."
     return ""
+
+
+def precision_as_value(message: str) -> str:
+    """What to do about `--mixed_precision=bf16`, which Accelerate takes: the way to say it here.
+
+    Args:
+        message: absl's, about a flag's value.
+
+    Returns:
+        A line; empty where the message is about something else.
+    """
+    match = re.fullmatch(r"flag --(?:no)?mixed_precision=(.*?): .*", message, re.DOTALL)
+    if not match:
+        return ""
+    word = match[1].strip().lower()
+    dtype = next((dtype for dtype, words in _PRECISIONS.items() if word in words), None)
+    todo = {
+        "": "Drop it: float32 is the default.",
+        None: "Pass --mixed_precision, or --nomixed_precision.",
+    }.get(dtype, f"Pass --mixed_precision --mixed_precision_dtype={dtype}.")
+    return f"mixed_precision is on or off. Received: mixed_precision={match[1]!r}. {todo}"
 
 
 def _takes(command: Command, answer: str) -> bool:

@@ -36,40 +36,46 @@ def help_topic(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def help_text(command: Command, topic: str) -> str:
+def help_text(command: Command, topic: str, mode: str = "") -> str:
     """The help of a command, at most 100 columns wide.
 
     Args:
         command: The command.
         topic: A part of `Config` such as `training`, `general`, `presets`, the name of a flag, or empty for everything.
+        mode: Show the flags of this mode only; empty: all.
 
     Raises:
         UsageError: for an unknown topic.
     """
     values = flags.FlagValues()
     define_flags(values, command)
-    topics, name = _topics(command), topic.lstrip("-")
+    topics, name = _topics(command, mode), topic.lstrip("-")
     if name == _PRESETS:
         return _preset_list()
     if name in topics:
         return _topic(name, topics[name], values)
     if name:
-        if name not in values:
+        if name not in values and name not in _OWN:
             near = difflib.get_close_matches(name, [*topics, _PRESETS, *values], n=3)
             advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
             known = ", ".join([*topics, _PRESETS])
             raise UsageError(f"--help takes a topic ({known}) or a flag. Received: help={topic!r}. {advice}")
         return _flag(next((flag for flag, other in ALIASES.items() if other == name), ""), name, values)
-    lines = [*wrapped(command.summary, ""), "", "Examples:", ""]
-    for arguments, what in command.examples:
+    lines = wrapped(command.summary, "")
+    if mode:
+        lines = wrapped(f"{command.typed}: the flags of mode={mode}. {command.summary}", "")
+    examples = [(arguments, what) for arguments, what in command.examples if not mode or f"--mode={mode}" in arguments]
+    lines += ["", "Examples:", ""] if examples else []
+    for arguments, what in examples:
+        arguments = arguments.removeprefix(f"--mode={mode} ")
         typed = wrapped(f"{command.started} {arguments}", "  ", further=4, width=WIDTH - 2)
         lines += [f"  # {what[0].upper()}{what[1:]}:", " \\\n".join(typed)]
     lines += ["", *wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
     return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())
 
 
-def show_help(command: Command, topic: str) -> int:
-    """Prints the help of a command.
+def show_help(command: Command, topic: str, mode: str = "") -> int:
+    """Prints the help of a command, see `help_text`.
 
     Returns:
         The exit status: 0; 141 where the reader, such as `head`, closed the pipe.
@@ -77,12 +83,20 @@ def show_help(command: Command, topic: str) -> int:
     Raises:
         UsageError: for an unknown topic.
     """
-    return show(help_text(command, topic))
+    return show(help_text(command, topic, mode))
 
 
-def _topics(command: Command) -> dict[str, tuple[str, ...]]:
-    """The names of flags by topic."""
-    return {_GENERAL: ("mode", "run_config", "flagfile", "help"), **command.options()}
+def _topics(command: Command, mode: str) -> dict[str, tuple[str, ...]]:
+    """The names of flags by topic; with a mode, those that have an effect in it."""
+    general = ("mode", "config", "run_config", "flagfile", "help")
+    if not mode:
+        return {_GENERAL: general, **command.options()}
+    parts = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+    found = {
+        part: tuple(f.name for f in dataclasses.fields(parts[part]) if f.name in names and mode in f.metadata["modes"])
+        for part, names in command.options().items()
+    }
+    return {_GENERAL: general[1:], **{part: names for part, names in found.items() if names}}
 
 
 def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
@@ -102,6 +116,11 @@ def _flag(alias: str, name: str, values: flags.FlagValues) -> str:
 
 
 _OWN = {
+    "config": (
+        "FILE",
+        "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
+        "Flags on the command line replace its values.",
+    ),
     "flagfile": ("NAME", "Read flags from a file, one a line, or from a preset (see --help=presets)."),
     "help": ("TOPIC", "Show this text, or only a topic or a flag."),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 from typing import cast
 
@@ -40,7 +41,7 @@ def flag_names(command: Command) -> list[str]:
     """The names of all flags of a command, those that are not options of a run included."""
     values = flags.FlagValues()
     define_flags(values, command)
-    return [*values, "flagfile", "help"]
+    return [*values, "config", "flagfile", "help"]
 
 
 def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> Config:
@@ -68,6 +69,11 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
         ) from None
     except UnicodeDecodeError:
         raise UsageError(f"run_config must be UTF-8 text. Received: run_config={path!r}. Check the path.") from None
+    if not is_run_config(text) and _is_flat(text, path):
+        raise UsageError(
+            "run_config is the run_config.json that a run wrote. "
+            f"Received: run_config={path!r}, options by their flags' names. Pass --config={path}."
+        )
     base = Config.from_json(text)
     if facts_of(base.data.task).of_records != bool(command.task):
         raise UsageError(
@@ -79,6 +85,28 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
         for part, names in options.items()
     }
     return dataclasses.replace(base, mode=mode.value if mode.present else base.mode, **parts)
+
+
+def is_run_config(text: str) -> bool:
+    """Whether a text is the configuration that a run wrote: an object with an object for each part."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    written = ("model", "data", "training", "runtime", "output")
+    return isinstance(values, dict) and all(isinstance(values.get(part), dict) for part in written)
+
+
+def _is_flat(text: str, path: str) -> bool:
+    """Whether a file looks like one for `--config`."""
+    if path.lower().endswith((".yaml", ".yml")):
+        return True
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    names = {name for command in (FINETUNE, PRETRAIN) for name in flag_names(command)} - _PARTS.keys()
+    return isinstance(values, dict) and bool(names & {*values} - {"mode"})
 
 
 def _other() -> str:

@@ -7,13 +7,16 @@ import os
 import pathlib
 import sys
 
-from tfbert.config.commands import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS
+from tfbert.config.commands import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS, verb_commands
 from tfbert.devices.termination import run_program
 
 _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in TensorFlow.
 
   {{program}} finetune FLAGS   {FINETUNE.summary}
   {{program}} pretrain FLAGS   {PRETRAIN.summary}
+  {{program}} train, evaluate, predict, export, benchmark FLAGS
+                          The same as finetune with this --mode.
+  {{program}} prepare FLAGS    The same as pretrain --mode=prepare.
   {{program}} launch --num_workers=N -- {{program}} finetune FLAGS
                           Starts many workers on this machine, and restarts them.
   {{program}} report RUN_DIR ...
@@ -22,7 +25,19 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
 {{program}} finetune without flags trains on built-in data.
 {{program}} WORD --help lists the flags of a command; {{program}} --version.
 """
-_WORDS = (FINETUNE.word, PRETRAIN.word, "launch", "report")
+_WORDS = (FINETUNE.word, PRETRAIN.word, *verb_commands(), "launch", "report")
+_OTHER_WORDS = {
+    "eval": "evaluate",
+    "fit": "train",
+    "generate": "predict",
+    "infer": "predict",
+    "inference": "predict",
+    "run": "train",
+    "serve": "export, which writes a model that TensorFlow Serving loads",
+    "test": "evaluate",
+    "tokenize": "prepare",
+}
+"""What other programs call a word, and what it is here."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     if word not in _WORDS:
         near = difflib.get_close_matches(word, _WORDS, n=1)
         advice = f"Did you mean {near[0]}?" if near else "See --help."
+        if word in _OTHER_WORDS:
+            advice = f"Here it is {_OTHER_WORDS[word]}."
         print(
             f"{program}: error: The first argument must be one of {', '.join(_WORDS)}. Received: {word!r}. {advice}",
             file=sys.stderr,
@@ -67,7 +84,8 @@ def main(argv: list[str] | None = None) -> int:
         return report(rest)
     from tfbert.commandline.command import run_command
 
-    return run_command(FINETUNE if word == FINETUNE.word else PRETRAIN, sys.argv)
+    commands = {command.word: command for command in (FINETUNE, PRETRAIN)}
+    return run_command(commands.get(word) or verb_commands()[word], sys.argv, "" if word in commands else word)
 
 
 def _program(argv: list[str]) -> str:

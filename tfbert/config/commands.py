@@ -51,7 +51,9 @@ class Command:
     @property
     def typed(self) -> str:
         """What its user types to start it."""
-        return typed(self.word, self.script if (_REPOSITORY / self.script).is_file() else f"tfbert {self.word}")
+        script = self.script if (_REPOSITORY / self.script).is_file() else f"tfbert {self.word}"
+        verbs = [verb for verb, command in verb_commands().items() if command is self]
+        return typed(self.word, script, also=verbs)
 
     @property
     def started(self) -> str:
@@ -67,15 +69,17 @@ class Command:
         }
 
 
-def typed(word: str, otherwise: str) -> str:
+def typed(word: str, otherwise: str, also: Collection[str] = ()) -> str:
     """How this process was started, for a word of the installed command.
 
     Args:
         word: The word.
         otherwise: What to return where a script, or a user's own Python code, started it.
+        also: Other words that start the same; the one that was typed is kept.
     """
-    program = sys.argv[0].rpartition(" ")[0]  # `words.main` puts what was typed there: `tfbert finetune`.
-    return f"{program} {word}" if program in PROGRAMS else otherwise
+    # `words.main` puts what was typed there: `tfbert finetune`.
+    program, _, said = sys.argv[0].rpartition(" ")
+    return f"{program} {said if said in also else word}" if program in PROGRAMS else otherwise
 
 
 FINETUNE = Command(
@@ -119,6 +123,13 @@ PRETRAIN = Command(
         "without text, and count them, rather than stop at the first one.",
     },
 )
+
+
+def verb_commands() -> dict[str, Command]:
+    """The modes that are words of the installed command, each with the command that it is a mode of: `tfbert predict`
+    is `tfbert finetune --mode=predict`. What both have is that of fine-tuning."""
+    own = {mode: FINETUNE for mode in FINETUNE.modes}
+    return own | {mode: PRETRAIN for mode in PRETRAIN.modes if mode not in own}
 
 
 def command_of(config: Config) -> Command:

@@ -1,0 +1,151 @@
+"""`--config`: a flat file of options means what the same flags mean, or is refused with its line."""
+
+import json
+import pathlib
+import re
+
+import pytest
+from absl import flags as absl_flags
+
+from tfbert.commandline.command import parse
+from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.run import Config
+from tfbert.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.tsv").touch()
+
+
+def parsed(*arguments, mode="", command=FINETUNE):
+    old, absl_flags.FLAGS = absl_flags.FLAGS, absl_flags.FlagValues()
+    try:
+        return parse(command, ["x", *arguments], mode)
+    finally:
+        absl_flags.FLAGS = old
+
+
+def refused(*arguments, **options):
+    with pytest.raises(UsageError) as caught:
+        parsed(*arguments, **options)
+    return str(caught.value)
+
+
+def write(name, text):
+    pathlib.Path(name).write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+    return f"--config={name}"
+
+
+FLAGS = ("--model=scratch/mini", "--learning_rate=3e-5", "--xla", "--noheader", "--global_batch_size=10")
+FLAGS += ("--text_column=0", "--label_column=1", "--train_file=t.tsv", "--label_names=no,yes", "--class_weights=1,2.5")
+YAML = """\
+# Ours.
+model: scratch/mini
+learning_rate: 3e-5     # A text to YAML 1.1.
+xla: yes
+header: false
+global_batch_size: 010  # 8 to YAML 1.1.
+text_column: 0
+label_column: "1"
+train_file: t.tsv
+label_names: [no, yes]  # False and true to YAML 1.1.
+class_weights: 1,2.5
+seed:
+num_train_epochs: null
+"""
+JSON = {"model": "scratch/mini", "learning_rate": 3e-5, "xla": True, "header": False, "global_batch_size": 10}
+JSON |= {"text_column": [0], "label_column": "1", "train_file": "t.tsv", "label_names": ["no", "yes"], "seed": None}
+JSON |= {"class_weights": [1, 2.5]}
+
+
+@pytest.mark.parametrize("name, text", [("run.yaml", YAML), ("run.yml", "\ufeff" + YAML), ("run.json", JSON)])
+def test_a_file_is_the_same_as_its_flags(name, text):
+    assert parsed(write(name, text)) == parsed(*FLAGS)
+
+
+def test_the_command_line_replaces_what_the_file_says():
+    file = write("run.yaml", "seed: 7\nxla: true\nmodel_name_or_path: scratch/mini\nmode: evaluate\n")
+    config = parsed("--seed=8", "--model=scratch/tiny", file, "--noxla", mode="train")
+    assert config == parsed("--seed=8")
+    assert parsed("--config", "run.yaml", "--mode=train").runtime.seed == 7
+
+
+def test_a_list_may_hold_commas():
+    file = write("run.yaml", 'train_file: t.tsv\nlabel_names: ["a,b", c]\n')
+    assert parsed(file).data.label_names == ("a,b", "c")
+
+
+def test_a_file_may_name_a_preset_and_a_run(tmp_path):
+    (tmp_path / "run_config.json").write_text(parsed("--seed=7", "--xla").to_json())
+    config = parsed(write("run.yaml", "flagfile: glue-sst2\nrun_config: run_config.json\nseed: 8\n"))
+    assert (config.runtime.seed, config.runtime.xla, config.training.metric_for_best_model) == (8, True, "accuracy")
+
+
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("seed: 1\nlerning_rate: 2", "'lerning_rate' in f.yaml, line 2. Did you mean --learning_rate?"),
+        ("per_device_train_batch_size: 2", "line 1. Here it is --global_batch_size"),
+        ("train_records: r", "line 1. It is a flag of run_pretraining.py."),
+        ("config: other.yaml", "names no other"),
+        ("seed: 1\nxla: true\nseed: 2", "Received: 'seed' twice, in f.yaml, line 3."),
+        ("model: a\nmodel_name_or_path: b", "'model' and 'model_name_or_path', which are the same, in f.yaml, line 2"),
+        ("training:\n  max_steps: 3", "flat.*an object as 'training' in f.yaml, line 1. Write max_steps: ... without"),
+        ("<<: {seed: 1}", "an object as '<<'"),
+        ("seed: 1.5", "seed is an integer. Received: seed: 1.5 in f.yaml, line 1."),
+        ("learning_rate: fast", "learning_rate is a number. Received: learning_rate: fast"),
+        ("xla: 1", "xla is true or false. Received: xla: 1"),
+        ("output_dir: true", 'output_dir is a text, not true or false. .*Put it in quotes, "true"'),
+        ("label_names: [true, false]", "label_names is a list, not true or false"),
+        ("strategy: tpu", "strategy is one of one_device, mirrored, multi_worker"),
+        ("gradient_accumulation_steps: many", "is an integer or auto"),
+        ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed: \[1, 2\]"),
+        ("text_column: [[a], b]", "text_column takes a list of plain values"),
+        ("seeds: [1, null]", "seeds takes a list of plain values"),
+        ("a: [1\nb: 3", "must be YAML"),
+        ("a: 1\n---\nb: 2", "must be YAML"),
+        ("- seed", "has none"),
+        ("", "without any"),
+    ],
+)
+def test_what_a_file_must_not_hold(text, answer):
+    message = refused(write("f.yaml", text))
+    assert re.search(answer, message) and "\n" not in message
+
+
+def test_json_is_as_strict():
+    message = refused(write("f.json", '{"seed": 1, "xla": "maybe", "seed": true, "training": {}}'))
+    assert [line.partition(".")[0] for line in message.splitlines()] == [
+        "xla is true or false",
+        "Every option has one value",
+        "A file of options is flat, a flag's name and its value in each line",
+    ]
+    assert "must be JSON" in refused(write("f.json", '{"seed": 1'))
+    many = "".join(f"x{number}: 1\n" for number in range(9))
+    lines = refused(write("f.yaml", many)).splitlines()
+    assert len(lines) == 5 and lines[-1] == "... and 5 more problems in f.yaml."
+
+
+def test_files_that_are_none():
+    assert "No such file" in refused("--config=none.yaml")
+    assert "ends in .yaml or .json" in refused("--config=run.toml")
+    assert "Use --flagfile" in refused("--config=glue.flags")
+    assert "at the end" in refused("--config")
+    assert "one file" in refused("--config=a.yaml", "--config=b.yaml")
+    assert parsed("--config=") == Config()
+
+
+def test_each_kind_of_file_says_which_flag_takes_it(tmp_path):
+    (tmp_path / "run_config.json").write_text(Config().to_json())
+    assert "Pass --run_config=run_config.json" in refused("--config=run_config.json")
+    write("run.yaml", "seed: 1"), write("run.json", {"learning_rate": 1})
+    assert "Pass --config=run.yaml" in refused("--run_config=run.yaml")
+    assert "Pass --config=run.json" in refused("--run_config=run.json")
+    assert "Pass --config=run.json" in refused("--run_config=run.json", command=PRETRAIN)
+
+
+def test_a_word_that_says_the_mode_goes_with_no_other():
+    assert parsed("--mode=train", mode="train") == Config()
+    assert "says the mode itself. Received: mode='evaluate' beside it." in refused("--mode=evaluate", mode="train")
