@@ -61,9 +61,9 @@ def test_determinism_is_asked_for_and_ended():
     assert not private.is_op_determinism_enabled()
 
 
-def test_devices_are_settled_by_their_first_use():
+def test_devices_are_initialized_by_their_first_use():
     tf.constant(0)
-    assert private.devices_are_settled()
+    assert private.devices_are_initialized()
 
 
 def test_what_coordination_is_configured_with():

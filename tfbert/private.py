@@ -40,8 +40,8 @@ def disable_op_determinism() -> None:
     framework_config.disable_op_determinism()
 
 
-def devices_are_settled() -> bool:
-    """Whether TensorFlow has settled the devices of this process. There is no public way to ask."""
+def devices_are_initialized() -> bool:
+    """Whether TensorFlow has initialized the devices of this process. There is no public way to ask."""
     return context.context()._initialized
 
 
@@ -66,7 +66,7 @@ def check_not_forked() -> None:
 
 def _note_fork() -> None:
     global _is_forked
-    _is_forked = _is_forked or devices_are_settled()
+    _is_forked = _is_forked or devices_are_initialized()
 
 
 if hasattr(os, "register_at_fork"):

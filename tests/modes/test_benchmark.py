@@ -24,7 +24,7 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.benchmark import measured as numbers_of
 from tfbert.modes.benchmark import pages, runner
 from tfbert.modes.benchmark import row as row_process
-from tfbert.modes.benchmark.grid import build_rows, replicas_of, settle_inference
+from tfbert.modes.benchmark.grid import build_rows, replicas_of, resolve_inference
 from tfbert.modes.benchmark.runner import _prepare, run_benchmark
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -191,12 +191,12 @@ def test_the_number_of_replicas_is_settled_where_gpus_are_counted(tmp_path):
     assert pages.setting_text(row.settings).startswith("inference, all devices, float32, batch 16 a replica,")
     for num_gpus, replicas in ((4, 4), (0, 1)):
         assert replicas_of(row.config.runtime, num_gpus) == replicas
-        run = settle_inference(row.config, row.rows_at_a_time, replicas)
+        run = resolve_inference(row.config, row.rows_at_a_time, replicas)
         assert (run.runtime.per_device_eval_batch_size, run.training.global_batch_size) == (16, replicas)
-    run = settle_inference(row.config, 64, 4)
+    run = resolve_inference(row.config, 64, 4)
     assert (run.runtime.per_device_eval_batch_size, run.training.global_batch_size) == (16, 4)
     with pytest.raises(UsageError, match="benchmark_batch_sizes=30 with 4 replicas"):
-        settle_inference(row.config, 30, 4)
+        resolve_inference(row.config, 30, 4)
     # What is known beforehand is shown beforehand.
     for known in ({"device": "cpu"}, {"num_replicas": 2}):
         config = Config(mode="benchmark", runtime=dataclasses.replace(runtime, **known), benchmark=benchmark)

@@ -1,4 +1,4 @@
-"""The plans of a run and their shapes, according to `--batching`: settled once, from lengths alone."""
+"""The plans of a run and their shapes, according to `--batching`: decided once, from lengths alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_PACKED = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settled:
+class ResolvedBatching:
     """How a run's examples become batches.
 
     Attributes:
@@ -35,7 +35,9 @@ class Settled:
     description: str
 
 
-def settle(config: Config, lengths: np.ndarray | RecordLengths, size: int, *, epochs: int, num_parts: int) -> Settled:
+def resolve_batching(
+    config: Config, lengths: np.ndarray | RecordLengths, size: int, *, epochs: int, num_parts: int
+) -> ResolvedBatching:
     """Settles the plans of a run.
 
     Args:
@@ -55,7 +57,7 @@ def settle(config: Config, lengths: np.ndarray | RecordLengths, size: int, *, ep
     return _one_a_row(config, lengths, size)
 
 
-def _one_a_row(config: Config, lengths: np.ndarray, size: int) -> Settled:
+def _one_a_row(config: Config, lengths: np.ndarray, size: int) -> ResolvedBatching:
     def plan(epoch: int, widths: np.ndarray) -> BatchPlan:
         return plan_epoch(
             lengths,
@@ -73,7 +75,7 @@ def _one_a_row(config: Config, lengths: np.ndarray, size: int) -> Settled:
     widths, description = _widths(config, exact_widths(lengths), lambda exact: plan(0, exact).widths, real_tokens)
     first = plan(0, widths)
     widest = int(first.widths.argmax())
-    return Settled(
+    return ResolvedBatching(
         plans=lambda epoch, done: iter([plan(epoch, widths).part(slice(done, None))]),
         shape=None,
         largest=first.part(slice(widest, widest + 1)),
@@ -81,7 +83,7 @@ def _one_a_row(config: Config, lengths: np.ndarray, size: int) -> Settled:
     )
 
 
-def _pooled(config: Config, lengths: RecordLengths, size: int) -> Settled:
+def _pooled(config: Config, lengths: RecordLengths, size: int) -> ResolvedBatching:
     def plans(epoch: int, done: int, widths: np.ndarray) -> Iterator[BatchPlan]:
         return plan_pools(
             lengths,
@@ -107,7 +109,7 @@ def _pooled(config: Config, lengths: RecordLengths, size: int) -> Settled:
         config, np.arange(1, longest + 1), lambda exact: np.append(first_pool(exact).widths, longest), real_tokens
     )
     largest = first_pool(widths).part(slice(0, 1))
-    return Settled(
+    return ResolvedBatching(
         plans=lambda epoch, done: plans(epoch, done, widths),
         shape=None,
         largest=dataclasses.replace(largest, widths=widths[-1:].astype(np.int32)),
@@ -141,7 +143,9 @@ def _widths(
     )
 
 
-def _packed(config: Config, lengths: np.ndarray | RecordLengths, size: int, epochs: int, num_parts: int) -> Settled:
+def _packed(
+    config: Config, lengths: np.ndarray | RecordLengths, size: int, epochs: int, num_parts: int
+) -> ResolvedBatching:
     if isinstance(lengths, RecordLengths):
         if len(lengths) * epochs > _MOST_PACKED:
             raise UsageError(
@@ -168,7 +172,7 @@ def _packed(config: Config, lengths: np.ndarray | RecordLengths, size: int, epoc
     def plan(epoch: int) -> PackedPlan:
         return plan_packed_epoch(lengths, global_batch_size=size, seed=seed, epoch=epoch, shape=shape)
 
-    return Settled(
+    return ResolvedBatching(
         plans=lambda epoch, done: iter([plan(epoch).part(slice(done, None))]),
         shape=shape,
         largest=plan(0).part(slice(0, 1)),

@@ -1,13 +1,13 @@
 """Which examples share a row: pure NumPy, a function of (lengths, seed, epoch) and of how a global batch is split.
 
-Every update computes the same shape, so three things are settled here, from lengths alone:
+Every update computes the same shape, so three things are decided here, from lengths alone:
 
 - Batches hold equally many examples *and* about equally many tokens: examples are sorted by length, and the longest one
   left is dealt to the batch with the fewest tokens. A batch is thus a sample of all lengths, and needs no spare room
   for an unlucky draw.
 - Each of a global batch's micro-batches gets equally many of its examples, and about equally many tokens.
 - The shape (rows and width of a micro-batch) is the cheapest in which best-fit decreasing (Johnson 1973) finds room
-  for every micro-batch of the run; it is settled once.
+  for every micro-batch of the run; it is decided once.
 
 Which examples form a global batch does not depend on how it is split.
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tfbert.batches.batching import settle
+from tfbert.batches.batching import resolve_batching
 from tfbert.batches.packing import PackedPlan, PackedShape
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, micro_batch_size, steps_per_epoch
 from tfbert.config.run import Config
@@ -118,20 +118,20 @@ def training_batches(
     parts = num_replicas * accumulation
     rows = batch_rows(config.training.global_batch_size, len(lengths), parts)
     epochs = -(-schedule.total_steps // schedule.steps_per_epoch)
-    settled = settle(config, lengths, rows, epochs=epochs, num_parts=parts)
+    resolved = resolve_batching(config, lengths, rows, epochs=epochs, num_parts=parts)
 
     def plans() -> Iterator[BatchPlan | PackedPlan]:
         step = schedule.first_step
         while step < schedule.total_steps:
             epoch, done = divmod(step, schedule.steps_per_epoch)
-            for plan in settled.plans(epoch, done):
+            for plan in resolved.plans(epoch, done):
                 yield plan
                 step += len(plan)
                 if step >= schedule.total_steps:
                     return
 
     return TrainingBatches(
-        plans=plans, shape=settled.shape, rows=rows, largest=settled.largest, description=settled.description
+        plans=plans, shape=resolved.shape, rows=rows, largest=resolved.largest, description=resolved.description
     )
 
 

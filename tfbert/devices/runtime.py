@@ -120,7 +120,7 @@ def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:
         tf.config.set_visible_devices(wanted, "GPU")
     except RuntimeError:
         raise UsageError(
-            "Whether GPUs are used is settled when TensorFlow first uses a device. "
+            "Whether GPUs are used is decided when TensorFlow first uses a device. "
             f"Received: device={device!r} in a process that has run {'with' if gpus else 'without'} them. "
             "Use a new process."
         ) from None

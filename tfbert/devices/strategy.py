@@ -14,7 +14,7 @@ from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_clus
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.devices.termination import deaf
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.private import configure_coordination, devices_are_settled, number_collectives_apart
+from tfbert.private import configure_coordination, devices_are_initialized, number_collectives_apart
 
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
 _PEER_ERRORS = (
@@ -206,7 +206,7 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
         rpc_layer="grpc",
     )
     # Checked before waiting for the others, at a port that an earlier run in this process may hold.
-    if devices_are_settled():
+    if devices_are_initialized():
         raise _too_late("TensorFlow has used its devices.")
     wait_for_peers(cluster, timeout_seconds)
     fail_fast(cluster, timeout_seconds)

@@ -58,7 +58,7 @@ _LOWER = {"I": "i", "İ": "i̇", "J": "j", "Į": "į", "Ì": "ì", "Í": "í", "
 def effective_casing(
     *, do_lower_case: bool, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
 ) -> tuple[bool, bool, bool]:
-    """What `normalize` does for these options, with `strip_accents` settled."""
+    """What `normalize` does for these options, with `strip_accents` resolved."""
     return do_lower_case, do_lower_case if strip_accents is None else strip_accents, tokenize_chinese_chars
 
 

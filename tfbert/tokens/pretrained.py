@@ -170,19 +170,19 @@ def _agreed(config: _Object, fast: _Object, in_json: Casing) -> Casing:
 
 def _refuse_other_casing(config: _Object, fast: _Object, in_json: Casing, casing: Casing) -> None:
     """Raises UsageError where `tokenizer.json` says something else than the casing to be used, and
-    `tokenizer_config.json` does not settle it."""
-    decided, settled, found = _decided_by(config), _effective(casing), _effective(in_json)
+    `tokenizer_config.json` does not say."""
+    decided, resolved, found = _decided_by(config), _effective(casing), _effective(in_json)
     for key, name in _NORMALIZER_NAMES.items():
-        if key in in_json and key not in decided and found[key] != settled[key]:
+        if key in in_json and key not in decided and found[key] != resolved[key]:
             raise UsageError(
                 "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: "
                 f"normalizer.{name}={_shown(found[key])} in {fast.path}, which transformers takes as "
-                f"{_shown(settled[key])}. State {key} in tokenizer_config.json."
+                f"{_shown(resolved[key])}. State {key} in tokenizer_config.json."
             )
 
 
 def _effective(casing: Casing) -> Casing:
-    """All three options, settled as transformers settles what is not stated."""
+    """All three options, resolved as transformers resolves what is not stated."""
     return dict(zip(_NORMALIZER_NAMES, effective_casing(**{"do_lower_case": True} | casing), strict=True))
 
 

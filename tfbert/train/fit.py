@@ -1,4 +1,4 @@
-"""The third act of a run: `FineTuner.fit` over its batches, with the callbacks that run beside the updates."""
+"""The training of a run: `FineTuner.fit` over its batches, with the callbacks that run beside the updates."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ AtEnd = Callable[[tf.distribute.Strategy, dict[str, float]], None]
 def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]:
     """Trains, evaluates and saves a classifier as the configuration says; resumes where an earlier start stopped.
 
-    Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
+    Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow fixes at
     its first use of a device cannot change: GPUs or none, the number of CPU replicas (fewer may be used), the cluster.
 
     Args:
@@ -91,7 +91,7 @@ def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
 
 
 def _train(run: Run, started: float) -> dict[str, float]:
-    """The third and the fourth act, during which a signal does not end the run at once."""
+    """Trains and finishes; a signal does not end the run at once here."""
     if run.chief:
         resume.write_start(run.directory, run.config, run.identity, is_resumed=run.resumed is not None)
     stop = StopRequest()

@@ -74,7 +74,7 @@ def replicas_of(runtime: RuntimeConfig, num_gpus: int) -> int:
     return 1 if runtime.strategy == "one_device" else runtime.num_replicas or num_gpus or 1
 
 
-def settle_inference(config: Config, rows_at_a_time: int, num_replicas: int) -> Config:
+def resolve_inference(config: Config, rows_at_a_time: int, num_replicas: int) -> Config:
     """An inference row's run, once the number of its replicas is known: only the row's process can count the GPUs.
 
     Args:
@@ -175,7 +175,7 @@ def _run_config(
             training = dataclasses.replace(training, max_steps=steps, num_train_epochs=None, metric_for_best_model="")
             data = dataclasses.replace(data, validation_file="", test_file="", max_eval_examples=1)
     else:
-        # The first evaluation traces, the second one is measured. `settle_inference` does the rest.
+        # The first evaluation traces, the second one is measured. `resolve_inference` does the rest.
         training = dataclasses.replace(training, max_steps=2, num_train_epochs=None)
         output = dataclasses.replace(output, eval_steps=1)
     return dataclasses.replace(

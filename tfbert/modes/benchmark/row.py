@@ -22,7 +22,7 @@ from tfbert.devices.cluster import cluster_from_tf_config
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED
-from tfbert.modes.benchmark.grid import replicas_of, settle_inference
+from tfbert.modes.benchmark.grid import replicas_of, resolve_inference
 from tfbert.output.output_dir import write_json
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
             from tfbert.train.run import finetune
         if len(argv) > 2:
             num_replicas = num_workers * replicas_of(config.runtime, _num_gpus(config))
-            config = settle_inference(config, int(argv[2]), num_replicas)
+            config = resolve_inference(config, int(argv[2]), num_replicas)
         finetune(config, at_end=None if len(argv) > 2 else at_end)
     except EXPECTED as error:
         print(f"error: {error}", file=sys.stderr)
