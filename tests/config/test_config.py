@@ -272,6 +272,7 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
     assert {name for name, field in fields.items() if field["tasks"]} == {
         "label_smoothing",
         "label_names",
+        "validation_split",
         "class_weights",
         *of_pretraining,
     }

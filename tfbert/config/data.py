@@ -10,7 +10,7 @@ import pathlib
 from typing import Literal
 
 from tfbert.config.rules import EVALUATE, EVERY, TRAIN, at_least, option
-from tfbert.config.task_table import OF_CLASSES, TaskName
+from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName
 
 Batching = Literal["length_grouped", "padded", "packed"]
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]
@@ -41,6 +41,10 @@ class DataConfig:
     validation_file: str = option("", resume="content", modes=EVALUATE)
     """Examples evaluated during training, and by the modes evaluate and export: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""
+    validation_split: float | None = option(None, resume="same", modes=TRAIN, tasks=OF_ROWS)
+    """Hold out this share of the training examples, such as 0.1, and evaluate on it during training. Which ones depends
+    on `seed` alone: each class, or tag, keeps its share, and examples with the same text, or questions with the same
+    context, stay together. Default: nothing is held out."""
     test_file: str = option("", resume="free", modes=("train", "evaluate"))
     """Labelled examples evaluated once, after training, with the model that is saved. `-` in `mode=evaluate`: standard
     input, with `input_format`."""
@@ -124,6 +128,7 @@ class DataConfig:
                     stream = ", or pass it as --test_file=- in mode=evaluate" * (name == "test_file")
                     todo = f", which can be read only once. Write it to a file first{stream}"
                 out.append(f"{name} must be a file. Received: {name}={value!r}{todo}.")
+        out += self._split_problems()
         if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
             out.append(f"data_dir must be a directory. Received: data_dir={self.data_dir!r}. Check the path.")
         if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):
@@ -150,6 +155,30 @@ class DataConfig:
         for name in ("max_train_examples", "max_eval_examples"):
             out += at_least(name, getattr(self, name), 0)
         return out
+
+    @property
+    def has_validation_data(self) -> bool:
+        """Whether training from files evaluates anything before its end."""
+        return bool(self.validation_file) or self.validation_split is not None
+
+    def _split_problems(self) -> list[str]:
+        share = self.validation_split
+        if share is None:
+            return []
+        received = f"Received: validation_split={share}"
+        if not 0 < share < 1:
+            return [
+                f"validation_split is a share of the training examples, above 0 and below 1. {received}. "
+                "Pass for example --validation_split=0.1."
+            ]
+        if self.validation_file:
+            return [
+                "Examples to evaluate on come from a file or from the training examples, not both. "
+                f"{received} with validation_file={self.validation_file!r}. Drop one."
+            ]
+        if not self.uses_files and self.dataset in ("", "demo"):
+            return [f"validation_split is for your own data; the built-in data has both parts. {received}. Drop it."]
+        return []
 
     def _label_names_problems(self) -> list[str]:
         received = f"Received: label_names={','.join(self.label_names)!r}"

@@ -66,10 +66,10 @@ def _train(config: Parts) -> list[str]:
         )
     if config.data.uses_files and not config.data.train_file:
         out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
-    if config.data.uses_files and not config.data.validation_file:
+    if config.data.uses_files and not config.data.has_validation_data:
         out += [
             f"{name} needs examples to evaluate on during training. "
-            f"Received: {name}={value!r} with validation_file=''. Pass --validation_file."
+            f"Received: {name}={value!r} with validation_file=''. Pass --validation_file or --validation_split."
             for name, value in evaluation_options(config).items()
         ]
     return out + _indexes(config, ("text_column", "label_column"))
@@ -223,7 +223,7 @@ def _benchmark(config: Parts) -> list[str]:
         )
     records = config.pretraining
     option = "validation_records" if records.train_records else "validation_file"
-    lacks_files = config.data.uses_files and not config.data.validation_file
+    lacks_files = config.data.uses_files and not config.data.has_validation_data
     if lacks_files or (records.train_records and not records.validation_records):
         out += [
             f"{what} needs examples to evaluate on. Received: {received} with {option}=''. Pass --{option}."

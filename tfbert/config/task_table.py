@@ -57,6 +57,7 @@ TASKS = {
 }
 """By the name of `--task`."""
 OF_CLASSES = tuple(name for name, facts in TASKS.items() if facts.has_classes)
+OF_ROWS = tuple(name for name, facts in TASKS.items() if not facts.of_records)
 METRICS = tuple(dict.fromkeys(name for facts in TASKS.values() for name in facts.metrics))
 
 

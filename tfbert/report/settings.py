@@ -46,7 +46,10 @@ _IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
     "input_format": lambda options: not _files(options),
     "header": _has_no_header,
     "per_device_eval_batch_size": lambda options: (
-        bool(options["train_file"]) and not options["validation_file"] and not options["test_file"]
+        bool(options["train_file"])
+        and not options["validation_file"]
+        and not options["validation_split"]
+        and not options["test_file"]
     ),
 }
 """When an option that has a value has no effect because of another one, though it is not refused then."""

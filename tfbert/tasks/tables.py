@@ -44,7 +44,8 @@ def read_training_tables(config: DataConfig, source: Source[Table]) -> tuple[dic
     if not config.uses_files:
         return _by_name(config, source, with_train=True), ()
     tables = {"train": source.read_file(config.train_file)} | _validation(config, source)
-    notes = () if len(tables) > 1 else ("no validation_file: nothing is evaluated during training",)
+    has_validation = config.has_validation_data
+    notes = () if has_validation else ("no validation_file: nothing is evaluated during training",)
     if config.test_file:
         tables["test"] = (source.read_test or source.read_file)(config.test_file)
     return tables, notes
@@ -110,6 +111,8 @@ def check_demo(config: DataConfig) -> None:
 
 
 def data_of(task: Task, sets: dict[str, Examples], notes: Sequence[str], config: DataConfig) -> TaskData:
-    """The sets by their names. Without a test file, a split `test` counts as validation: the data set has no other."""
-    train, test = sets.pop("train"), sets.pop("test") if config.test_file else None
+    """The sets by their names. Without a test file, a split `test` counts as validation if the data set has no other
+    examples to evaluate on, as a part of the training examples that is held out."""
+    is_last = config.test_file or config.validation_split is not None
+    train, test = sets.pop("train"), sets.pop("test", None) if is_last else None
     return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes))

@@ -173,7 +173,9 @@ def _run_config(
         if not benchmark.benchmark_accuracy:
             # Evaluation cannot be left out, so it is as small as possible.
             training = dataclasses.replace(training, max_steps=steps, num_train_epochs=None, metric_for_best_model="")
-            data = dataclasses.replace(data, validation_file="", test_file="", max_eval_examples=1)
+            data = dataclasses.replace(
+                data, validation_file="", validation_split=None, test_file="", max_eval_examples=1
+            )
     else:
         # The first evaluation traces, the second one is measured. `resolve_inference` does the rest.
         training = dataclasses.replace(training, max_steps=2, num_train_epochs=None)

@@ -11,6 +11,7 @@ from tfbert.tasks.answering.question_answering import QuestionAnswering, Questio
 from tfbert.tasks.answering.questions import note_misaligned, training_questions
 from tfbert.tasks.answering.source import question_source
 from tfbert.tasks.base import TaskData
+from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.tables import data_of, read_training_tables
 
 
@@ -21,6 +22,11 @@ def load_questions(config: DataConfig, options: TaskOptions) -> TaskData:
     task = task.at_length(config.max_seq_length or task.default_max_seq_length, options, own_notes)
     source = question_source(config, version_2_with_negative=task.version_2_with_negative)
     tables, notes = read_training_tables(config, source)
+    if config.validation_split is not None:
+        train = tables["train"]
+        groups = equal(train.context(row).strip() for row in range(len(train)))
+        tables = hold_out(tables, config, options.seed, own_notes, groups=groups)
+        tables["validation"] = dataclasses.replace(tables["validation"], notes=())
     notes = (*notes, *own_notes)
     tables = {name: note_misaligned(table, FACTS) for name, table in tables.items()}
     misaligned = {name: list(table.misaligned_ids) for name, table in tables.items() if table.misaligned_ids}

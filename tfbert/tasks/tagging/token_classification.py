@@ -100,6 +100,12 @@ class SentenceExamples(InMemory):
     def where(self, row: int) -> str:
         return place_of(row, self.lines, self.unit)
 
+    def rarest_tags(self, num_tags: int) -> np.ndarray:
+        """The tag of each sentence that fewest words of all sentences have: int64 `[n]`."""
+        order = np.argsort(np.bincount(self.labels, minlength=num_tags), kind="stable")
+        ranks = np.argsort(order)
+        return order[np.minimum.reduceat(ranks[self.labels], self.splits[:-1])]
+
     def texts(self) -> list[str]:
         return [" ".join(words) for words in self.words]
 

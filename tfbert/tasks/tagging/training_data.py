@@ -8,6 +8,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.label_names import given_names
 from tfbert.tasks.base import TaskData
+from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.tables import data_of, read_training_tables
 from tfbert.tasks.tagging.source import in_scheme, in_usual_form, sentence_source
 from tfbert.tasks.tagging.tags import class_names
@@ -26,6 +27,10 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
         strict_entities=options.tagging.strict_entities,
     )
     sets = {name: task.examples(table, notes) for name, table in tables.items()}
+    if config.validation_split is not None:
+        train = sets["train"]
+        groups, strata = equal(train.contents()), train.rarest_tags(len(task.label_names))
+        sets = hold_out(sets, config, options.seed, notes, groups=groups, strata=strata)
     return data_of(task, sets, notes, config)
 
 

@@ -12,6 +12,7 @@ from tfbert.data.labels import NAMES_OR_MISSING
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.classes import have_fractions
+from tfbert.tasks.held_out import hold_out, that_share_texts
 from tfbert.tasks.registry import warnings_of_others
 from tfbert.tasks.tables import data_of, read_training_tables
 from tfbert.tasks.texts.classification import Classification
@@ -32,7 +33,12 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
         empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
         if empty:
             notes.append(f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}")
-    return data_of(task, {name: task.examples(table) for name, table in tables.items()}, notes, config)
+    sets = {name: task.examples(table) for name, table in tables.items()}
+    if config.validation_split is not None:
+        groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
+        strata = sets["train"].labels if task.label_names else None
+        sets = hold_out(sets, config, options.seed, notes, groups=groups, strata=strata)
+    return data_of(task, sets, notes, config)
 
 
 def _class_words(asked: str) -> Container[str]:

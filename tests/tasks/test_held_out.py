@@ -1,0 +1,190 @@
+"""A part of the training examples as validation: exact shares of classes, no text on both sides, by the seed alone."""
+
+import collections
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.data_sets import prepare
+from tests.support.runs import changed, make_config, write_corpus
+from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
+from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert.errors import UsageError
+from tfbert.tasks.examples import load_data
+from tfbert.tasks.held_out import equal, held_out_rows, that_share_texts
+
+
+def _write(tmp_path, rows, columns=("text", "label")):
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    return str(path)
+
+
+def _load(path, seed=42, share=0.1, options=None, **data):
+    config = DataConfig(train_file=path, validation_split=share, **data)
+    return load_data(config, options or TaskOptions(seed=seed))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 1 / 3, 0.5, 0.9])
+def test_each_class_keeps_its_share_to_a_row(share):
+    sizes = [500, 37, 12, 3, 1]
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(5), sizes))
+    held = held_out_rows(np.arange(len(labels)), labels, share, seed=3)
+    counts = np.bincount(labels[held], minlength=5)
+    assert abs(held.sum() - share * len(labels)) < 2
+    for size, count in zip(sizes, counts, strict=True):
+        assert abs(count - share * size) <= 1 and count < size
+
+
+def test_no_text_is_on_both_sides_and_classes_keep_their_share_where_texts_repeat(tmp_path):
+    rng = np.random.default_rng(1)
+    texts = [f"text {int(number)}" + " " * int(rng.integers(2)) for number in rng.integers(0, 150, 400)]
+    labels = rng.choice(["no", "yes"], 400, p=[0.8, 0.2])
+    data = _load(_write(tmp_path, zip(texts, labels, strict=True)), share=0.2)
+    held, kept = (set(part.contents()) for part in (data.validation["validation"], data.train))
+    assert not held & kept
+    assert len(data.train) + len(data.validation["validation"]) == 400
+    shares = [np.bincount(part.labels, minlength=2) / 400 for part in (data.validation["validation"], data.train)]
+    expected = np.array([np.mean(labels == "no"), np.mean(labels == "yes")])
+    np.testing.assert_allclose(shares[0], 0.2 * expected, atol=0.02)
+    assert not [note for note in data.notes if "warning" in note]  # None of them is in the training data too.
+    assert sum(note.startswith("validation_split=0.2: 80 of 400 examples") for note in data.notes) == 1
+
+
+def test_the_seed_and_the_examples_alone_decide(tmp_path):
+    path = _write(tmp_path, [(f"text {i}", i % 3) for i in range(90)])
+
+    def rows(seed, **data):
+        return _load(path, seed, **data).validation["validation"].text
+
+    assert rows(1) == rows(1)
+    assert rows(1) != rows(2)
+    assert rows(1, max_train_examples=20) == rows(1)  # A learning curve is measured on the same examples.
+    assert set(rows(1, max_eval_examples=4)) < set(rows(1))
+
+
+def test_pairs_that_share_a_text_stay_together_as_far_as_possible(tmp_path):
+    notes = []
+    pairs = [(f"premise {i // 3}", f"hypothesis {i}") for i in range(300)]
+    groups = that_share_texts(pairs, 0.1, notes)
+    assert not notes and len(set(groups)) == 100
+    # Few second texts hold all pairs together: then the first ones do not.
+    aspects = [(f"sentence {i // 2}", ["food", "service"][i % 2]) for i in range(300)]
+    assert that_share_texts(aspects, 0.1, notes).tolist() == equal(first for first, _ in aspects).tolist()
+    assert notes == [
+        "warning: validation_split keeps pairs with the same first text together, no others: they share too many texts"
+    ]
+    dense = [("ab"[i % 2], "cd"[i // 2 % 2]) for i in range(100)]
+    assert len(set(that_share_texts(dense, 0.1, notes))) == 4
+    # A text counts wherever in the pair it is.
+    assert len(set(that_share_texts([("a", "b"), ("c", "a"), ("d", "e")], 0.5, notes))) == 2
+    rows = [(*pair, i % 2) for i, pair in enumerate(pairs)]
+    data = _load(_write(tmp_path, rows, ("sentence1", "sentence2", "label")))
+    held, kept = (
+        {text for pair in part.contents() for text in pair} for part in (*data.validation.values(), data.train)
+    )
+    assert not held & kept
+
+
+def test_regression_holds_out_any_rows(tmp_path):
+    data = _load(_write(tmp_path, [(f"text {i}", i / 7) for i in range(50)]))
+    assert (data.task.name, len(data.train), len(data.validation["validation"])) == ("regression", 45, 5)
+    assert data.validation["validation"].where(0).startswith("line ")
+
+
+def test_sentences_with_a_rare_tag_keep_their_share_and_equal_ones_stay_together(tmp_path):
+    lines = []
+    for i in range(200):
+        word, tag = ("Rome", "B-LOC") if i % 20 == 0 else ("it", "O")
+        lines.append(f"{word} {tag}\nnumber{i % 150} O\n")
+    (tmp_path / "train.conll").write_text("\n".join(lines))
+    data = _load(str(tmp_path / "train.conll"), task="token_classification")
+    held = data.validation["validation"]
+    assert len(held) == 20 and [words[0] for words in held.words].count("Rome") == 1
+    assert not set(held.contents()) & set(data.train.contents())
+    assert held.labels.tolist().count(data.task.label_names.index("B-LOC")) == 1
+
+
+def test_questions_about_a_context_stay_together_and_those_held_out_keep_all_their_answers(tmp_path):
+    rows = []
+    for i in range(60):
+        context = f"In {1900 + i // 3} it rained."
+        start = 3 if i % 5 else 4  # Training leaves out answers that are not at their place; an evaluation does not.
+        rows.append((f"q{i}", "When?", context, [{"text": str(1900 + i // 3), "answer_start": start}]))
+    path = _write(tmp_path, rows, ("id", "question", "context", "answers"))
+    options = TaskOptions(seed=4, answering=AnsweringConfig())
+    data = _load(path, share=0.2, options=options, task="question_answering", max_seq_length=32)
+    held, kept = data.validation["validation"].table, data.train.table
+    assert len(held) == 12 and len(held.contexts) == 4
+    assert not set(held.contexts) & set(kept.contexts)
+    assert all(held.answers) and len(kept) < 48
+    assert set(collections.Counter(held.context_of.tolist()).values()) == {3}
+
+
+def test_a_data_set_without_validation_split_keeps_its_test_split_for_the_end(tmp_path):
+    import tensorflow_datasets as tfds
+
+    features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["no", "yes"])}
+    rows = [(f"text {i}", i % 2) for i in range(40)]
+    splits = {"train": rows, "test": rows[:4]}
+    prepare(tmp_path, "two_parts", features, splits)
+    prepare(tmp_path, "three_parts", features, splits | {"validation": rows[4:8]})
+    config = DataConfig(dataset="two_parts", data_dir=str(tmp_path), validation_split=0.1)
+    data = load_data(config)
+    assert (len(data.train), list(data.validation), len(data.test)) == (36, ["validation"], 4)
+    with pytest.raises(
+        UsageError, match="for data without examples to evaluate on. Received: validation_split=0.1 with"
+    ):
+        load_data(DataConfig(dataset="three_parts", data_dir=str(tmp_path), validation_split=0.1))
+
+
+@pytest.mark.parametrize(
+    "count, share, said",
+    [(4, 0.1, "Received: validation_split=0.1 of 4 in "), (2, 0.5, "Received: validation_split=0.5 of 2 in ")],
+)
+def test_too_few_examples_are_refused(tmp_path, count, share, said):
+    path = _write(tmp_path, [(f"text {i}", i % 2) for i in range(count)])
+    with pytest.raises(UsageError, match=said):
+        _load(path, share=share)
+
+
+def test_groups_that_are_too_large_are_said_or_refused(tmp_path):
+    path = _write(tmp_path, [(f"text {i // 20}", (i // 20) % 2) for i in range(80)])
+    with pytest.raises(
+        UsageError, match="of 80 in .*, in groups of up to 20 that share their texts. Pass a larger share"
+    ):
+        _load(path)
+    rows = [(f"text {i // 20}", i // 20 % 2) for i in range(160)] + [(f"rare {i}", i % 2) for i in range(4)]
+    data = _load(_write(tmp_path, rows))
+    assert any("4 of 164 examples" in note and "rather than 16, as they come in groups" in note for note in data.notes)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 10, float("nan")])
+def test_a_share_is_between_0_and_1(tmp_path, share):
+    with pytest.raises(UsageError, match="above 0 and below 1. Received: validation_split"):
+        Config(data=DataConfig(train_file=_write(tmp_path, [("a", 1)]), validation_split=share))
+
+
+def test_it_is_refused_beside_a_validation_file_and_for_the_built_in_data(tmp_path):
+    path = _write(tmp_path, [("a", 1)])
+    with pytest.raises(UsageError, match="not both. Received: validation_split=0.1 with validation_file="):
+        Config(data=DataConfig(train_file=path, validation_file=path, validation_split=0.1))
+    with pytest.raises(UsageError, match="validation_split is for your own data"):
+        Config(data=DataConfig(validation_split=0.1))
+
+
+def test_a_run_evaluates_what_was_held_out_and_resumes_only_with_the_same_share(tmp_path, monkeypatch):
+    from tests.support.runs import run_to, undrawn
+    from tfbert.train.run import finetune
+
+    write_corpus(tmp_path)
+    config = changed(make_config(tmp_path, "run"), data={"validation_file": "", "validation_split": 0.25})
+    with undrawn():
+        run_to(3, config, monkeypatch)
+        with pytest.raises(UsageError, match="validation_split=0.25 before and 0.5 now"):
+            finetune(changed(config, data={"validation_split": 0.5}))
+        results = finetune(config)
+    assert results["eval_accuracy"] in [n / 11 for n in range(12)]
+    assert json.loads((tmp_path / "run" / "run_config.json").read_text())["data"]["validation_split"] == 0.25
