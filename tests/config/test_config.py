@@ -228,7 +228,7 @@ def test_json_round_trip_keeps_every_value(tmp_path):
         ('{"training": {"global_batch_size": 32.5}}', "global_batch_size"),
         ('{"runtime": {"xla": "no"}}', "xla"),
         ('{"runtime": {"seed": true}}', "seed"),
-        ('{"data": {"text_column": "text"}}', "text_column"),
+        ('{"data": {"text_column": "a,b"}}', "text_column"),
         ('{"data": {"text_column": [1]}}', "text_column"),
         ('{"data": {"train_file": 3}}', "train_file"),
         ('{"training": {"class_weights": "equal"}}', "class_weights"),

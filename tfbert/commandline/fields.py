@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
-from tfbert.config.rules import field_types
+from tfbert.config.types import field_types
 from tfbert.errors import UsageError
 
 

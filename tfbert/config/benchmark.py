@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tfbert.config.rules import at_least, one_of, option
+from tfbert.config.types import Options
 
 PASSES = ("training", "inference")
 PRECISIONS = ("float32", "float16", "bfloat16")
@@ -29,7 +30,7 @@ _CHOICES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkConfig:
+class BenchmarkConfig(Options):
     """What `--mode=benchmark` measures: every combination of the axes, a row each. An axis that is left empty keeps the
     run's own option."""
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from tfbert.config.rules import EVALUATE, EVERY, TRAIN, at_least, option
 from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName
+from tfbert.config.types import Options
 
 Batching = Literal["length_grouped", "padded", "packed"]
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]
@@ -29,7 +30,7 @@ _TAB = ("tab", "\\t")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(Options):
     """Which examples to train and evaluate on, and how they become batches."""
 
     dataset: str = option("", resume="content", modes=EVERY)
@@ -38,7 +39,7 @@ class DataConfig:
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
     """Training examples: .tsv, .csv, .jsonl, .parquet, CoNLL files, SQuAD's .json; all but .parquet may be .gz."""
-    validation_file: str = option("", resume="content", modes=EVALUATE)
+    validation_file: str = option("", resume="content", modes=EVALUATE, joined=True)
     """Examples evaluated during training, and by the modes evaluate and export: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""
     validation_split: float | None = option(None, resume="same", modes=TRAIN, tasks=OF_ROWS)

@@ -25,6 +25,7 @@ from tfbert.config.rules import (
 )
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
+from tfbert.config.types import Options
 
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
@@ -44,7 +45,7 @@ GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnl
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Options):
     """Which weights to start from."""
 
     model_name_or_path: str = option("scratch/tiny", resume="same")
@@ -77,7 +78,7 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RuntimeConfig:
+class RuntimeConfig(Options):
     """On what, and in which precision, the run computes."""
 
     strategy: StrategyName = option("one_device", resume="split", modes=COMPUTE)
@@ -134,7 +135,7 @@ class RuntimeConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OutputConfig:
+class OutputConfig(Options):
     """What a run writes, where and how often."""
 
     output_dir: str = option("", resume="free", modes=EVERY)
@@ -174,7 +175,7 @@ class OutputConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictConfig:
+class PredictConfig(Options):
     """What `--mode=predict` labels, and where the predictions go."""
 
     input_file: str = option("", modes=("predict",))
@@ -203,7 +204,7 @@ class PredictConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportConfig:
+class ExportConfig(Options):
     """What `--mode=export` writes."""
 
     export_float16: bool = option(False, modes=("export",))
@@ -216,7 +217,7 @@ class ExportConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HubConfig:
+class HubConfig(Options):
     """Whether a trained model is uploaded to the Hugging Face hub, and where."""
 
     push_to_hub: bool = option(False, resume="free", modes=("train",))
@@ -232,7 +233,7 @@ class HubConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Parts:
+class Parts(Options):
     """All parts of a run's configuration; `config.run.Config` checks them."""
 
     mode: Mode = "train"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from tfbert.config.rules import TRAIN, at_least, option
+from tfbert.config.types import Options
 
 CorpusFormat = Literal["auto", "sentences", "lines", "document", "jsonl", "parquet"]
 RecordNames = Literal["v1", "v2"]
@@ -26,7 +27,7 @@ _MASKED_LM_PROB = 0.15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusConfig:
+class CorpusConfig(Options):
     """How `--mode=prepare` makes records of a corpus."""
 
     input_files: tuple[str, ...] = option((), modes=_PREPARE, tasks=_ONLY)
@@ -91,7 +92,7 @@ class CorpusConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig:
+class PretrainingConfig(Options):
     """Which records to pre-train on, and which of their tokens are masked."""
 
     train_records: tuple[str, ...] = option((), resume="content", modes=TRAIN, tasks=_ONLY)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
+from tfbert.config.types import field_types
 from tfbert.errors import UsageError
 
 OnResume = Literal["same", "longer", "content", "split", "free"]
@@ -40,6 +40,7 @@ def option(
     resume: OnResume | None = None,
     tasks: tuple[str, ...] = (),
     needs: str = "",
+    joined: bool = False,
 ) -> Any:
     """A field of a configuration dataclass.
 
@@ -49,8 +50,9 @@ def option(
         resume: Whether a run may resume with another value, and what the log says; None for options not of training.
         tasks: Likewise, the tasks in which it has an effect; empty for all.
         needs: The option of the same dataclass without which it has no effect, as `NAME` or `NAME=VALUE`.
+        joined: Whether its text may be several values separated by commas, which Python users give as a list.
     """
-    metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs}
+    metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs, "joined": joined}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -60,38 +62,14 @@ def is_met(needs: str, options: Mapping[str, Any]) -> bool:
     return options[name] == value if value else bool(options[name])
 
 
-@functools.cache
-def field_types(part: type) -> dict[str, Any]:
-    """The types of a configuration dataclass's fields; Python evaluates the annotations anew each time it is asked."""
-    return get_type_hints(part)
-
-
 def part_from_dict(part: type, values: Any) -> Any:
     """A configuration dataclass from what JSON holds.
 
     Raises:
         UsageError: for an unknown name or a value of the wrong type.
     """
-    types = field_types(part)
-    refuse_unknown(part.__name__, values, types)
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    for name, value in values.items():
-        if not _is_a(value, types[name]):
-            kind = getattr(types[name], "__name__", str(types[name]).replace("typing.", ""))
-            raise UsageError(f"{name} must be of type {kind}. Received: {name}={value!r}. Repair the configuration.")
+    refuse_unknown(part.__name__, values, field_types(part))
     return part(**values)
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a JSON value is of an annotated type; validation names the choices of a Literal."""
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_is_a(item, get_args(kind)[0]) for item in value)
-    kind = str if get_origin(kind) is Literal else kind
-    if members := get_args(kind):
-        return any(_is_a(value, member) for member in members)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def refuse_unknown(where: str, values: Any, known) -> None:

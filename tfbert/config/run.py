@@ -13,7 +13,6 @@ from tfbert.config.modes import mode_problems
 from tfbert.config.parts import Parts
 from tfbert.config.rules import (
     choice_problems,
-    field_types,
     part_from_dict,
     refuse_unknown,
     unmet_needs,
@@ -24,6 +23,7 @@ from tfbert.config.tasks import (
     window_sizes,
 )
 from tfbert.config.training import OPTIMIZERS
+from tfbert.config.types import field_types
 from tfbert.errors import UsageError
 
 _EPOCHS = 3.0
@@ -40,6 +40,7 @@ class Config(Parts):
     """
 
     def __post_init__(self):
+        super().__post_init__()
         problems = choice_problems(self)
         if not problems:
             problems += mode_problems(self)

@@ -10,6 +10,7 @@ import math
 
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import TRAIN, at_least, option
+from tfbert.config.types import Options
 from tfbert.errors import UsageError
 
 _TAGGING = ("token_classification",)
@@ -37,7 +38,7 @@ def most_room(max_seq_length: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingConfig:
+class TaggingConfig(Options):
     """How words are tagged."""
 
     label_all_tokens: bool = option(False, resume="same", modes=TRAIN, tasks=_TAGGING)
@@ -53,7 +54,7 @@ class TaggingConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnsweringConfig:
+class AnsweringConfig(Options):
     """How answers are found in contexts longer than a row, and which of them is given."""
 
     doc_stride: int | None = option(None, resume="same", tasks=_ANSWERING)

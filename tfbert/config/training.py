@@ -11,6 +11,7 @@ from typing import Literal
 
 from tfbert.config.rules import TRAIN, at_least, one_of, option
 from tfbert.config.task_table import METRICS, OF_CLASSES
+from tfbert.config.types import Options
 
 Optimizer = Literal["adamw", "lamb"]
 LrSchedule = Literal["linear", "cosine", "polynomial", "constant"]
@@ -39,7 +40,7 @@ OPTIMIZERS: dict[Optimizer, OptimizerFacts] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
+class TrainingConfig(Options):
     """How the weights are updated. A step is one optimizer update."""
 
     global_batch_size: int = option(32, resume="same", modes=TRAIN)
