@@ -33,6 +33,21 @@ def pytest_configure(config):
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def speaks_of_flags():
+    """Errors are those that the command shows; `as_python` has the others."""
+    from tfbert.errors import in_command
+
+    with in_command():
+        yield
+
+
+@pytest.fixture
+def as_python(monkeypatch):
+    """Errors are those of a process that is no command."""
+    monkeypatch.setattr("tfbert.errors._is_command", False)
+
+
 SERVED = ("test_export.py", "test_serving_tagger.py", "test_serving_questions.py", "test_tokenizer.py")
 """Files that `ask` a process, which takes seconds to start: one worker runs them all."""
 

@@ -38,6 +38,7 @@ FLOORS = (
     "train",
     "modes",
     "commandline",
+    "python",
 )
 DOORS = ("__init__", "__main__", "classifier", "finetuner")  # Where users come in; above all floors.
 

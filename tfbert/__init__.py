@@ -15,22 +15,27 @@ from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
+from tfbert.config.wording import of_arguments
 from tfbert.devices.allocator import keep_freed_memory
-from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
     from tfbert.devices.strategy import build_strategy
     from tfbert.modes.load import load
+    from tfbert.python.finetune import Results, finetune, pretrain
     from tfbert.step.finetuner import FineTuner
     from tfbert.tokens.tokenizer import BertTokenizer
-    from tfbert.train.run import finetune
 
 __version__ = "0.1.0"
+
+speak_to_python(of_arguments)
 
 # TensorFlow takes seconds to import; a configuration needs none of it.
 _LAZY = {
     "FineTuner": "tfbert.step.finetuner",
-    "finetune": "tfbert.train.run",
+    "Results": "tfbert.python.finetune",
+    "finetune": "tfbert.python.finetune",
+    "pretrain": "tfbert.python.finetune",
     "load": "tfbert.modes.load",
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
@@ -45,6 +50,7 @@ __all__ = [
     "ModelConfig",
     "OutputConfig",
     "Preempted",
+    "Results",
     "RunError",
     "RuntimeConfig",
     "TaggingConfig",
@@ -54,6 +60,7 @@ __all__ = [
     "finetune",
     "keep_freed_memory",
     "load",
+    "pretrain",
 ]
 
 

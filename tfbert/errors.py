@@ -1,15 +1,59 @@
-"""How a run can end early without a bug; the command turns each of these errors into one line and an exit status."""
+"""How a run can end early without a bug; the command turns each of these errors into one line and an exit status.
+
+Their texts name options as flags, `--name=value`. A command shows them so; to everybody else, who calls tfbert from
+Python, they speak of arguments, `name=value`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 
-class UsageError(ValueError):
+_is_command = False
+_for_python: Callable[[str], str] = str
+
+
+def speak_to_python(wording: Callable[[str], str]) -> None:
+    """Sets how a text about flags is worded for those who call tfbert from Python; `tfbert` does so when imported."""
+    global _for_python
+    _for_python = wording
+
+
+@contextlib.contextmanager
+def in_command() -> Iterator[None]:
+    """For a program's `main`: in the block, this process is a command, whose user types flags."""
+    global _is_command
+    before, _is_command = _is_command, True
+    try:
+        yield
+    finally:
+        _is_command = before
+
+
+def is_command() -> bool:
+    """Whether this process is a command, and its user types flags; else they call tfbert from Python."""
+    return _is_command
+
+
+def worded(text: str) -> str:
+    """A text about flags as its reader knows the options."""
+    return text if _is_command else _for_python(text)
+
+
+class _Worded(Exception):
+    """An error whose text is `worded` when it is shown."""
+
+    def __str__(self) -> str:
+        return worded(super().__str__())
+
+
+class UsageError(_Worded, ValueError):
     """Something given cannot be used. Each line has the rule, `Received: name=value`, and what to do. Exit status 2."""
 
     status = 2
 
 
-class RunError(RuntimeError):
+class RunError(_Worded, RuntimeError):
     """A run that was set up correctly failed: a full disk, a lost worker, diverged training. Exit status 1."""
 
     status = 1
@@ -22,7 +66,7 @@ class ReaderGone(RunError):
     status = 141
 
 
-class Preempted(Exception):
+class Preempted(_Worded):
     """The run was asked to stop by SIGTERM or SIGINT and has saved a checkpoint. Exit status 75 (EX_TEMPFAIL)."""
 
     status = 75

@@ -21,9 +21,10 @@ from tfbert.devices import termination
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
-from tfbert.errors import EXPECTED, Preempted, UsageError
+from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
 
 
+@in_command()
 def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     """Does what a command line asks for.
 
@@ -78,7 +79,7 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     options.define_flags(absl_flags.FLAGS, command)
     app.define_help_flags()
     path, given = take_config(expand_flagfiles(argv[1:]))
-    of_file = config_arguments(path, command, lambda name: _advice(command, name)) if path else []
+    of_file = config_arguments(path, command, lambda name: what_is_meant(command, name)) if path else []
     said = [f"--mode={mode}"] * bool(mode)
     try:
         rest = absl_flags.FLAGS([argv[0], *expand_flagfiles(of_file), *said, *given])[1:]
@@ -99,10 +100,11 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
 
 def _unknown(command: Command, name: str) -> str:
     """The message for a flag that the command does not have, with what may be meant."""
-    return " ".join(filter(None, (f"Unknown command line flag '{name}'.", _advice(command, name), "See --help.")))
+    return " ".join(filter(None, (f"Unknown command line flag '{name}'.", what_is_meant(command, name), "See --help.")))
 
 
-def _advice(command: Command, name: str) -> str:
+def what_is_meant(command: Command, name: str) -> str:
+    """What may be meant by a flag that a command does not have, in a sentence; empty where nothing is like it."""
     return foreign_flag(command, name) or _flag_of_another(command, name) or _nearest(command, name)
 
 

@@ -62,7 +62,11 @@ def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         try:
             values[name] = _fitted(value, kinds[name], name, bool(fields[name].metadata.get("joined")))
         except TypeError:
-            problems.append(_problem(name, value, kinds[name]))
+            joined = " or a list of paths" if fields[name].metadata.get("joined") else ""
+            problems.append(
+                f"{name} must be {_in_words(kinds[name], name)}{joined}. Received: {name}={shown(value)}. "
+                f"{_way_out(name, value, kinds[name])}"
+            )
     return values, problems
 
 
@@ -97,9 +101,9 @@ def _fitted(value: Any, kind: Any, name: str, joined: bool = False) -> Any:
         raise TypeError
     if kind is str:
         return _joined(value, name) if joined and not isinstance(value, (str, os.PathLike)) else _named(value, name)
-    return {int: _integer, float: _real, bool: _truth, type(None): _none}.get(kind, functools.partial(_own, kind))(
-        value
-    )
+    if dataclasses.is_dataclass(kind):
+        return _own(value, kind)
+    return {int: _integer, float: _real, bool: _truth, type(None): _none}[kind](value)
 
 
 def _text(value: Any) -> str:
@@ -172,14 +176,9 @@ def _own(value: Any, kind: type) -> Any:
     return value
 
 
-def _problem(name: str, value: Any, kind: Any) -> str:
-    """The line for a value of another type than the option's."""
-    return f"{name} must be {_in_words(kind, name)}. Received: {name}={shown(value)}. {_way_out(name, value, kind)}"
-
-
 def _in_words(kind: Any, name: str) -> str:
     if dataclasses.is_dataclass(kind):
-        return f"a {kind.__name__}"
+        return f"of type {kind.__name__}"
     if get_origin(kind) is Literal:
         words = [word for word in get_args(kind) if word]
         return f"one of {', '.join(words)}" if len(words) > 1 else repr(words[0])
@@ -222,6 +221,10 @@ def _meant(value: Any, kind: Any, name: str) -> Any:
                 return [item(part.strip()) for part in text.split(",")]
             except ValueError:
                 return None
+    if isinstance(value, (int, list, tuple)) and any(item in kinds for item in (str, tuple[str, ...])):
+        columns = value if isinstance(value, (list, tuple)) else [value]
+        if columns and all(isinstance(item, int) and not isinstance(item, bool) for item in columns):
+            return str(value) if str in kinds else [str(item) for item in columns]
     if int in kinds and isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value // 1:
         return int(value)
     if bool in kinds and isinstance(value, numbers.Integral) and value in (0, 1):

@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from tfbert.errors import in_command
+
 _SECONDS_BETWEEN = 5.0
 """A SIGTERM so soon after another one lets the process clean up. A later one is heard: the first may have been lost in
 code that catches everything."""
@@ -51,6 +53,11 @@ def run_program(name: str, main: Callable[[], int]) -> int:
     Returns:
         The exit status: 75 if it was told to end by SIGTERM, 130 by Ctrl-C.
     """
+    with in_command():
+        return _run(name, main)
+
+
+def _run(name: str, main: Callable[[], int]) -> int:
     if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
         return main()
     status = 1

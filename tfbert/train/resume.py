@@ -19,7 +19,7 @@ from tfbert.batches.schedule import Schedule
 from tfbert.config.run import UNTIL_STEP, Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.strategy import is_chief
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
 from tfbert.output.lock import locked
 from tfbert.step.optimizer import share_at_end
@@ -228,7 +228,7 @@ def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, 
 def how_to_resume(config: Config, directory: pathlib.Path) -> str:
     """How to resume a run that was stopped."""
     if config.output.output_dir and config.output.resume == "auto" and not config.output.overwrite_output_dir:
-        return f"the same command resumes in {directory}"
+        return f"the same {'command' if is_command() else 'call'} resumes in {directory}"
     return f"--output_dir={directory} resumes the run, with --resume=auto and without --overwrite_output_dir"
 
 

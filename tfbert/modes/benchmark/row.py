@@ -21,7 +21,7 @@ from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.cluster import cluster_from_tf_config
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
-from tfbert.errors import EXPECTED
+from tfbert.errors import EXPECTED, in_command
 from tfbert.modes.benchmark.grid import replicas_of, resolve_inference
 from tfbert.output.output_dir import write_json
 
@@ -37,6 +37,7 @@ _PIECE_BYTES = 2**22
 """As a matrix of BERT's: gradients are reduced variable by variable."""
 
 
+@in_command()
 def main(argv: list[str]) -> int:
     """Runs a row; returns the exit status of the command."""
     config_file, result_file = map(pathlib.Path, argv[:2])

@@ -1,0 +1,79 @@
+"""`tfbert.finetune` and `tfbert.pretrain`: a run as one call."""
+
+import json
+import pickle
+
+import pytest
+
+import tfbert
+from tests.support.runs import assert_same_bits, make_config, undrawn, weights, write_corpus
+from tfbert.train.run import finetune as as_the_command_does
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("corpus")
+    write_corpus(directory)
+    return directory
+
+
+def arguments(corpus, name):
+    """`make_config` as arguments, but shorter."""
+    return {
+        "model": corpus / "model",
+        "train_file": corpus / "train.tsv",
+        "validation_file": corpus / "dev.tsv",
+        "max_seq_length": 16,
+        "global_batch_size": 8,
+        "gradient_accumulation_steps": 2,
+        "num_train_epochs": 2,
+        "max_steps": 3,
+        "learning_rate": 5e-4,
+        "output_dir": corpus / name,
+        "save_steps": 3,
+        "eval_steps": 2,
+        "logging_steps": 1,
+    }
+
+
+@pytest.fixture(scope="module")
+def run(corpus):
+    with undrawn():
+        return tfbert.finetune(**arguments(corpus, "called"))
+
+
+def test_a_call_trains_what_the_command_trains(run, corpus):
+    config = make_config(corpus, "commanded")
+    changed = tfbert.python.keywords.config_of(tfbert.config.commands.FINETUNE, config, {"max_steps": 3})
+    with undrawn():
+        as_the_command_does(changed)
+    assert_same_bits(weights(corpus / "called"), weights(corpus / "commanded"))
+    ours, theirs = (json.loads((corpus / name / "run_config.json").read_text()) for name in ("called", "commanded"))
+    ours["output"].pop("output_dir"), theirs["output"].pop("output_dir")
+    assert ours == theirs
+
+
+def test_the_results_are_numbers_with_a_directory_and_a_model(run, corpus):
+    assert isinstance(run, dict) and run == json.loads((corpus / "called" / "all_results.json").read_text())
+    assert all(isinstance(value, (int, float)) for value in run.values()) and "eval_accuracy" in run
+    assert run.directory == corpus / "called"
+    again = pickle.loads(pickle.dumps(run))
+    assert again == run and again.directory == run.directory
+    assert run.load(max_seq_length=8)("good film")["label"] in ("0", "1")
+
+
+def test_the_same_call_again_returns_the_finished_run(run, corpus):
+    """As the command does not train a finished run again, where it is asked for the same."""
+    before = (corpus / "called" / "model.safetensors").stat().st_mtime_ns
+    with pytest.raises(tfbert.UsageError, match="finished|holds"):
+        tfbert.finetune(**arguments(corpus, "called"))
+    assert (corpus / "called" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_without_a_directory_a_run_gets_one(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = arguments(corpus, "")
+    del options["output_dir"]
+    with undrawn():
+        run = tfbert.finetune(**options)
+    assert run.directory.parent.name == "runs" and (run.directory / "model.safetensors").is_file()

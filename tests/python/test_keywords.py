@@ -1,0 +1,134 @@
+"""The options as arguments of `tfbert.finetune` and `tfbert.pretrain`: names, types, and what they make."""
+
+import dataclasses
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import tfbert
+from tests.support.flag_values import defined
+from tfbert.commandline.options import config_from_flags
+from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.rules import EVERY
+from tfbert.errors import UsageError
+from tfbert.python.keywords import config_of
+
+EVALUATION = tfbert.Config(
+    mode="evaluate",
+    model=tfbert.ModelConfig(model_name_or_path="m"),
+    data=tfbert.DataConfig(dataset="glue/sst2"),
+)
+
+
+def refused(function, **options):
+    with pytest.raises(UsageError) as caught:
+        function(**options)
+    return str(caught.value)
+
+
+def test_arguments_make_the_configuration_that_flags_make(tmp_path):
+    for name in ("train.tsv", "dev.tsv", "other.tsv"):
+        (tmp_path / name).write_text("label\ttext\n0\ta\n1\tb\n")
+    words = {
+        "model": "scratch/mini",
+        "train_file": tmp_path / "train.tsv",
+        "validation_file": [tmp_path / "dev.tsv", tmp_path / "other.tsv"],
+        "text_column": ["text"],
+        "header": True,
+        "num_train_epochs": 2,
+        "learning_rate": 3e-5,
+        "class_weights": [1, 2.5],
+        "mixed_precision": True,
+        "output_dir": tmp_path / "out",
+        "profile_steps": (2, 3),
+    }
+    flags = [
+        f"--{name}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
+        for name, value in words.items()
+    ]
+    values = defined()
+    values(["run_finetune.py", *flags])
+    assert config_of(FINETUNE, None, words) == config_from_flags(values)
+    assert config_of(FINETUNE, None, words).to_json() == config_from_flags(values).to_json()
+
+
+def test_arguments_change_a_configuration():
+    base = tfbert.Config(training=tfbert.TrainingConfig(max_steps=3, warmup_steps=2))
+    found = config_of(FINETUNE, base, {"max_steps": 5})
+    assert found.training == dataclasses.replace(base.training, max_steps=5)
+    assert config_of(FINETUNE, base, {}) == base
+
+
+@pytest.mark.parametrize("function, command", [(tfbert.finetune, FINETUNE), (tfbert.pretrain, PRETRAIN)])
+def test_every_option_of_training_is_an_argument_with_its_default(function, command):
+    parameters = inspect.signature(function).parameters
+    base = tfbert.Config()
+    for part, names in command.options().items():
+        fields = {field.name: field for field in dataclasses.fields(getattr(base, part))}
+        for name in names:
+            known = name if name != "model_name_or_path" else "model"
+            assert (known in parameters) == ("train" in fields[name].metadata["modes"]), name
+            if known in parameters:
+                assert parameters[known].default == fields[name].default
+    assert {mode for mode in EVERY if mode in parameters} == set()
+
+
+@pytest.mark.parametrize(
+    "function, options, answer",
+    [
+        (tfbert.finetune, {"num_epochs": 3}, "Here it is num_train_epochs."),
+        (tfbert.finetune, {"num_train_epoch": 3}, "Did you mean num_train_epochs?"),
+        (tfbert.finetune, {"epochs": 3}, "Did you mean num_train_epochs?"),
+        (tfbert.finetune, {"fp16": True}, "Here it is mixed_precision=True."),
+        (tfbert.finetune, {"bf16": True}, "Here it is mixed_precision=True, mixed_precision_dtype='bfloat16'."),
+        (tfbert.finetune, {"no_cuda": True}, "Here it is device='cpu'."),
+        (tfbert.finetune, {"masked_lm_prob": 0.1}, "It is an argument of tfbert.pretrain."),
+        (tfbert.finetune, {"mlm_probability": 0.1}, "In tfbert.pretrain it is masked_lm_prob."),
+        (tfbert.pretrain, {"doc_stride": 64}, "It is an argument of tfbert.finetune."),
+        (tfbert.finetune, {"input_file": "x.tsv"}, "in another mode"),
+        (tfbert.finetune, {"mode": "predict"}, "tfbert.load returns"),
+        (tfbert.finetune, {"flagfile": "glue-sst2"}, "Presets are for the command"),
+        (tfbert.finetune, {"xyzzy": 1}, "See help(tfbert.finetune)."),
+    ],
+)
+def test_an_unknown_argument_is_answered(function, options, answer, as_python):
+    line = refused(function, **options)
+    (name,) = options
+    assert answer in line and f"Received: {name}=" in line and "--" not in line and "\n" not in line
+
+
+def test_all_that_is_wrong_is_said_at_once_before_tensorflow_is_imported():
+    code = """
+import sys, tfbert
+try:
+    tfbert.finetune(fp16=True, max_steps="2", xla=1)
+except ValueError as error:
+    print(error)
+print("tensorflow" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *lines, imported = done.stdout.splitlines()
+    assert [line.split(". Received: ")[1].split("=")[0] for line in lines] == ["fp16", "max_steps", "xla"]
+    assert imported == "False" and not done.stderr
+
+
+def test_rules_are_those_of_the_command_in_arguments(as_python):
+    assert refused(tfbert.finetune, num_replicas=2).endswith("Pass strategy='mirrored' or drop num_replicas.")
+    assert refused(tfbert.finetune, train_file=pathlib.Path("no.tsv")).startswith("train_file must be a file")
+
+
+@pytest.mark.parametrize(
+    "options, answer",
+    [
+        ({"task": "pretraining"}, "Call tfbert.pretrain"),
+        ({"seeds": [1, 2]}, "A call trains one seed"),
+        ({"model": "a", "model_name_or_path": "b"}, "model and model_name_or_path are one option"),
+        ({"config": {"max_steps": 3}}, "must be a tfbert.Config"),
+        ({"config": EVALUATION}, "trains"),
+    ],
+)
+def test_what_a_call_cannot_do_is_refused(options, answer):
+    assert answer in refused(tfbert.finetune, **options)

@@ -1,0 +1,116 @@
+"""`tfbert.finetune` and `tfbert.pretrain`: a training run as one call, in a script or a notebook."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
+from tfbert.config.run import Config
+from tfbert.output import output_dir
+from tfbert.python.keywords import config_of, signature_of
+
+if TYPE_CHECKING:
+    from tfbert.modes.load import LoadedModel
+
+
+class Results(dict[str, float]):
+    """What a run ended with: the numbers of its `all_results.json`, by name.
+
+    Attributes:
+        directory: The run's output directory.
+    """
+
+    def __init__(self, numbers: Mapping[str, float], directory: pathlib.Path):
+        super().__init__(numbers)
+        self.directory = directory
+
+    def load(self, **options: Any) -> LoadedModel:
+        """The trained model as a function; `tfbert.load` of the directory, whose options it takes."""
+        from tfbert.modes.load import load
+
+        return load(self.directory, **options)
+
+    def __reduce__(self):
+        return Results, (dict(self), self.directory)
+
+
+def finetune(config: Config | None = None, **options: Any) -> Results:
+    """Trains, evaluates and saves a model; resumes where an earlier start of the same run stopped.
+
+    Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
+    its first use of a device cannot change: GPUs or none, the number of CPU replicas (fewer may be used), the cluster.
+
+    Args:
+        config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
+        **options: Every option of the command `tfbert finetune --mode=train` by its name, such as `model`,
+            `train_file`, `output_dir`, `num_train_epochs`: see docs/reference.md. A path may be a string or a
+            `pathlib.Path`; several values are a list.
+
+    Returns:
+        What `all_results.json` holds: `train_*`, `eval_*` of the weights that were kept, `test_*`; with `directory`,
+        and `load()`, which returns the model as a function.
+
+    Raises:
+        UsageError: for anything given that cannot be used; nothing has been written then.
+        RunError: for a run that failed.
+        Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
+
+    Example:
+        >>> run = tfbert.finetune(model="bert-base-uncased", train_file="train.tsv", validation_file="dev.tsv")
+        >>> run["eval_accuracy"]
+        0.93
+        >>> classify = run.load()
+    """
+    return _run(command_of(config) if isinstance(config, Config) else FINETUNE, config, options)
+
+
+def pretrain(config: Config | None = None, **options: Any) -> Results:
+    """Pre-trains a model on records; without records, on the built-in corpus, prepared beside `output_dir`.
+
+    Args:
+        config: As for `finetune`.
+        **options: Every option of the command `tfbert pretrain --mode=train` by its name, such as `train_records`.
+
+    Returns:
+        As `finetune`.
+
+    Raises:
+        UsageError, RunError, Preempted: as `finetune`.
+
+    Example:
+        >>> run = tfbert.pretrain(model="scratch/mini", train_records="records", output_dir="runs/bert")
+        >>> run.load()("Paris is the [MASK] of France.", top_k=1)
+    """
+    return _run(PRETRAIN, config, options)
+
+
+finetune.__signature__ = signature_of(FINETUNE, finetune)
+pretrain.__signature__ = signature_of(PRETRAIN, pretrain)
+
+
+def _run(command: Command, config: Config | None, options: Mapping[str, Any]) -> Results:
+    config = config_of(command, config, options)
+    directory = output_dir.run_directory(config, output_dir.start_time())
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(directory)))
+    with _out_of_memory(config):
+        return Results(_trainer(command)(config), directory)
+
+
+def _trainer(command: Command) -> Callable[[Config], dict[str, float]]:
+    """What trains, imported when it is first needed: TensorFlow takes seconds."""
+    if command is PRETRAIN:
+        from tfbert.modes.pretrain import pretrain
+
+        return pretrain
+    from tfbert.train.run import finetune
+
+    return finetune
+
+
+def _out_of_memory(config: Config) -> Any:
+    from tfbert.devices.runtime import out_of_memory_as_run_error
+
+    return out_of_memory_as_run_error(config)

@@ -1,0 +1,137 @@
+"""The command's options as arguments: their names, their types, and the `Config` that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from tfbert.commandline.command import what_is_meant
+from tfbert.commandline.options import ALIASES
+from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
+from tfbert.config.run import Config
+from tfbert.config.types import converted, field_types, shown
+from tfbert.errors import UsageError
+
+MODE = "train"
+FUNCTIONS = {FINETUNE.word: "tfbert.finetune", PRETRAIN.word: "tfbert.pretrain"}
+"""By the command's word."""
+_NOT_ARGUMENTS = {
+    "mode": "tfbert.finetune and tfbert.pretrain train; tfbert.load returns a saved model as a function.",
+    "run_config": "Pass tfbert.Config.from_json(text) as the first argument.",
+    "flagfile": "Presets are for the command; pass their flags as arguments.",
+}
+"""Flags that are no options of a run."""
+
+
+def options_of(command: Command) -> dict[str, dict[str, dataclasses.Field]]:
+    """The options that training with a command has, by the part of `Config` that they belong to and by name."""
+    parts = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+    return {
+        part: {
+            field.name: field
+            for field in dataclasses.fields(parts[part])
+            if field.name in names and MODE in field.metadata["modes"]
+        }
+        for part, names in command.options().items()
+    }
+
+
+def config_of(command: Command, config: Config | None, given: Mapping[str, Any]) -> Config:
+    """The configuration that arguments describe.
+
+    Args:
+        command: Whose options they are.
+        config: What the arguments change; None for the defaults.
+        given: The arguments, by name.
+
+    Raises:
+        UsageError: naming all arguments that are unknown, of another type, or break a rule.
+    """
+    function = FUNCTIONS[command.word]
+    if config is not None and not isinstance(config, Config):
+        raise UsageError(
+            f"The first argument must be a tfbert.Config. Received: {shown(config)}. "
+            "Pass options by their names, such as train_file='train.tsv'."
+        )
+    options, given = options_of(command), dict(given)
+    problems = [line for alias, name in ALIASES.items() for line in _resolve(alias, name, given)]
+    known = {name for names in options.values() for name in names}
+    problems += [_unknown(command, name, given[name]) for name in given if name not in known]
+    base, parts = config or Config(), {}
+    for part, names in options.items():
+        own = {name: given[name] for name in names if name in given}
+        parts[part], wrong = converted(type(getattr(base, part)), own)
+        problems += wrong
+    if problems:
+        raise UsageError("\n".join(problems))
+    changed = {part: dataclasses.replace(getattr(base, part), **values) for part, values in parts.items() if values}
+    if command.task and config is None:
+        changed["data"] = dataclasses.replace(changed.get("data", base.data), task=command.task)
+    config = dataclasses.replace(base, **changed)
+    _check(config, command, function)
+    return config
+
+
+def signature_of(command: Command, function: Any) -> inspect.Signature:
+    """A function's signature with every option in the place of `**options`, for editors and notebooks."""
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    base = Config()
+    names = {alias: name for name, alias in ALIASES.items()}
+    parameters = [
+        inspect.Parameter(
+            names.get(name, name),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=field_types(type(getattr(base, part)))[name],
+        )
+        for part, fields in options_of(command).items()
+        for name, field in fields.items()
+    ]
+    return inspect.Signature([*own, *parameters], return_annotation=inspect.signature(function).return_annotation)
+
+
+def _resolve(alias: str, name: str, given: dict[str, Any]) -> list[str]:
+    """Replaces an alias by the option's name; a line where both are given."""
+    if alias not in given:
+        return []
+    if name in given:
+        return [f"{alias} and {name} are one option. Received: {alias}={shown(given.pop(alias))} beside it. Drop one."]
+    given[name] = given.pop(alias)
+    return []
+
+
+def _unknown(command: Command, name: str, value: Any) -> str:
+    """The line for an argument that is no option."""
+    advice = _NOT_ARGUMENTS.get(name)
+    if not advice and any(name in names for names in command.options().values()):
+        advice = f"{name} is for the command, in another mode."
+    advice = advice or what_is_meant(command, name) or f"See help({FUNCTIONS[command.word]})."
+    for other in (FINETUNE, PRETRAIN):
+        advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")
+        advice = advice.replace(f"In {other.typed} ", f"In {FUNCTIONS[other.word]} ")
+    return (
+        f"Every argument of {FUNCTIONS[command.word]} must be an option of training. "
+        f"Received: {name}={shown(value)}. {advice}"
+    )
+
+
+def _check(config: Config, command: Command, function: str) -> None:
+    """What a call cannot do that a configuration can say.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if config.mode != MODE:
+        raise UsageError(f"{function} trains. Received: a configuration with mode={config.mode!r}. Pass mode='train'.")
+    if command_of(config) is not command:
+        raise UsageError(
+            f"Pre-training has a function of its own. Received: task={config.data.task!r}. "
+            f"Call {FUNCTIONS[command_of(config).word]} instead."
+        )
+    if config.runtime.seeds:
+        raise UsageError(
+            f"A call trains one seed. Received: seeds={list(config.runtime.seeds)}. "
+            "Call it for each with seed=, or use the command."
+        )
