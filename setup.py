@@ -3,7 +3,7 @@
 import pathlib
 import shutil
 
-from setuptools import find_packages, setup
+from setuptools import setup
 from setuptools.command.build_py import build_py
 
 PRESETS = pathlib.Path("flags", "presets")
@@ -30,10 +30,4 @@ class BuildWithPresets(build_py):
         return [(path, target / path.relative_to(PRESETS)) for path in sorted(PRESETS.rglob("*.flags"))]
 
 
-setup(
-    packages=find_packages(include=["tfbert", "tfbert.*"]),
-    # Said, though it is the default: an editable install is then a plain path, which type checkers follow.
-    package_dir={"": "."},
-    package_data={"tfbert": ["py.typed"], "tfbert.report": ["templates/*.html"], "tfbert.tasks": ["*/report.html"]},
-    cmdclass={"build_py": BuildWithPresets},
-)
+setup(cmdclass={"build_py": BuildWithPresets})

@@ -1,5 +1,6 @@
 """What a wheel brings, and the command `tfbert`: its words, its presets, and what it calls itself."""
 
+import ast
 import configparser
 import importlib
 import pathlib
@@ -80,10 +81,12 @@ def test_an_editable_install_is_a_plain_path(tmp_path):
 def test_editors_and_type_checkers_see_the_public_names():
     public = {*tfbert.__all__, "load", "finetune", "FineTuner"}
     assert public <= {*dir(tfbert)}
-    imported = re.search(r"if TYPE_CHECKING:.*?\n\n", (ROOT / "tfbert" / "__init__.py").read_text(), re.DOTALL)[0]
-    assert dict(re.findall(r"from (\S+) import (\w+)", imported)).items() == {
-        (module, name) for name, module in tfbert._LAZY.items()
-    }
+    tree = ast.parse((ROOT / "tfbert" / "__init__.py").read_text(encoding="utf-8"))
+    (for_types,) = (
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    imports = [node for node in for_types.body if isinstance(node, ast.ImportFrom)]
+    assert {(alias.name, node.module) for node in imports for alias in node.names} == {*tfbert._LAZY.items()}
 
 
 def test_a_wheel_has_the_command(built):
