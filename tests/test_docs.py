@@ -13,7 +13,7 @@ import flags
 from tfbert.config.commands import FINETUNE, PRETRAIN
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 TUTORIALS = {
     "classification": "## Files",
     "tagging": "## Files",

@@ -256,3 +256,7 @@ def test_every_mode_is_a_word(command, kept_argv, monkeypatch):
 def test_every_mode_of_a_command_has_a_verb():
     for command in (FINETUNE, PRETRAIN):
         assert set(VERBS[command.word]) == set(command.modes)
+
+
+def test_the_version_is_said_alike():
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
