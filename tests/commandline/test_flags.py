@@ -119,6 +119,8 @@ GIVEN = {
     "price_per_hour": ("2.5", 2.5),
     "per_device_eval_batch_size": ("16", 16),
     "input_file": ("{file}", "{file}"),
+    "text": ("one, text", ("one, text",)),
+    "text_pair": ("another, text", ("another, text",)),
     "output_file": ("{directory}/out.tsv", "{directory}/out.tsv"),
     "output_format": ("jsonl", "jsonl"),
     "id_column": ("key", "key"),
@@ -133,6 +135,8 @@ PREDICT = ["--mode=predict", "--model=saved", "--input_file={file}"]
 BESIDE = {
     **{field.name: PREDICT for field in dataclasses.fields(PredictConfig)},
     **{field.name: ["--mode=benchmark"] for field in dataclasses.fields(BenchmarkConfig)},
+    "text": ["--mode=predict", "--model=saved"],
+    "text_pair": ["--mode=predict", "--model=saved", "--text=one"],
     "export_float16": ["--mode=export", "--model=saved", "--output_dir=exported"],
     "hub_model_id": ["--push_to_hub"],
     "hub_private_repo": ["--push_to_hub"],

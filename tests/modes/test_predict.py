@@ -19,6 +19,7 @@ from scipy.special import softmax
 from tests.support.data_sets import PAIR, prepare
 from tests.support.saved_models import (
     HOSTILE,
+    kept_models,
     label_names,
     read_json,
     reference_logits,
@@ -28,7 +29,8 @@ from tests.support.saved_models import (
 )
 from tests.support.saved_models import predict_with as run
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import OutputConfig, RuntimeConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import predict as predict_module
 from tfbert.modes.predict import ahead
@@ -171,6 +173,38 @@ def test_standard_input_to_standard_output(runs, tmp_path, monkeypatch, capsys, 
     assert [int(row["label"]) for row in rows] == expected.argmax(axis=1).tolist()
 
 
+def test_texts_of_the_command_line_are_answered_in_json(runs, capsys, expected):
+    texts_of(runs / "single", text=tuple(TEXTS))
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["id"] for row in rows] == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose([row["logits"] for row in rows], expected, atol=1e-5)
+    with pytest.raises(UsageError, match="Pass --text without --text_pair, or a model for pairs"):
+        texts_of(runs / "single", text=("a",), text_pair=("b",))
+    with pytest.raises(UsageError, match="Pass a --text_pair for each --text, or a model for single texts"):
+        texts_of(runs / "pairs", text=("a",))
+
+
+def texts_of(model, **options):
+    with kept_models():
+        model = ModelConfig(model_name_or_path=str(model))
+        return predict_module.predict(Config(mode="predict", model=model, predict=PredictConfig(**options)))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"text": ("a",), "input_file": __file__}, r"one source of texts\. Received: text=\('a',\), input_file="),
+        ({"text": ("a", "b"), "text_pair": ("c",)}, "Received: text 2 times, text_pair 1 times"),
+        ({"input_file": __file__, "text_pair": ("c",)}, "text_pair takes effect with text only"),
+        ({"text": ("a",), "id_column": "key"}, "id_column takes effect with input_file only"),
+        ({"text": ("a",), "glue_task": "rte"}, "glue_task takes effect with input_file only"),
+    ],
+)
+def test_what_does_not_go_with_texts_of_the_command_line(options, message):
+    with pytest.raises(UsageError, match=message):
+        Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=PredictConfig(**options))
+
+
 def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
     """The reference drops bytes that are not UTF-8, and lets no text write control tokens."""
     path = tmp_path / "in.tsv"
@@ -278,7 +312,7 @@ def test_a_header_that_is_missing(runs, tmp_path, expected):
 
 BAD = {
     "output exists": ("single", {"output_file": "{runs}/dev.tsv"}, "must not exist yet"),
-    "output ending": ("single", {"output_file": "out.xls"}, "ends in .tsv or .jsonl"),
+    "output ending": ("single", {"output_file": "out.xls"}, r"ends in \.tsv, \.csv or \.jsonl,"),
     "input ending": ("single", {"input_file": "{runs}/vocab.doc"}, "A data file ends in"),
     "id": ("single", {"id_column": "key"}, "id_column='key' for .*dev.tsv with columns 'label', 'sentence'"),
     "pairs": ("pairs", {}, "trained on pairs of texts.*--text_column=FIRST,SECOND"),

@@ -1,6 +1,7 @@
 """Files of predictions: whole or not there, whatever happens to the disk, to standard output and to its reader."""
 
 import contextlib
+import csv
 import io
 import pathlib
 import resource
@@ -83,6 +84,18 @@ def test_labels_and_ids_keep_to_their_column_and_stay_apart(tmp_path):
     assert {len(row) for row in rows} == {6}
 
 
+def test_a_csv_holds_what_a_tsv_cannot(tmp_path):
+    names, ids = ("a,b", 'say "a"\r\nb', "plain"), ["x\ty", "line\nend", ""]
+    with open_predictions(tmp_path / "out.csv", "csv", Classification(names), is_writer=True) as file:
+        file.write(ids, np.float32([[0, 9, 0], [9, 0, 0], [0, 0, 9]]))
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file, strict=True)
+    assert header == ["id", "label", *(f"probability_{name}" for name in names)]
+    assert [row[:2] for row in rows] == [[ids[0], names[1]], [ids[1], names[0]], [ids[2], names[2]]]
+    assert [max(map(float, row[2:])) for row in rows] == pytest.approx([0.99975] * 3, abs=1e-5)
+    assert (tmp_path / "out.csv").read_bytes().count(b"\r") == 2, "of a label in the heading and in a row"
+
+
 def sources(**options):
     return open_texts(
         Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=PredictConfig(**options))
@@ -141,7 +154,7 @@ def test_a_reader_that_wants_no_more_ends_a_process_in_silence():
 
 
 def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):
-    def gone(command, argv):
+    def gone(command, argv, mode):
         raise ReaderGone
 
     monkeypatch.setattr(command, "parse", gone)

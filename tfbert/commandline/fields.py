@@ -41,7 +41,11 @@ def define_fields(
         doc = docs[name]
         if needs := fields[name].metadata.get("needs"):
             doc = f"With --{needs}: {doc[0].lower()}{doc[1:]}"
-        _define(name, fields[name].default, kind, doc, values)
+        if fields[name].metadata.get("repeats"):
+            flags.DEFINE_multi_string(name, list(fields[name].default), doc, flag_values=values)
+            values[name].help = doc  # absl adds how to repeat a flag.
+        else:
+            _define(name, fields[name].default, kind, doc, values)
 
 
 def part_from_flags(base: Any, names: Iterable[str], values: flags.FlagValues, *, only_given: bool) -> Any:

@@ -151,7 +151,9 @@ def option_words(config: Config, leave_out: Collection[str] = ()) -> list[str]:
             value = getattr(part, field.name)
             if field.name not in options or value == field.default or field.name in leave_out:
                 continue
-            if isinstance(value, bool):
+            if field.metadata["repeats"]:
+                words += [f"--{field.name}={item}" for item in value]
+            elif isinstance(value, bool):
                 words.append(f"--{field.name}" if value else f"--no{field.name}")
             else:
                 words.append(f"--{field.name}={_joined(value) if isinstance(value, tuple) else value}")

@@ -20,6 +20,10 @@ STANDARD_STREAM = "-"
 """Standard input as `input_file` or `test_file`, standard output as `output_file`."""
 
 
+TYPED_TEXTS = "--text"
+"""What messages call texts that stand on the command line itself."""
+
+
 def is_pipe(name: str) -> bool:
     """Whether an option names what can be read only once: standard input, or a pipe as the shell's `<(...)` makes."""
     return name == STANDARD_STREAM or pathlib.Path(name).is_fifo()

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfbert.config.benchmark import AXES
 from tfbert.config.data import STANDARD_STREAM, is_pipe
-from tfbert.config.parts import Parts
+from tfbert.config.parts import Parts, PredictConfig
 from tfbert.config.task_table import facts_of
 
 _OF_FILES = ("input_format", "delimiter", "skip_bad_rows")
@@ -117,11 +117,12 @@ def _evaluate(config: Parts) -> list[str]:
 
 def _predict(config: Parts) -> list[str]:
     out, predict = [], config.predict
-    if bool(predict.input_file) == bool(config.data.dataset):
+    sources = {"text": predict.text, "input_file": predict.input_file, "dataset": config.data.dataset}
+    if sum(map(bool, sources.values())) != 1:
+        given = ", ".join(f"{name}={value!r}" for name, value in sources.items() if value) or "input_file=''"
         out.append(
-            "Prediction needs one source of texts. "
-            f"Received: input_file={predict.input_file!r}, dataset={config.data.dataset!r}. "
-            "Pass --input_file, or a GLUE task with --dataset."
+            f"Prediction needs one source of texts. Received: {given}. "
+            "Pass --input_file, --text='a text', or a GLUE task with --dataset."
         )
     name = predict.input_file
     if name not in ("", STANDARD_STREAM) and is_pipe(name) and config.data.input_format == "auto":
@@ -135,12 +136,17 @@ def _predict(config: Parts) -> list[str]:
             "Of the data sets, only GLUE's test sets can be predicted. "
             f"Received: dataset={config.data.dataset!r}. Pass --dataset=glue/NAME, or a file with --input_file."
         )
-    if config.data.dataset:
+    given = {"glue_task": predict.glue_task, "id_column": predict.id_column}
+    if predict.text:
+        given |= {"text_column": ",".join(config.data.text_column), "noheader": "" if config.data.header else True}
+        out += _second_texts(predict)
+    if config.data.dataset or predict.text:
+        source = "dataset" if config.data.dataset else "text"
         out += [
-            f"{name} takes effect with input_file only. Received: {name}={getattr(predict, name)!r} with "
-            f"dataset={config.data.dataset!r}. Drop --{name}."
-            for name in ("glue_task", "id_column")
-            if getattr(predict, name)
+            f"{name} takes effect with input_file only. Received: {name}={value!r} with "
+            f"{source}={sources[source]!r}. Drop --{name}."
+            for name, value in given.items()
+            if value
         ]
     is_glue = bool(predict.glue_task or config.data.dataset)
     if is_glue and (predict.output_file != STANDARD_STREAM or predict.output_format != "auto"):
@@ -154,7 +160,16 @@ def _predict(config: Parts) -> list[str]:
             "Predictions go to output_file; output_dir is for GLUE's submission files. "
             f"Received: output_dir={config.output.output_dir!r}. Pass --output_file."
         )
-    return out + _saved_model(config) + _indexes(config, ("text_column",))
+    return out + _saved_model(config) + _indexes(config, () if predict.text else ("text_column",))
+
+
+def _second_texts(predict: PredictConfig) -> list[str]:
+    if len(predict.text_pair) in (0, len(predict.text)):
+        return []
+    return [
+        "Each text of a pair has its second text. "
+        f"Received: text {len(predict.text)} times, text_pair {len(predict.text_pair)} times. Pass as many of both."
+    ]
 
 
 def _export(config: Parts) -> list[str]:

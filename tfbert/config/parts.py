@@ -40,7 +40,7 @@ SCRATCH_SIZES = (
 )
 MAX_COMPILED_SHAPES = 6
 SEED = 42
-OutputFormat = Literal["auto", "tsv", "jsonl", "conll", "squad"]
+OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
 
@@ -183,12 +183,17 @@ class PredictConfig(Options):
     also reads CoNLL and lists of words. A model that answers questions reads tables of questions and contexts, and
     SQuAD's JSON. `-`: standard input. A named pipe, such as the shell's `<(...)`, needs `input_format` unless its name
     has an ending."""
+    text: tuple[str, ...] = option((), modes=("predict",), repeats=True)
+    """A text to label, in place of `input_file`: its prediction is printed as a line of JSON. May be given several
+    times. For a model that answers questions, the question."""
+    text_pair: tuple[str, ...] = option((), modes=("predict",), needs="text", repeats=True)
+    """The second text of a pair, as often as `text`. For a model that answers questions, the context."""
     output_file: str = option("-", modes=("predict",))
-    """Predictions, in the order of the input: .tsv or .jsonl; for tagged words also .conll, for answers also .json in
-    SQuAD's form; all may be .gz. The file must not exist yet. `-`: standard output."""
+    """Predictions, in the order of the input: .tsv, .csv or .jsonl; for tagged words also .conll, for answers also
+    .json in SQuAD's form; all may be .gz. The file must not exist yet. `-`: standard output."""
     output_format: OutputFormat = option("auto", modes=("predict",))
     """Format of `output_file`, whatever its name. `auto`: by its ending; for standard output tsv, but for tagged words
-    the input's format, and for entities and answers jsonl."""
+    the input's format, and for entities, answers and `text` jsonl."""
     id_column: str = option("", modes=("predict",))
     """The column with each row's id in the output. Empty: a column called id, idx, index or guid, else the row's
     number from 0."""

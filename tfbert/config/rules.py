@@ -41,6 +41,7 @@ def option(
     tasks: tuple[str, ...] = (),
     needs: str = "",
     joined: bool = False,
+    repeats: bool = False,
 ) -> Any:
     """A field of a configuration dataclass.
 
@@ -51,8 +52,9 @@ def option(
         tasks: Likewise, the tasks in which it has an effect; empty for all.
         needs: The option of the same dataclass without which it has no effect, as `NAME` or `NAME=VALUE`.
         joined: Whether its text may be several values separated by commas, which Python users give as a list.
+        repeats: Whether each value has a flag of its own, as values may hold commas.
     """
-    metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs, "joined": joined}
+    metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs, "joined": joined, "repeats": repeats}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -18,9 +18,10 @@ WORDS: Formats = {"conll": (*CONLL_ENDINGS, ".txt", ".tsv")} | {name: ROWS[name]
 CORPUS: Formats = {"jsonl": (*ROWS["jsonl"], ".ndjson"), "parquet": ROWS["parquet"], "": (".txt", ".text", "")}
 """What is read from a directory. Text may be cut in several ways; `wiki_00` has no ending."""
 
-PREDICTED_TEXTS: Formats = {name: ROWS[name] for name in ("tsv", "jsonl")}
-PREDICTED_TAGS: Formats = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": ROWS["jsonl"], "tsv": ROWS["tsv"]}
-PREDICTED_ANSWERS: Formats = {"jsonl": (".jsonl",), "tsv": ROWS["tsv"], "squad": (".json",)}
+TABLES: Formats = {name: ROWS[name] for name in ("tsv", "csv")}
+PREDICTED_TEXTS: Formats = {**TABLES, "jsonl": ROWS["jsonl"]}
+PREDICTED_TAGS: Formats = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": ROWS["jsonl"], **TABLES}
+PREDICTED_ANSWERS: Formats = {"jsonl": (".jsonl",), **TABLES, "squad": (".json",)}
 
 
 def ending_of(path: str | pathlib.PurePath) -> str:

@@ -11,7 +11,7 @@ from absl import flags
 
 WIDTH = 100
 ASKS_FOR_HELP = ("--help", "-help", "-h", "-?", "--helpshort", "-helpshort")
-_KINDS = {"int": "N", "float": "X", "string": "TEXT", "comma separated list of strings": "A,B"}
+_KINDS = {"int": "N", "float": "X", "string": "TEXT", "multi string": "TEXT", "comma separated list of strings": "A,B"}
 
 
 def show(text: str) -> int:

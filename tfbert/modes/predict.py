@@ -12,18 +12,21 @@ from typing import Any
 
 import tqdm
 
+from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
 from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.devices.waiting import is_terminal
+from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import clock_text
+from tfbert.tasks.base import Task
 from tfbert.tasks.detect import check_files
 from tfbert.tasks.prediction_job import Chunk
-from tfbert.tasks.registry import entry_of
+from tfbert.tasks.registry import Entry, entry_of
 from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.tokenizer import TokenIds
 
@@ -51,6 +54,7 @@ def predict(config: Config) -> dict[str, float]:
     task = saved_task(config)
     entry = entry_of(task.name)
     check_can(task, entry.job_opener, "predict")
+    _check_typed(task, entry, config.predict)
     check_files(task, config.data, filter(None, (config.predict.input_file,)))
     jobs = entry.open_jobs(config)
     for path in (job.path for job in jobs if job.path and chief):
@@ -92,6 +96,20 @@ def predict(config: Config) -> dict[str, float]:
         if job.path:
             log.info("written to %s", job.path)
     return results
+
+
+def _check_typed(task: Task, entry: Entry, asked: PredictConfig) -> None:
+    """Refuses texts of the command line for a task that has no use for them.
+
+    Raises:
+        UsageError: saying how to give its inputs.
+    """
+    if asked.text and not entry.typed:
+        raise UsageError(
+            f"A model of {task.kind} takes its inputs from a file. Received: --text. Pass --input_file instead."
+        )
+    if asked.text_pair and len(entry.typed) < 2:
+        raise UsageError(f"A model of {task.kind} takes single texts. Received: --text_pair. Drop it.")
 
 
 def _introduced(chunks: Iterable[Chunk], lines: list[str]) -> Iterator[Chunk]:

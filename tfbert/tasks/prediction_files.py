@@ -1,27 +1,32 @@
-"""Writes predictions: .tsv, JSON lines or a GLUE submission. A file appears under its name only when it is whole."""
+"""Writes predictions: tables, JSON lines or a GLUE submission. A file appears under its name only when it is whole."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
+import io
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 import numpy as np
 
 from tfbert.config.parts import PredictConfig
-from tfbert.data.endings import PREDICTED_TEXTS, Formats
+from tfbert.data.endings import PREDICTED_TEXTS, TABLES, Formats
 from tfbert.errors import ReaderGone, RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.tasks.base import Task
 
+Line = Callable[[Iterable[Any]], str]
+"""The values of a row -> a line of a table."""
+
 
 def output_format(asked: PredictConfig) -> str:
-    """`tsv` or `jsonl`: the user's choice, or by the file's ending.
+    """`tsv`, `csv` or `jsonl`: the user's choice, or by the file's ending.
 
     Raises:
         UsageError: for another ending.
@@ -35,7 +40,7 @@ def chosen_format(asked: PredictConfig, formats: Formats, *, default: str) -> st
     Args:
         asked: Names the file, and perhaps the format.
         formats: The possible ones.
-        default: The format on standard output.
+        default: The format on standard output, but for texts that were given one by one: they are answered in JSON.
 
     Raises:
         UsageError: for another ending or another format.
@@ -45,17 +50,24 @@ def chosen_format(asked: PredictConfig, formats: Formats, *, default: str) -> st
     name = pathlib.Path(asked.output_file).name.lower().removesuffix(".gz")
     found = [format for format, known in formats.items() if name.endswith(known)]
     if asked.output_format == "auto" and (found or asked.output_file == "-"):
-        return found[0] if asked.output_file != "-" else default
+        on_screen = "jsonl" if asked.text else default
+        return found[0] if asked.output_file != "-" else on_screen
     if asked.output_format != "auto":
         raise UsageError(
-            f"Predictions of this model are written as {' or '.join(formats)}. "
+            f"Predictions of this model are written as {_either(formats)}. "
             f"Received: output_format={asked.output_format!r}. Pass one of them."
         )
-    first = " or ".join(known[0] for known in formats.values())
+    endings = _either(known[0] for known in formats.values())
     raise UsageError(
-        f"An output file ends in {first}, also with .gz. Received: output_file={asked.output_file!r}. "
+        f"An output file ends in {endings}, also with .gz. Received: output_file={asked.output_file!r}. "
         "Rename it, or pass --output_format."
     )
+
+
+def _either(words: Iterable[str]) -> str:
+    """`a, b or c`."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def standard_output() -> TextIO:
@@ -195,15 +207,19 @@ class _TaskFile(PredictionFile):
         self._task = task
 
 
-class _TsvFile(_TaskFile):
+class _TableFile(_TaskFile):
     """`id` and the task's columns."""
 
+    def __init__(self, path: pathlib.Path | None, task: Task, *, is_writer: bool, line: Line):
+        super().__init__(path, task, is_writer=is_writer)
+        self._line = line
+
     def _header(self) -> Iterable[str]:
-        return ["\t".join(["id", *map(cell, self._task.columns())])]
+        return [self._line(["id", *self._task.columns()])]
 
     def _lines(self, ids: Sequence[Any], outputs: np.ndarray) -> Iterable[str]:
         rows = zip(ids, self._task.rows(outputs), strict=True)
-        return ("\t".join([cell(i), *map(_value, row)]) for i, row in rows)
+        return (self._line([i, *map(_value, row)]) for i, row in rows)
 
 
 class _JsonFile(_TaskFile):
@@ -219,11 +235,13 @@ def open_predictions(path: pathlib.Path | None, format: str, task: Task, *, is_w
 
     Args:
         path: The file to write; None: standard output.
-        format: `tsv` or `jsonl`.
+        format: `tsv`, `csv` or `jsonl`.
         task: The task that makes the predictions.
         is_writer: Whether to write at all.
     """
-    return (_TsvFile if format == "tsv" else _JsonFile)(path, task, is_writer=is_writer)
+    if format in TABLES:
+        return _TableFile(path, task, is_writer=is_writer, line=line_of(format))
+    return _JsonFile(path, task, is_writer=is_writer)
 
 
 def _drop_standard_output() -> None:
@@ -235,11 +253,25 @@ def _drop_standard_output() -> None:
     os.close(nowhere)
 
 
-def cell(value: Any) -> str:
-    """A value as a .tsv can hold it: tabs and line ends, which only CSV and JSON input can contain, are written as
-    `\\t`, `\\n` and `\\r`; backslashes, as of paths, stay as they are."""
-    return str(value).replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+def line_of(format: str) -> Line:
+    """How a row of a table is written, `tsv` or `csv`, without the end of the line.
+
+    In a .tsv, tabs and line ends, which only CSV and JSON input can contain, are written as `\\t`, `\\n` and `\\r`;
+    backslashes, as of paths, stay as they are. A .csv holds them in quotes.
+    """
+    return _csv_line if format == "csv" else _tsv_line
+
+
+def _tsv_line(values: Iterable[Any]) -> str:
+    cells = (str(value).replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") for value in values)
+    return "\t".join(cells)
+
+
+def _csv_line(values: Iterable[Any]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\r\n").writerow(values)  # These ends decide what is quoted.
+    return file.getvalue().removesuffix("\r\n")
 
 
 def _value(value: str | float) -> str:
-    return cell(value) if isinstance(value, str) else f"{value:.7g}"
+    return value if isinstance(value, str) else f"{value:.7g}"

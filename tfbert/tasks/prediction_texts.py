@@ -10,14 +10,15 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfbert.config.data import STANDARD_STREAM
+from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
 from tfbert.data.endings import TEXTS
 from tfbert.data.files import check_text
-from tfbert.data.rows import OpenFile, file_format, open_rows
+from tfbert.data.open_file import OpenFile, Row
+from tfbert.data.rows import file_format, open_rows
 from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.prediction_files import PredictionFile, open_predictions, output_format, standard_output
@@ -105,12 +106,31 @@ class EncodedTexts(NamedTuple):
     tokens: TokenIds
 
 
+def typed_texts(asked: PredictConfig, names: Sequence[str] = ("text", "text_pair")) -> OpenFile:
+    """The texts of `--text`, and of `--text_pair` if there are any, as a file of rows.
+
+    Args:
+        asked: Holds them.
+        names: What to call the two columns.
+    """
+    given = (asked.text, asked.text_pair) if asked.text_pair else (asked.text,)
+    columns = dict(zip(names, given, strict=False))
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        rows = zip(*(columns[name] for name in wanted), strict=True)
+        return ((number, list(row)) for number, row in enumerate(rows, 1))
+
+    return OpenFile(name=TYPED_TEXTS, columns=[*columns], read=read, unit="text")
+
+
 def open_text_file(config: Config) -> OpenFile:
-    """Opens the file or stream of texts to predict.
+    """Opens the file or stream of texts to predict, or takes those of the command line.
 
     Raises:
         UsageError: for input that cannot be opened.
     """
+    if config.predict.text:
+        return typed_texts(config.predict)
     name, format = config.predict.input_file, config.data.input_format
     source = input_source(name)
     if format == "auto":

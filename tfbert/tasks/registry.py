@@ -38,6 +38,7 @@ class Entry:
         task_class: Its `Task`, whose `of_model` makes the task of a saved model.
         loader: Reads what a run trains and evaluates on.
         job_opener: Opens what `--mode=predict` reads.
+        typed: What `--text` and, where there are two, `--text_pair` hold; empty where the task takes neither.
         inputs_class: The arguments of a loaded model in Python.
         served_class: What `--mode=export` saves.
         file_test: Whether a file can be for no other task.
@@ -52,6 +53,7 @@ class Entry:
     task_class: str
     loader: str
     job_opener: str = ""
+    typed: tuple[str, ...] = ()
     inputs_class: str
     served_class: str = ""
     file_test: str = ""
@@ -107,6 +109,7 @@ ENTRIES = (
         task_class="texts.regression:Regression",
         loader="texts.training_data:load_texts",
         job_opener="texts.prediction:open_texts",
+        typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
     ),
@@ -116,6 +119,7 @@ ENTRIES = (
         task_class="texts.classification:Classification",
         loader="texts.training_data:load_texts",
         job_opener="texts.prediction:open_texts",
+        typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
         dataset_test="texts.tfds:holds_texts",
@@ -126,6 +130,7 @@ ENTRIES = (
         task_class="answering.question_answering:QuestionAnswering",
         loader="answering.training_data:load_questions",
         job_opener="answering.prediction:open_question_files",
+        typed=("question", "context"),
         inputs_class="answering.inputs:QuestionInputs",
         served_class="answering.serving:QuestionAnswerer",
         file_test="answering.squad:holds_questions",
@@ -137,6 +142,7 @@ ENTRIES = (
         task_class="tagging.token_classification:TokenClassification",
         loader="tagging.training_data:load_sentences",
         job_opener="tagging.prediction:open_sentence_files",
+        typed=("text",),
         inputs_class="tagging.inputs:SentenceInputs",
         served_class="tagging.serving:Tagger",
         file_test="tagging.tagged:holds_tags",

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.data import TYPED_TEXTS
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import check_token_types
 from tfbert.model.predictor import Predictor
@@ -88,9 +89,12 @@ class TrainedModel:
         if self.num_texts in (None, len(columns)):
             return
         takes, todo = ("pairs of texts", "FIRST,SECOND") if self.num_texts == 2 else ("single texts", "COLUMN")
+        todo = f"--text_column={todo}"
+        if source == TYPED_TEXTS:
+            todo = "a --text_pair for each --text" if self.num_texts == 2 else "--text without --text_pair"
         raise UsageError(
             f"The model was trained on {takes}. Received: {source} with {' and '.join(columns)}. "
-            f"Pass --text_column={todo}, or a model for {'single texts' if len(columns) == 1 else 'pairs'}."
+            f"Pass {todo}, or a model for {'single texts' if len(columns) == 1 else 'pairs'}."
         )
 
 

@@ -347,9 +347,9 @@ def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
 
 
 USES = {
-    "a format of tags": ("dev.json", "x.json", ["--output_format=conll"], r"jsonl or tsv or squad\. .*'conll'"),
+    "a format of tags": ("dev.json", "x.json", ["--output_format=conll"], r"jsonl, tsv, csv or squad\. .*'conll'"),
     "half a file": ("half.json", "x.json", [], r"Received: .*half\.json, which is not JSON \(Expecting ',' delimiter"),
-    "an ending": ("dev.json", "x.txt", [], r"ends in \.jsonl or \.tsv or \.json, .*x\.txt"),
+    "an ending": ("dev.json", "x.txt", [], r"ends in \.jsonl, \.tsv, \.csv or \.json, .*x\.txt"),
     "tags": ("dev.conll", "x.json", [], r"fit the model's task\. .*which is for token classification, and a model for"),
     "no context": ("no.tsv", "x.json", [], r"Received: .*no\.tsv with columns 'question', 'text'"),
     "an empty question": ("empty.jsonl", "x.json", [], r"A question must not be empty.*line 2.*--skip_bad_rows"),

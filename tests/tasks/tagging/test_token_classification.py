@@ -285,8 +285,8 @@ def test_bad_options_of_training(trained, options, message):
 
 
 USES = {
-    "a format of answers": ("dev.conll", "x.jsonl", ["--output_format=squad"], r"conll or jsonl or tsv\. .*'squad'"),
-    "an ending": ("dev.conll", "x.csv", [], r"ends in \.conll or \.jsonl or \.tsv.*x\.csv"),
+    "a format of answers": ("dev.conll", "x.jsonl", ["--output_format=squad"], r"conll, jsonl, tsv or csv\. .*'squad'"),
+    "an ending": ("dev.conll", "x.xls", [], r"ends in \.conll, \.jsonl, \.tsv or \.csv.*x\.xls"),
     "conll of texts": (
         "plain.txt",
         "x.conll",
@@ -305,7 +305,7 @@ USES = {
         ["--output_format=conll"],
         r"Received: output_format='conll' with .*table\.csv",
     ),
-    "an ending of texts": ("plain.txt", "x.csv", [], r"ends in \.conll or \.jsonl or \.tsv.*x\.csv"),
+    "an ending of texts": ("plain.txt", "x.xls", [], r"ends in \.conll, \.jsonl, \.tsv or \.csv.*x\.xls"),
     "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
     "questions": ("dev.json", "x.jsonl", [], r"fit the model's task\. .*dev\.json', which is for question answering"),

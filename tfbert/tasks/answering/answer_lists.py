@@ -8,11 +8,12 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tfbert.data.endings import TABLES
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.answers import Candidates
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.base import rounded
-from tfbert.tasks.prediction_files import PredictionFile, cell
+from tfbert.tasks.prediction_files import Line, PredictionFile, line_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,11 +62,13 @@ def open_answers(path: pathlib.Path | None, format: str, task: QuestionAnswering
 
     Args:
         path: The file to write; None: standard output.
-        format: `jsonl`, `tsv` or `squad`.
+        format: `jsonl`, `tsv`, `csv` or `squad`.
         task: The task that makes the predictions.
         is_writer: Whether to write at all.
     """
-    return {"jsonl": _JsonFile, "tsv": _TableFile, "squad": _SquadFile}[format](path, task, is_writer=is_writer)
+    if format in TABLES:
+        return _TableFile(path, task, is_writer=is_writer, line=line_of(format))
+    return {"jsonl": _JsonFile, "squad": _SquadFile}[format](path, task, is_writer=is_writer)
 
 
 class _AnswerFile(PredictionFile):
@@ -91,11 +94,15 @@ class _JsonFile(_AnswerFile):
 class _TableFile(_AnswerFile):
     """One row per question."""
 
+    def __init__(self, path: pathlib.Path | None, task: QuestionAnswering, *, is_writer: bool, line: Line):
+        super().__init__(path, task, is_writer=is_writer)
+        self._line = line
+
     def _header(self) -> Iterable[str]:
-        return ["\t".join(("id", "answer", "start", "end", "score"))]
+        return [self._line(("id", "answer", "start", "end", "score"))]
 
     def _lines(self, ids: Sequence[Asked], outputs: Candidates) -> Iterable[str]:
-        return ("\t".join(map(cell, row.values())) for row in self._answers(ids, outputs))
+        return (self._line(row.values()) for row in self._answers(ids, outputs))
 
 
 class _SquadFile(_AnswerFile):

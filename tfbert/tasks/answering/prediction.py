@@ -14,16 +14,26 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import most_room
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_ANSWERS
+from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.answer_lists import Asked, check_new, open_answers
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.questions import QuestionTable
-from tfbert.tasks.answering.squad import open_questions, question_columns
+from tfbert.tasks.answering.squad import open_questions, question_columns, without_blanks
+from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS
 from tfbert.tasks.answering.windows import no_room_error
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
-from tfbert.tasks.prediction_texts import RowsJob, TextJob, check_id_column, output_path, read_texts, usual_id_column
+from tfbert.tasks.prediction_texts import (
+    RowsJob,
+    TextJob,
+    check_id_column,
+    output_path,
+    read_texts,
+    typed_texts,
+    usual_id_column,
+)
 from tfbert.tasks.trained import TrainedModel
 
 CHUNK_QUESTIONS = 512
@@ -76,22 +86,32 @@ def open_question_files(config: Config) -> list[QuestionJob]:
             "Questions are answered from files. "
             f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
         )
-    format = "jsonl" if data.input_format == "squad" else data.input_format
-    if format == "auto" and asked.input_file != STANDARD_STREAM:
-        format = file_format(pathlib.Path(asked.input_file))
-    file = open_questions(
-        input_source(asked.input_file),
-        format,
-        header=data.header,
-        delimiter=data.separator,
-        text_column=data.text_column,
-    )
+    if asked.text and not asked.text_pair:
+        raise UsageError(
+            f"A question is answered from a context. Received: text={asked.text[0]!r:.60} alone. "
+            "Pass --text=QUESTION --text_pair=CONTEXT."
+        )
+    file = without_blanks(typed_texts(asked, QUESTION_COLUMNS)) if asked.text else _open_file(config)
     columns = question_columns(file, data.text_column)
     id_column = asked.id_column or usual_id_column([column for column in file.columns if column not in columns])
     check_id_column(id_column, file.name, file.columns)
     format = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl")
     job = TextJob(file=file, texts=columns, id_column=id_column, path=output_path(asked), format=format)
     return [QuestionJob(texts=job)]
+
+
+def _open_file(config: Config) -> OpenFile:
+    asked, data = config.predict, config.data
+    format = "jsonl" if data.input_format == "squad" else data.input_format
+    if format == "auto" and asked.input_file != STANDARD_STREAM:
+        format = file_format(pathlib.Path(asked.input_file))
+    return open_questions(
+        input_source(asked.input_file),
+        format,
+        header=data.header,
+        delimiter=data.separator,
+        text_column=data.text_column,
+    )
 
 
 def room_check(model: TrainedModel) -> Callable[[str, str], None]:

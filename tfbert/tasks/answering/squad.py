@@ -99,8 +99,21 @@ def open_questions(
     if isinstance(file, NestedQuestions):
         _refuse_columns(file, text_column, "")
         file = file.as_table()
-    columns = question_columns(file, text_column)
-    opened = file
+    return without_blanks(file, text_column)
+
+
+def without_blanks(opened: OpenFile, text_column: Sequence[str] = ()) -> OpenFile:
+    """The same table of questions; a row whose question or context holds only spaces counts as one that cannot be
+    read.
+
+    Args:
+        opened: Just opened.
+        text_column: As for `question_columns`.
+
+    Raises:
+        UsageError: as `question_columns`.
+    """
+    columns = question_columns(opened, text_column)
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         checked = [

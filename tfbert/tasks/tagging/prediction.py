@@ -7,7 +7,7 @@ import logging
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
-from tfbert.config.data import STANDARD_STREAM, is_pipe
+from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS, is_pipe
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
@@ -150,11 +150,11 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
     if not _holds_words(config):
         format, is_text = chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
         if format == "conll":
-            words = "--input_format=conll where it holds words, one a line, or " * is_text
-            name = "standard input" if asked.input_file == STANDARD_STREAM else asked.input_file
+            words = "--input_format=conll where it holds words, one a line, or " * (is_text and not asked.text)
+            name = "standard input" if asked.input_file == STANDARD_STREAM else asked.input_file or TYPED_TEXTS
             input_is = f"{name}, which is read as {'plain ' * is_text}texts"
-            raise _no_conll(asked, input_is, f"{words}--output_format=jsonl or tsv")
-        by_default = is_text and data.input_format == "auto"
+            raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
+        by_default = is_text and data.input_format == "auto" and not asked.text
         job = text_job(config, open_text_file(config), format=format)
         return [TaggedTextJob(texts=job, may_be_words=by_default)]
     format = data.input_format
@@ -165,7 +165,7 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
     format = chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
         form = "a table with one word per row" if file.id_column else file.format
-        raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl or tsv")
+        raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl, tsv or csv")
     id_column = asked.id_column
     if file.format == "conll" and id_column:
         raise UsageError(
@@ -188,7 +188,7 @@ def _no_conll(asked: PredictConfig, input_is: str, way_out: str) -> UsageError:
 def _is_plain_text(config: Config) -> bool:
     """Whether input that holds no words is read line by line."""
     format, name = config.data.input_format, config.predict.input_file
-    if format == "auto" and name != STANDARD_STREAM:
+    if format == "auto" and name not in ("", STANDARD_STREAM):
         format = file_format(pathlib.Path(name), TEXTS)
     return format in ("auto", "text")
 
@@ -202,6 +202,8 @@ def _look_like_words(texts: Sequence[str]) -> bool:
 def _holds_words(config: Config) -> bool:
     """Whether the input's texts are already split into words: CoNLL, or a list of words in each row."""
     data, name = config.data, config.predict.input_file
+    if config.predict.text:
+        return False
     if data.input_format in ("conll", "text") or is_pipe(name):
         # A pipe can be read only once: there is no look into it.
         return data.input_format == "conll" or (data.input_format == "auto" and ending_of(name) in CONLL_ENDINGS)

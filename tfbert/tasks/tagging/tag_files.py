@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tfbert.data.endings import TABLES
 from tfbert.tasks.base import rounded
-from tfbert.tasks.prediction_files import PredictionFile, cell
+from tfbert.tasks.prediction_files import Line, PredictionFile, line_of
 from tfbert.tasks.tagging.conll import ConllSentence
 from tfbert.tasks.tagging.token_classification import TokenClassification
 
@@ -75,11 +76,13 @@ def open_tags(path: pathlib.Path | None, format: str, task: TokenClassification,
 
     Args:
         path: The file to write; None: standard output.
-        format: `conll`, for items that have lines of CoNLL; `jsonl` or `tsv`.
+        format: `conll`, for items that have lines of CoNLL; `jsonl`, `tsv` or `csv`.
         task: The task that makes the predictions.
         is_writer: Whether to write at all.
     """
-    return {"conll": _ConllFile, "jsonl": _JsonFile, "tsv": _TableFile}[format](path, task, is_writer=is_writer)
+    if format in TABLES:
+        return _TableFile(path, task, is_writer=is_writer, line=line_of(format))
+    return {"conll": _ConllFile, "jsonl": _JsonFile}[format](path, task, is_writer=is_writer)
 
 
 class TagFile(PredictionFile):
@@ -123,9 +126,13 @@ class _JsonFile(TagFile):
 class _TableFile(TagFile):
     """One row per entity, or one per word if tags are not entities."""
 
+    def __init__(self, path: pathlib.Path | None, task: TokenClassification, *, is_writer: bool, line: Line):
+        super().__init__(path, task, is_writer=is_writer)
+        self._line = line
+
     def _header(self) -> Iterable[str]:
         columns = ("id", "type", "text", "start", "end", "score") if self._task.has_entities else ("id", "word", "tag")
-        return ["\t".join(columns)]
+        return [self._line(columns)]
 
     def _of_item(self, item: TaggedItem, tags: list[str], entities: list[dict[str, Any]]) -> Iterator[str]:
         if self._task.has_entities:
@@ -133,4 +140,4 @@ class _TableFile(TagFile):
         else:
             rows = zip(item.words, tags, strict=True)
         for row in rows:
-            yield "\t".join(map(cell, (item.name, *row)))
+            yield self._line((item.name, *row))
