@@ -279,7 +279,7 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
     only_of_corpora = {name for name, field in fields.items() if field["modes"] == ("prepare",)}
     assert only_of_corpora == {field.name for field in dataclasses.fields(CorpusConfig)}
     only = {name for name, field in fields.items() if field["modes"] == ("predict",)}
-    assert only == {"input_file", "output_file", "output_format", "id_column", "glue_task"}
+    assert only == {"text", "text_pair", "input_file", "output_file", "output_format", "id_column", "glue_task"}
     not_in_training = {name for name, field in fields.items() if "train" not in field["modes"]}
     assert not_in_training == only | only_of_corpora | {"export_float16", "price_per_hour"} | {
         n for n in fields if n[:10] == "benchmark_"
