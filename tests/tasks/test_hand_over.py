@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 import flags
+import tfbert
 from tests.support.flag_values import defined
+from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, command, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import HubConfig, ModelConfig
 from tfbert.config.pretraining import PretrainingConfig
@@ -22,7 +24,7 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import hub
-from tfbert.report.model_card import command_line, model_card
+from tfbert.report.model_card import _string, command_line, model_card
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.masked.pretraining import Pretraining
@@ -31,6 +33,7 @@ from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 
+PLACE = pathlib.Path("runs/a")
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -53,9 +56,11 @@ def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
     data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
     results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
-    assert "\nbase_model: runs/first\n" in model_card(config, data, results, version="1")
+    assert "\nbase_model: runs/first\n" in model_card(
+        config, data, results, version="1", directory=pathlib.Path("runs/a")
+    )
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    assert "base_model" not in model_card(config, data, results, version="1")
+    assert "base_model" not in model_card(config, data, results, version="1", directory=PLACE)
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):
@@ -90,6 +95,58 @@ def test_the_code_of_a_card_uses_what_transformers_5_has(task, pipelines):
     assert named == pipelines and "THIS_DIRECTORY" in code
 
 
+def blocks_of(directory):
+    """The two pieces of Python in a model's card."""
+    return re.findall(r"^```python\n(.*?)^```$", (directory / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def value_of(code):
+    """What the last line of a piece of Python gives."""
+    *before, last = ast.parse(code).body
+    names = {}
+    exec(compile(ast.Module(before, []), "card", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "card", "eval"), names)
+
+
+@pytest.fixture(scope="module")
+def of_other_tasks(tmp_path_factory):
+    """Directories of runs of the tasks that `runs` lacks, by task."""
+    directory = tmp_path_factory.mktemp("others")
+    write_tasks(directory)
+    for task in (SENTENCES, QUESTIONS):
+        command(*arguments_of(directory, task, task), "--max_steps=1")
+    return directory
+
+
+def test_the_code_of_a_card_runs_where_the_model_was_made(runs):
+    own, of_transformers = blocks_of(runs / "single")
+    assert value_of(own).keys() == {"label", "score"}
+    assert own.splitlines()[0] == "import tfbert" and "THIS_DIRECTORY" not in of_transformers
+    pair = ast.literal_eval(Classification(("a", "b")).example(2))
+    assert tfbert.load(runs / "pairs")(pair).keys() == {"label", "score"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [SENTENCES, QUESTIONS])
+def test_the_code_of_other_cards_runs_too(of_other_tasks, task):
+    own, _ = blocks_of(of_other_tasks / task)
+    found = value_of(own)
+    assert isinstance(found, list) if task == SENTENCES else {"answer", "score"} <= found.keys()
+
+
+@pytest.mark.slow
+def test_the_code_for_transformers_needs_what_the_card_says(runs, of_other_tasks):
+    pytest.importorskip("torch")
+    for directory in (runs / "single", of_other_tasks / SENTENCES, of_other_tasks / QUESTIONS):
+        value_of(blocks_of(directory)[1])
+
+
+def test_a_directory_is_written_as_python_reads_it():
+    for name in ("runs/a", 'runs/"b" c', "runs/\\d", "runs/é\n"):
+        assert ast.literal_eval(_string(name)) == name
+    assert _string("runs/a") == '"runs/a"'
+
+
 def test_a_command_line_is_quoted_and_says_no_more_than_needed():
     config = Config(
         model=ModelConfig(model_name_or_path="a model"),
@@ -120,7 +177,7 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
     )
     results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
     results |= {"eval_- x: y\n---_accuracy": 0.5}
-    card = model_card(config, data, results, version="1")
+    card = model_card(config, data, results, version="1", directory=PLACE)
     card.encode()
     head, body = card.removeprefix("---\n").split("\n---\n", 1)
     assert yaml.safe_load(head) == {

@@ -24,7 +24,9 @@ _MARKUP = re.compile(r"[\\`*\[\]<>|~$&]|(?<!\w)_|_(?!\w)")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def model_card(config: Config, data: TaskData, results: dict[str, float], *, version: str) -> str:
+def model_card(
+    config: Config, data: TaskData, results: dict[str, float], *, version: str, directory: pathlib.Path
+) -> str:
     """The card as Markdown, with the metadata that the Hugging Face hub reads.
 
     Args:
@@ -32,6 +34,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         data: What it was trained on.
         results: As in `all_results.json`.
         version: Of tfbert.
+        directory: Where the model is.
     """
     metrics = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
     classes = ", ".join(map(_code, data.task.label_names))
@@ -44,6 +47,7 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         # Counts and thresholds that come with some metrics are not metrics.
         known = tuple(name for name in data.task.metric_names if name != "loss")
         metadata["metrics"] = [name for name in names if name.endswith(known)]
+    place = _string(str(directory))
     lines = [
         "---",
         ModelCardData(**metadata).to_yaml(),
@@ -81,8 +85,19 @@ def model_card(config: Config, data: TaskData, results: dict[str, float], *, ver
         "",
         "## Use",
         "",
+        "With tfbert, as it was made:",
+        "",
         "```python",
-        *data.task.usage(data.train.num_texts),
+        "import tfbert",
+        "",
+        f"model = tfbert.load({place})  # This directory, or the model's name on the hub.",
+        f"model({data.task.example(data.train.num_texts)})",
+        "```",
+        "",
+        "With transformers and PyTorch (`pip install transformers torch`), and neither tfbert nor TensorFlow:",
+        "",
+        "```python",
+        *(line.replace('"THIS_DIRECTORY"', place) for line in data.task.usage(data.train.num_texts)),
         "```",
     ]
     return "\n".join(lines) + "\n"
@@ -131,6 +146,11 @@ def _code(text: str) -> str:
 def _visible(text: str) -> str:
     """A text whose control characters, which JSON can bring into labels, are written as Python writes them."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def _string(text: str) -> str:
+    """A text as Python writes it, in double quotes where it can be."""
+    return f'"{text}"' if text.isprintable() and not {*text} & {*'"\\'} else repr(text)
 
 
 def _shell_word(word: str) -> str:

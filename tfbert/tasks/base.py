@@ -317,7 +317,12 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
 
     @abc.abstractmethod
     def usage(self, num_texts: int) -> list[str]:
-        """Lines of Python that use a model of this task through transformers."""
+        """Lines of Python that use a model of this task through transformers and PyTorch; `THIS_DIRECTORY` is where it
+        is."""
+
+    def example(self, num_texts: int) -> str:
+        """An input that a loaded model of this task takes, as Python writes it."""
+        return '"..."'
 
 
 def rounded(value: float) -> float:

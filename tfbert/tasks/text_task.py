@@ -122,13 +122,15 @@ class TextTask(Task[TextExamples, np.ndarray]):
         """The outputs of an exported model by name, computed in the graph."""
 
     def usage(self, num_texts: int) -> list[str]:
-        example = '{"text": "...", "text_pair": "..."}' if num_texts == 2 else '"..."'
         return [
             "from transformers import pipeline",
             "",
             'classify = pipeline("text-classification", "THIS_DIRECTORY")',
-            f"classify({example})",
+            f"classify({self.example(num_texts)})",
         ]
+
+    def example(self, num_texts: int) -> str:
+        return '{"text": "...", "text_pair": "..."}' if num_texts == 2 else '"..."'
 
 
 def error_analysis_of_texts(

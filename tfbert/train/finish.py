@@ -52,7 +52,8 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
     results |= trained.saving.costs()
     lines = summary(results, run.directory)
     if run.chief:
-        output_dir.write_text(run.directory / output_dir.CARD, model_card(config, data, results, version=__version__))
+        card = model_card(config, data, results, version=__version__, directory=run.directory)
+        output_dir.write_text(run.directory / output_dir.CARD, card)
         facts = {
             "devices": describe(run.strategy),
             "precision": keras.mixed_precision.global_policy().name,

@@ -325,10 +325,10 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
             f"allowed = (in_context[:, None] & in_context).triu().tril({self.max_answer_length - 1})",
             'first, last = divmod(scores.masked_fill(~allowed, float("-inf")).argmax().item(), len(places))',
             "context[places[first, 0] : places[last, 1]]",
-            "",
-            "# Contexts of any length, and questions that may have no answer:",
-            '# tfbert.load("THIS_DIRECTORY")([{"question": "...", "context": "..."}])',
         ]
+
+    def example(self, num_texts: int) -> str:
+        return '{"question": "...", "context": "..."}'
 
 
 def _golds(table: QuestionTable) -> list[list[str]]:

@@ -207,8 +207,11 @@ class Pretraining(Task[Records, MaskedPredictions]):
             "from transformers import pipeline",
             "",
             'fill = pipeline("fill-mask", "THIS_DIRECTORY")',
-            'fill("Paris is the [MASK] of France.")',
+            f"fill({self.example(num_texts)})",
         ]
+
+    def example(self, num_texts: int) -> str:
+        return '"Paris is the [MASK] of France."'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
