@@ -123,7 +123,7 @@ _PATTERNS = (
 def demo_corpus(split: Literal["train", "validation"] = "train") -> list[list[str]]:
     """The documents of a split, each a list of sentences: always the same, and no document twice.
 
-    Example:
+    Examples:
         print(*demo_corpus()[0])
     """
     every = _tales()

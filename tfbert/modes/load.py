@@ -57,7 +57,7 @@ def load(
         UsageError: for a directory without such a model, an option that its task does not have, a call in the scope
             of a distribution strategy, or one in a process forked from one that had used TensorFlow.
 
-    Example:
+    Examples:
         >>> classify = tfbert.load("runs/sst2")
         >>> classify("a bright film")
         {'label': '1', 'score': 0.998}

@@ -58,7 +58,7 @@ def finetune(config: Config | None = None, **options: Any) -> Results:
         RunError: for a run that failed.
         Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
 
-    Example:
+    Examples:
         >>> run = tfbert.finetune(model="bert-base-uncased", train_file="train.tsv", validation_file="dev.tsv")
         >>> run["eval_accuracy"]
         0.93
@@ -80,7 +80,7 @@ def pretrain(config: Config | None = None, **options: Any) -> Results:
     Raises:
         UsageError, RunError, Preempted: as `finetune`.
 
-    Example:
+    Examples:
         >>> run = tfbert.pretrain(model="scratch/mini", train_records="records", output_dir="runs/bert")
         >>> run.load()("Paris is the [MASK] of France.", top_k=1)
     """

@@ -70,7 +70,7 @@ class FineTuner(Calls, OneProcess):
         ValueError: for a Keras 3 object, a model with a step of its own or of another strategy's scope, or options that
             exclude each other.
 
-    Example:
+    Examples:
         >>> with strategy.scope():
         ...     model = FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
         ...     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])

@@ -77,7 +77,7 @@ class BertTokenizer:
     Raises:
         UsageError: if `vocab` lacks a special token, or holds a token twice or one that no vocabulary can have.
 
-    Example:
+    Examples:
         >>> tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "deep", "##er"])
         >>> tokenizer(tf.constant(["Deeper"]), max_seq_length=8)[0].to_list()
         [[2, 5, 6, 3]]

@@ -54,7 +54,7 @@ _KINDS = {
 def demo_questions() -> tuple[QuestionTable, QuestionTable]:
     """The training and the validation set: always the same, and no paragraph twice.
 
-    Example:
+    Examples:
         train, validation = demo_questions()
         print(train.context(0), train.questions[0], train.answers[0])
     """

@@ -78,7 +78,7 @@ _WORDS = {
 def demo_tagged_data() -> tuple[TaggedTable, TaggedTable]:
     """The training and validation sets: always the same, tagged as IOB2, and no sentence twice.
 
-    Example:
+    Examples:
         train, validation = demo_tagged_data()
         print(train.words[0], train.tags[0])
     """

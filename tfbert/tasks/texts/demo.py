@@ -101,7 +101,7 @@ _GADGETS = _Topic(
 def demo_data() -> tuple[RawTable, RawTable]:
     """The training and validation sets: always the same, half of each positive, and no review twice.
 
-    Example:
+    Examples:
         train, validation = demo_data()
         print(train.text[0], train.labels[0])
     """

@@ -1,0 +1,55 @@
+"""A hook of MkDocs: the site has README, the results of benchmarks and other pages from outside docs/ too.
+
+The pages are written for a reader of the repository. Here their links lead to where the files are in the site.
+"""
+
+import pathlib
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = {"README.md": "index.md", "docs/README.md": "guides.md"}
+"""Pages with another place in the site, by their place in the repository."""
+OUTSIDE = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    "LICENSE",
+    "examples/*",
+    "benchmarks/results/*.md",
+)
+"""What the site has besides README and docs/."""
+DIRECTORIES = {"docs/slurm": "docs/clusters.md", "benchmarks": "docs/measured.md"}
+"""A site has no listings: where a link to a directory leads instead."""
+
+
+def on_files(files, config):
+    """Adds the files from outside docs/."""
+    files.remove(files.get_file_from_path("README.md"))
+    outside = [
+        path for pattern in OUTSIDE for path in sorted(ROOT.glob(pattern)) if path.suffix != ".ipynb" and path.is_file()
+    ]
+    for path in [*(ROOT / page for page in PAGES), *outside]:
+        files.append(File.generated(config, _in_site(path.relative_to(ROOT).as_posix()), abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Leads the links of a page to their places in the site."""
+    own = pathlib.Path(page.file.abs_src_path).relative_to(ROOT)
+    depth = page.file.src_uri.count("/")
+
+    def moved(match):
+        path, mark, anchor = match[1].partition("#")
+        if not path or "://" in path:
+            return match[0]
+        target = (ROOT / own.parent / path).resolve().relative_to(ROOT).as_posix()
+        return f"]({'../' * depth}{_in_site(DIRECTORIES.get(target, target))}{mark}{anchor})"
+
+    return re.sub(r"\]\(([^)\s]+)\)", moved, markdown)
+
+
+def _in_site(path):
+    return PAGES.get(path, path.removeprefix("docs/"))
