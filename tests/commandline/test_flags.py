@@ -103,6 +103,7 @@ GIVEN = {
     "eval_steps": ("5", 5),
     "logging_steps": ("3", 3),
     "tensorboard": ("true", True),
+    "keep_optimizer": ("true", True),
     "profile_steps": ("10,15", (10, 15)),
     "benchmark_passes": ("training,inference", ("training", "inference")),
     "benchmark_workers": ("1,2", (1, 2)),

@@ -330,7 +330,7 @@ def saving(every, stops=(), has_peers=False):
         consensus=types.SimpleNamespace(any=lambda opinion: opinion, has_peers=has_peers),
     )
     progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0), logged={"loss_sum": 0.5})
-    evaluation = types.SimpleNamespace(best={"eval_loss": 1.0}, best_step=2, without_better=3)
+    evaluation = types.SimpleNamespace(state=lambda: {"best": {"eval_loss": 1.0}, "best_step": 2, "without_better": 3})
     part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops)
     part.set_model(a_model())
     for batch in range(12):

@@ -1,5 +1,6 @@
 """An interrupted run ends in the weights of one that never stopped, to the bit; damaged checkpoints are passed over."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -357,6 +358,42 @@ def test_a_kill_while_checkpoints_are_removed_leaves_a_finished_model(tmp_path, 
         assert allowed > 3, "nothing was interrupted"
         kept = [] if keep else [f"checkpoints/step-0000000{step}/{MODEL}" for step in (4, 8)]
         assert files_below(run) == [*kept, MODEL]
+
+
+def test_the_state_of_a_finished_run_is_kept_whatever_interrupts(tmp_path, monkeypatch):
+    """As a checkpoint with its best weights, and with nothing else."""
+    for keep, allowed in ((keep, allowed) for keep in (2, 0) for allowed in range(12)):
+        run = tmp_path / f"{keep}-{allowed}"
+        run.mkdir()
+        checkpoints, save = checkpoints_in(run)
+        for step in (4, 8):
+            checkpoints.save_best({"w": np.full(3, step, np.float32)}, step)
+            save(step, best_step=step)
+        identity = {"settings": {}, "choices": {}, "facts": {}}
+        model = types.SimpleNamespace(optimizer=types.SimpleNamespace(variables=[]), counters=types.SimpleNamespace())
+        checkpoints.save_last(model, RunState(step=9, best={"eval_loss": 1.0}, best_step=8, identity=identity))
+        assert newest_intact(checkpoints.directory).step == 8, "no run resumes where it has nothing to do"
+        write_weights({"w": np.full(3, 8, np.float32)}, run / MODEL)
+        left = [allowed]
+
+        def dying(original, left=left):
+            def call(*arguments, **options):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt
+                return original(*arguments, **options)
+
+            return call
+
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            for name in ("unlink", "rmdir", "replace", "link"):
+                patch.setattr(os, name, dying(getattr(os, name)))
+            tidy(run, keep=keep, keep_state=True)
+        tidy(run, keep=keep, keep_state=True)
+        assert newest_intact(checkpoints.directory).step == 9
+        models = [] if keep else ["step-00000004", "step-00000008"]
+        assert sorted(p.name for p in checkpoints.directory.iterdir()) == ["best-00000008", *models, "step-00000009"]
+        assert (checkpoints.directory / "best-00000008" / MODEL).samefile(run / MODEL)
 
 
 def test_a_link_to_another_disk_is_emptied_and_stays(tmp_path):

@@ -150,6 +150,9 @@ class OutputConfig(Options):
     save_total_limit: int = option(2, resume="free", modes=("train",))
     """How many of the newest checkpoints to keep until the run is done; the best weights are kept separately. 0: keep
     all, and after the run as models."""
+    keep_optimizer: bool = option(False, resume="free", modes=("train",))
+    """Keep the state of training when the run is done, about three times the model: with it, the same command with more
+    `num_train_epochs` or `max_steps` trains on."""
     eval_steps: int = option(0, resume="same", modes=("train",))
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = option(10, resume="free", modes=("train",))

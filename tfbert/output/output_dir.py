@@ -16,10 +16,11 @@ from tfbert.errors import RunError, UsageError
 from tfbert.output.lock import LOCK
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
-EVAL_RESULTS, FACTS, CARD, LAUNCH = "eval_results.json", "report.json", "README.md", ".launched_at"
+EVAL_RESULTS, CARD, LAUNCH = "eval_results.json", "README.md", ".launched_at"
+FACTS, REPORT = "report.json", "report.html"
 # In the order in which they are removed: a run that has lost checkpoints must not look as if it could resume.
 # run_config.json, by which a run is recognised, is not among them: it is replaced.
-_OWN = ("checkpoints", "profile", "tensorboard", FACTS, "report.html")
+_OWN = ("checkpoints", "profile", "tensorboard", FACTS, REPORT)
 _OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
 
 
@@ -52,6 +53,12 @@ def clear(directory: pathlib.Path) -> None:
         path = directory / name
         is_own_directory = path.is_dir() and not path.is_symlink()
         shutil.rmtree(path) if is_own_directory else path.unlink(missing_ok=True)
+
+
+def clear_results(directory: pathlib.Path) -> None:
+    """Removes what reports a finished run from its directory; its model stays until the next one takes its place."""
+    for name in (RESULTS, FACTS, REPORT, CARD):
+        (directory / name).unlink(missing_ok=True)
 
 
 def read_run_config(directory: pathlib.Path) -> dict[str, Any]:

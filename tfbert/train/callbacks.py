@@ -187,6 +187,18 @@ class Evaluate(StepCallback):
         self.best_step = 0
         self.best_weights: dict[str, np.ndarray] = {}
         self._best_predictions: Any = None
+        self._before_the_end: dict[str, Any] | None = None
+
+    def state(self, *, of_longer_run: bool = False) -> dict[str, Any]:
+        """What a checkpoint holds of evaluation.
+
+        Args:
+            of_longer_run: As it would be in a run with more updates, which evaluates where this one ends only if that
+                is due there.
+        """
+        if of_longer_run and self._before_the_end is not None:
+            return self._before_the_end
+        return {"best": self.best, "best_step": self.best_step, "without_better": self.without_better}
 
     def restore(self, state: RunState) -> None:
         """Restores the state of evaluation from a checkpoint."""
@@ -213,6 +225,7 @@ class Evaluate(StepCallback):
             return
         self.model.counters.finite_steps.numpy()  # On a GPU the update still runs; waiting is no pause.
         start = time.perf_counter()
+        self._before_the_end = self.state() if step % self.schedule.eval_steps else None
         self._evaluate(step)
         self._progress.steps.paused += time.perf_counter() - start
 
@@ -341,19 +354,20 @@ class Save(StepCallback):
                 f"{how_to_resume(self._run.config, self._run.directory)}"
             )
 
+    def save_last(self) -> None:
+        """Writes the state after the last update, from which a longer run goes on."""
+        step = int(self.model.optimizer.iterations.numpy())
+        self._run.checkpoints.save_last(self.model, self._state(step, of_longer_run=True))
+
+    def _state(self, step: int, **options: bool) -> RunState:
+        evaluated = self._evaluation.state(**options) if self._evaluation else {}
+        identity = dataclasses.asdict(self._run.identity)
+        return RunState(step=step, identity=identity, logged=self._progress.logged, **evaluated)
+
     def _save(self, step: int) -> None:
         self.model.counters.finite_steps.numpy()  # As in `Evaluate`.
         start = time.perf_counter()
-        evaluation = self._evaluation
-        state = RunState(
-            step=step,
-            best=evaluation.best if evaluation else {},
-            best_step=evaluation.best_step if evaluation else 0,
-            without_better=evaluation.without_better if evaluation else 0,
-            identity=dataclasses.asdict(self._run.identity),
-            logged=self._progress.logged,
-        )
-        self._bytes = self._run.checkpoints.save(self.model, state)
+        self._bytes = self._run.checkpoints.save(self.model, self._state(step))
         self._seconds.append(time.perf_counter() - start)
         self._progress.steps.paused += self._seconds[-1]
 

@@ -10,7 +10,9 @@ A checkpoint is a directory `checkpoints/step-N`:
 
 Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best
 evaluation are kept apart in `checkpoints/best-N`, for as long as a checkpoint or the run refers to them. A finished run
-is not resumed and keeps none of this; where all checkpoints were to be kept, they stay as models.
+keeps none of this; where all checkpoints were to be kept, they stay as models. With `keep_optimizer` it keeps one, of
+its last update, from which a longer run goes on: `last-N` until the results are there, then `step-N`, since no run
+resumes without an update to make.
 """
 
 from __future__ import annotations
@@ -89,6 +91,22 @@ class Checkpoints:
             if number_of(path) > state.step:  # Damaged: the run resumed from an earlier one.
                 shutil.rmtree(path, ignore_errors=True)
 
+        path = self._write_state(step_directory(self.directory, state.step).name, model, state)
+        self._remove_old(state)
+        return sum(file.stat().st_size for file in path.iterdir())
+
+    def save_last(self, model: FineTuner, state: RunState) -> None:
+        """Writes `last-N`, which `tidy` makes a checkpoint; removes nothing.
+
+        Raises:
+            RunError: if it cannot be written; the checkpoints stay.
+        """
+        if self._is_writer:
+            self._write_state(f"last-{state.step:08}", model, state)
+
+    def _write_state(self, name: str, model: FineTuner, state: RunState) -> pathlib.Path:
+        """Writes a checkpoint's files to a directory of that name, and returns its path."""
+
         def write(directory: pathlib.Path) -> None:
             self._save_model(directory)
             if state.best and state.best_step == state.step:
@@ -100,10 +118,8 @@ class Checkpoints:
             content = {"format": FORMAT, **dataclasses.asdict(state), "files": files, "best_file": best_file}
             (directory / STATE).write_text(seal(content), encoding="utf-8")
 
-        directory = step_directory(self.directory, state.step)
-        self._write(directory.name, write)
-        self._remove_old(state)
-        return sum(path.stat().st_size for path in directory.iterdir())
+        self._write(name, write)
+        return self.directory / name
 
     def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
         """Writes `best-N`, the model's weights at its best evaluation."""
@@ -194,7 +210,7 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def tidy(output_dir: pathlib.Path, *, keep: int) -> list[str]:
+def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> list[str]:
     """Removes the checkpoints of a finished run: it is not resumed, and its own model replaces them.
 
     Where all were to be kept, they stay, as models without the optimizer's state; weights equal to the run's own are
@@ -203,28 +219,50 @@ def tidy(output_dir: pathlib.Path, *, keep: int) -> list[str]:
     Args:
         output_dir: Its output directory, with the results written.
         keep: The run's `save_total_limit`.
+        keep_state: The run's `keep_optimizer`: the checkpoint of its last update stays as it is.
 
     Returns:
         Lines to log.
     """
     directory, model = output_dir / "checkpoints", output_dir / MODEL
     before = _used(directory)
-    steps = numbered(directory, "step")
+    state = _kept_state(directory) if keep_state else None
+    steps = [path for path in numbered(directory, "step") if state is None or path.name != state[0].name]
     for path in steps if not keep else ():
         for name in (STATE, OPTIMIZER):  # In this order: without its state it is no checkpoint.
             with contextlib.suppress(OSError):
                 (path / name).unlink()
         _link_where_same(path / MODEL, model)
-    for path in (*numbered(directory, "best"), *directory.glob(".partial-*"), *(steps if keep else ())):
+    unneeded = [path for kind in ("best", "last") for path in numbered(directory, kind) if path not in (state or ())]
+    for path in (*unneeded, *directory.glob(".partial-*"), *(steps if keep else ())):
         shutil.rmtree(path, ignore_errors=True)
+    for path in state or ():
+        _link_where_same(path / MODEL, model)
     after = _used(directory, but=model)
     with contextlib.suppress(OSError):  # It does not exist, still holds models, or is a link.
         directory.rmdir()
     if not before:
         return []
+    kept = len(numbered(directory, "step")) - (state is not None)
     removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB, no longer needed"
-    left = len(numbered(directory, "step"))
-    return [f"{removed}; {left} kept as models, {after / 1e6:,.1f} MB" if left else removed]
+    if state is None:
+        return [f"{removed}; {kept} kept as models, {after / 1e6:,.1f} MB" if kept else removed]
+    also = f" and {kept} checkpoints as models" * bool(kept)
+    return [f"the state of training kept{also}, {after / 1e6:,.1f} MB: the same command with more epochs trains on"]
+
+
+def _kept_state(directory: pathlib.Path) -> tuple[pathlib.Path, ...] | None:
+    """The directories of a finished run's state: the checkpoint of its last update and the best weights that this
+    refers to; None without one."""
+    for path in numbered(directory, "last"):
+        final = step_directory(directory, number_of(path))
+        shutil.rmtree(final, ignore_errors=True)
+        path.replace(final)
+    for path in reversed(numbered(directory, "step")):
+        with contextlib.suppress(OSError, ValueError):
+            best = read_state(path).state.best_step
+            return path, best_weights(directory, best).parent
+    return None
 
 
 def _training_variables(model: FineTuner) -> dict[str, tf.Variable]:

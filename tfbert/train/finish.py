@@ -38,6 +38,8 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
     """
     config, data, evaluation = run.config, run.data, trained.evaluation
     results = train_results(run, trained.progress, trained.seconds) | trained.cpu.named("train")
+    if config.output.keep_optimizer:
+        trained.saving.save_last()
     if evaluation is not None:
         set_weights_dict(run.classifier, evaluation.best_weights)
         results |= evaluation.best | {"best_step": evaluation.best_step}
@@ -66,7 +68,7 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
         report_at_end(run.directory, facts, data, kept, results)
         # Last: a run with results is one that is finished.
         output_dir.write_json(run.directory / output_dir.RESULTS, results)
-        lines += tidy(run.directory, keep=config.output.save_total_limit)
+        lines += tidy(run.directory, keep=config.output.save_total_limit, keep_state=config.output.keep_optimizer)
     for line in lines:
         log.info("%s", line)
     return results

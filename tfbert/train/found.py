@@ -10,7 +10,7 @@ from typing import Any
 from tfbert.errors import UsageError
 from tfbert.output import output_dir
 from tfbert.train import launch_mark
-from tfbert.train.saved_state import RunState, newest_intact
+from tfbert.train.saved_state import STATE, RunState, newest_intact
 
 CHECKPOINTS = "checkpoints"
 
@@ -40,8 +40,11 @@ class Found:
 
     @functools.cached_property
     def checkpoint(self) -> RunState | None:
-        """The state of the newest intact checkpoint."""
-        return newest_intact(self.directory / CHECKPOINTS)
+        """The state of the newest intact checkpoint; of a finished run, None where its checkpoints are mere models."""
+        checkpoints = self.directory / CHECKPOINTS
+        if self.is_finished and not any(checkpoints.glob(f"step-*/{STATE}")):
+            return None
+        return newest_intact(checkpoints)
 
     @functools.cached_property
     def results(self) -> dict[str, Any]:

@@ -76,18 +76,21 @@ def settings(config: Config, *kinds: OnResume) -> dict[str, Any]:
     return json.loads(json.dumps(found))
 
 
-def different_in(run_config: dict[str, Any], config: Config) -> list[str]:
+def different_in(
+    run_config: dict[str, Any], config: Config, kinds: tuple[OnResume, ...] = ("same", "longer", "content")
+) -> list[str]:
     """How an earlier run differs from a configuration in what decides its result, a phrase each.
 
     Args:
         run_config: What its `run_config.json` holds; options that its version did not have are at their default. Empty
             for a file that is damaged: nothing is compared.
         config: The run now, its defaults resolved.
+        kinds: What is compared.
     """
     parts = [run_config.get(field.name) for field in dataclasses.fields(Config)]
     given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
     before = _defaults() | given if run_config else {}
-    return differences(before, settings(config, "same", "longer", "content"))
+    return differences(before, settings(config, *kinds))
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], resolved: dict[str, int] | None = None) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.batches.schedule import Schedule
+from tfbert.batches.schedule import Schedule, warmup_steps
 from tfbert.config.run import UNTIL_STEP, Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.strategy import is_chief
@@ -116,7 +116,7 @@ def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
         _check_replaceable(found)
         return start
     if found.is_finished:
-        raise _refusal(found, "a finished run", f", or --model={directory} to start a new run from its weights")
+        return _further(found, start, num_replicas)
     if config.output.resume == "never" and not launched_here:
         raise _refusal(found, "an unfinished run" if found.holds_run else repr(found.names[0]))
     if found.checkpoint:
@@ -127,6 +127,26 @@ def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
         raise _refusal(found, f"an unfinished run of another configuration, with {', '.join(different)}")
     note = f"{directory} holds an unfinished run without a checkpoint to resume from: it starts at the beginning"
     return dataclasses.replace(start, notes=(note,))
+
+
+def _further(found: Found, start: Start, num_replicas: int) -> Start:
+    """The start of a run that goes further than it did when it finished.
+
+    Raises:
+        UsageError: for a run that is not asked to, or cannot.
+    """
+    config, way_out = start.asked, f", or --model={found.directory} to start a new run from its weights"
+    earlier = Identity.of(found.checkpoint) if found.checkpoint else None
+    longer = earlier.changed(config, "longer") if earlier else different_in(found.run_config, config, ("longer",))
+    if config.output.resume == "never" or not longer:
+        raise _refusal(found, "a finished run", way_out)
+    if earlier is None:
+        what = "a finished run without the state of its training, which --keep_optimizer keeps"
+        raise _refusal(found, what, way_out)
+    if found.checkpoint.step < earlier.choices.get("total_steps", 0):
+        what = f"a run that stopped early, at update {found.checkpoint.step}, and would stop there again"
+        raise _refusal(found, what, way_out)
+    return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
 
 
 def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
@@ -157,12 +177,16 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
     if total_steps < planned or total_steps <= state.step:
         lengths = settings(start.asked, "longer")
         different = [f"{planned} updates planned before and {total_steps} now", *differences(earlier.settings, lengths)]
-        raise _other_run(start, different, f"A run at update {state.step} must be at least as long as planned")
+        rule = f"A run at update {state.step} needs one to make, and to be at least as long as planned"
+        raise _other_run(start, different, rule)
     lines = [f"resuming at step {state.step} of {total_steps} from {start.checkpoint}"]
     if total_steps > planned:
         end = share_at_end(training.lr_schedule, training.lr_power)
         rate = f": the learning rate falls to {end * training.learning_rate:g} at the new end" if end < 1 else ""
         lines.append(f"a longer run than before, {total_steps} updates in place of {planned}{rate}")
+        begun = earlier.choices.get("warmup_steps", 0)
+        if begun != warmup_steps(training, total_steps):
+            lines.append(f"the warm-up stays as it was, {begun} update{'s' * (begun != 1)}")
     if split := earlier.changed(start.asked, "split"):
         now = settings(start.asked, "split")
         what = ", ".join(f"{name}={now[name]!r} in place of {value!r}" for name, value in split.items())
@@ -218,6 +242,7 @@ def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, 
             output_dir.clear(directory)
         values = json.loads(config.to_json()) | ({UNTIL_STEP: identity.until_step} if identity.until_step else {})
         output_dir.write_json(directory / output_dir.RUN_CONFIG, values)
+        output_dir.clear_results(directory)  # Of a run that goes further.
         launch_mark.mark(directory)
     except OSError as error:
         raise UsageError(

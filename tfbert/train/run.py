@@ -82,7 +82,9 @@ def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
             results = start.finished
             log.info("%s holds this run, finished before the restart", start.directory)
             if devices.chief:
-                tidy(start.directory, keep=config.output.save_total_limit)  # In case it was killed there.
+                # In case it was killed there.
+                keep = {"keep": config.output.save_total_limit, "keep_state": config.output.keep_optimizer}
+                tidy(start.directory, **keep)
         if devices.chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
             log.info("uploaded to %s", hub.push(start.directory, config.hub))
         if at_end:

@@ -38,9 +38,9 @@ class RunState:
     """
 
     step: int
-    best: dict[str, float]
-    best_step: int
-    without_better: int
+    best: dict[str, float] = dataclasses.field(default_factory=dict)
+    best_step: int = 0
+    without_better: int = 0
     identity: dict[str, Any]
     logged: dict[str, float] = dataclasses.field(default_factory=dict)
 
