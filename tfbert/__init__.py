@@ -7,6 +7,7 @@ with strategy.scope():
 model.fit(train_ds, epochs=3)
 """
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from tfbert.config.tasks import AnsweringConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.wording import of_arguments
 from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.quiet import imported_quietly
 from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
@@ -40,6 +42,7 @@ _LAZY = {
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
 }
+_OF_TENSORFLOW = ("FineTuner", "load", "build_strategy", "BertTokenizer")
 
 __all__ = [
     "AnsweringConfig",
@@ -67,7 +70,8 @@ __all__ = [
 def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    with imported_quietly() if name in _OF_TENSORFLOW else contextlib.nullcontext():
+        return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

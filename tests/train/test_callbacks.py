@@ -53,7 +53,7 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged
 def test_a_terminal_hears_of_the_first_update(monkeypatch):
     """The next report may be minutes away."""
     for watched in (True, False):
-        monkeypatch.setattr(callbacks, "is_terminal", lambda watched=watched: watched)
+        monkeypatch.setattr(callbacks, "is_watched", lambda watched=watched: watched)
         log, clock, model = Log(), Clock(), a_model()
         progress, wait = progress_over(log, clock, model, [0, 0, 0], first=6)
         began = []

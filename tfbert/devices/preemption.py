@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfbert.errors import is_command
 from tfbert.measure.tracing import counted_alone
 from tfbert.private import let_go_of_traced_gradients
 
@@ -36,7 +37,9 @@ class StopRequest:
         name = signal.Signals(number).name
         if self.is_set and number == signal.SIGINT:
             log.warning("second SIGINT: stopping at once, without a checkpoint")
-            os._exit(128 + number)
+            if is_command():
+                os._exit(128 + number)
+            raise KeyboardInterrupt  # A notebook's kernel lives on.
         self.is_set = True
         log.warning("%s received: %s (a second SIGINT stops at once)", name, self.consequence)
 

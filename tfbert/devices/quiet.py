@@ -9,17 +9,24 @@ import re
 import sys
 import tempfile
 import textwrap
+import types
+import warnings
 from collections.abc import Iterator
 
-from tfbert.devices.waiting import log_if_slow, terminal_width
+from tfbert.devices.onednn import use_onednn
+from tfbert.devices.waiting import is_notebook, log_if_slow, terminal_width
 
+log = logging.getLogger("tfbert")
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_ONLY_ERRORS, _ONLY_FATAL = "2", "3"
 SLOW_CALLBACK = "is slow compared to the batch time"
 """Part of a warning of Keras."""
 
 
 def silence_libraries() -> None:
     """Shows this program's messages and only the libraries' errors; a library's own environment variable overrides."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault(_LEVEL, _ONLY_ERRORS)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     # Importing PyTorch and Keras 3 beside TensorFlow costs seconds, and nothing here uses them.
     os.environ.setdefault("USE_TORCH", "0")
@@ -28,8 +35,13 @@ def silence_libraries() -> None:
     screen.setFormatter(WholeFields())
     logging.basicConfig(handlers=[screen], level=logging.WARNING)
     logging.getLogger("tfbert").setLevel(logging.INFO)
-    # Evaluation, checkpoints and waiting for a GPU happen in callbacks; Keras takes slow ones for a mistake.
-    logging.getLogger("tensorflow").addFilter(lambda record: SLOW_CALLBACK not in str(record.msg))
+    logging.getLogger("tensorflow").addFilter(is_not_of_slow_callbacks)
+
+
+def is_not_of_slow_callbacks(record: logging.LogRecord) -> bool:
+    """A filter. Evaluation, checkpoints and waiting for a GPU happen in callbacks; Keras takes slow ones for a
+    mistake."""
+    return SLOW_CALLBACK not in str(record.msg)
 
 
 class WholeFields(logging.Formatter):
@@ -68,6 +80,33 @@ def _fitted(line: str, width: int) -> list[str]:
 
 
 @contextlib.contextmanager
+def imported_quietly(what: str = "", *, silent: bool = False) -> Iterator[None]:
+    """For the block that first imports TensorFlow in a program of the user's own: as quiet as the command, and with the
+    same kernels, but nothing else of the libraries is set. Later it does nothing.
+
+    Args:
+        what: As for `stderr_held_back`.
+        silent: Show not even TensorFlow's errors, then and later.
+    """
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    use_onednn()
+    is_own = _LEVEL not in os.environ
+    os.environ.setdefault(_LEVEL, _ONLY_FATAL if silent else _ONLY_ERRORS)  # Read once, when TensorFlow is loaded.
+    try:
+        # Warnings of the libraries to themselves; in a notebook stderr is more than the descriptor that is held back.
+        with stderr_held_back(what), warnings.catch_warnings(action="ignore"):
+            yield
+            import tensorflow as tf
+
+            tf.config.list_physical_devices("GPU")
+    finally:
+        if is_own:
+            del os.environ[_LEVEL]
+
+
+@contextlib.contextmanager
 def stderr_held_back(what: str = "") -> Iterator[None]:
     """Shows what the block writes to stderr only if it ends with an error: TensorFlow's C++ code logs before it can be
     told not to.
@@ -80,7 +119,8 @@ def stderr_held_back(what: str = "") -> Iterator[None]:
         return
     sys.stderr.flush()
     kept, held = os.dup(2), tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-    shown = log_if_slow(what, lambda line: os.write(kept, f"{line}\n".encode())) if what else contextlib.nullcontext()
+    say = log.info if is_notebook() else lambda line: os.write(kept, f"{line}\n".encode())
+    shown = log_if_slow(what, say) if what else contextlib.nullcontext()
     try:
         with shown:
             os.dup2(held.fileno(), 2)
@@ -95,14 +135,30 @@ def stderr_held_back(what: str = "") -> Iterator[None]:
         held.close()
 
 
-def start_quietly(threads: int = 0) -> None:
+@contextlib.contextmanager
+def without_main_module() -> Iterator[None]:
+    """For a block that starts a process of multiprocessing's "spawn": it does not import the program that runs here,
+    which a user may have written without a guard for `__main__`."""
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before
+
+
+def start_quietly(threads: int = 0, *, silent: bool = False) -> None:
     """Sets up a process that helps another one: TensorFlow without GPUs, and without messages.
 
     Use it as the initializer of a spawned process, before anything there imports TensorFlow.
 
     Args:
         threads: Threads of TensorFlow; 0 for as many as there are cores.
+        silent: Show nothing at all.
     """
+    if silent:
+        os.environ[_LEVEL] = _ONLY_FATAL
+        logging.disable(logging.CRITICAL)
     silence_libraries()
     with stderr_held_back():
         import tensorflow as tf

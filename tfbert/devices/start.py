@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -14,6 +15,10 @@ from tfbert.devices.strategy import build_strategy, describe, is_chief
 from tfbert.private import check_not_forked
 
 log = logging.getLogger("tfbert")
+
+_WARNING = "warning: "
+_OF_CHIEF = "is_of_the_chief"
+"""Marks what every worker would say of the same run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,17 @@ def start_devices(config: RuntimeConfig) -> Devices:
     return Devices(strategy=strategy, policy=policy, chief=chief)
 
 
+def tell(lines: Iterable[str]) -> None:
+    """Logs what the user should know of a run, by the chief alone.
+
+    Args:
+        lines: One that begins with `warning: ` is a warning, any other information.
+    """
+    for line in lines:
+        level = logging.WARNING if line.startswith(_WARNING) else logging.INFO
+        log.log(level, "%s", line, extra={_OF_CHIEF: True})
+
+
 def _other_worker() -> str:
     """Why this worker says no more."""
     cluster = current_cluster()
@@ -74,4 +90,5 @@ def inform_on_chief_alone(chief: bool) -> None:
 
 
 def _is_for_every_worker(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.INFO or log.isEnabledFor(logging.DEBUG)
+    is_for_all = record.levelno > logging.INFO and not hasattr(record, _OF_CHIEF)
+    return is_for_all or log.isEnabledFor(logging.DEBUG)

@@ -16,9 +16,39 @@ SECONDS_IN_A_FILE = 10.0
 """A log file is read later: it needs fewer lines."""
 
 
+_nobody_watches = False
+
+
+@contextlib.contextmanager
+def nobody_watching() -> Iterator[None]:
+    """In the block, no terminal and no notebook counts as watched: nothing is drawn there."""
+    global _nobody_watches
+    before, _nobody_watches = _nobody_watches, True
+    try:
+        yield
+    finally:
+        _nobody_watches = before
+
+
+def is_unwatched() -> bool:
+    """Whether it was said that nobody watches: helper processes show nothing either."""
+    return _nobody_watches
+
+
 def is_terminal() -> bool:
-    """Whether somebody watches stderr; not if it is closed."""
-    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+    """Whether somebody watches stderr on a terminal; not if it is closed."""
+    return not _nobody_watches and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+def is_notebook() -> bool:
+    """Whether this process runs the cells of a notebook, in Jupyter, Colab or an editor."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return not _nobody_watches and hasattr(shell, "kernel")
+
+
+def is_watched() -> bool:
+    """Whether somebody watches as it happens: what is drawn is seen at once, and may change."""
+    return is_terminal() or is_notebook()
 
 
 def terminal_width() -> int:
@@ -33,13 +63,13 @@ def terminal_width() -> int:
 
 @contextlib.contextmanager
 def log_if_slow(what: str, say: Callable[[str], object] = log.info) -> Iterator[None]:
-    """Says `what ...` if the block takes longer than two seconds on a terminal, or ten seconds elsewhere.
+    """Says `what ...` if the block takes longer than two seconds where somebody watches, or ten seconds elsewhere.
 
     Args:
         what: The work, as `tokenizing 25,000 examples`.
         say: Shows a line; the logger by default.
     """
-    seconds = SECONDS_ON_A_TERMINAL if is_terminal() else SECONDS_IN_A_FILE
+    seconds = SECONDS_ON_A_TERMINAL if is_watched() else SECONDS_IN_A_FILE
     timer = threading.Timer(seconds, say, [f"{what} ..."])
     timer.daemon = True
     timer.start()

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
-from tfbert.devices.start import start_devices
+from tfbert.devices.start import start_devices, tell
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import load_trained_model
@@ -83,8 +83,7 @@ def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples
     check_files(model.task, config, filter(None, (*config.validation_files, config.test_file)))
     found = model.task.labelled_sets(config, notes, model.check_texts)
     sets = {prefix: subset(examples, config.max_eval_examples, notes) for prefix, examples in found.items()}
-    for note in notes:
-        log.info("%s", note)
+    tell(notes)
     return sets
 
 

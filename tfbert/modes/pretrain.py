@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import logging
 import multiprocessing
 import pathlib
@@ -18,7 +19,8 @@ from tfbert.corpus.built_in import BuiltInCorpus
 from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.manifest import MANIFEST, VOCAB, read_manifest
 from tfbert.corpus.record_files import find_files
-from tfbert.devices.quiet import start_quietly
+from tfbert.devices.quiet import start_quietly, without_main_module
+from tfbert.devices.waiting import is_unwatched
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.modes.benchmark import run_benchmark
@@ -90,9 +92,12 @@ def _with_built_in_records(config: Config) -> Config:
     log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
     # In a process of its own: this one has yet to set up its devices, and a benchmark leaves them to its rows.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, context, start_quietly) as process:
+    start = functools.partial(start_quietly, silent=is_unwatched())
+    with concurrent.futures.ProcessPoolExecutor(1, context, start) as process:
+        with without_main_module():
+            made = process.submit(_prepare_built_in, config, records)
         try:
-            train, validation = process.submit(_prepare_built_in, config, records).result()
+            train, validation = made.result()
         except BrokenProcessPool:
             raise RunError(
                 "The process that makes records was ended, probably by the kernel because memory is short. "

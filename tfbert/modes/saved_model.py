@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
+from tfbert.devices.start import tell
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD, record_inputs
@@ -75,8 +76,7 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
     trained = _trained_on(saved, directory)
     length, notes = _max_seq_length(config, trained, saved, task), []
     task = task.at_length(length, config.task_options, notes)
-    for note in notes:
-        log.info("%s", note)
+    tell(notes)
     tokenizer = load_tokenizer(config.model, directory, training_texts=())
     with log_if_slow("loading the weights"):
         classifier = build_model(

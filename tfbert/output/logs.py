@@ -9,11 +9,11 @@ import logging
 import pathlib
 from typing import Any, TextIO
 
-import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from tfbert.devices.waiting import is_terminal, terminal_width
+from tfbert.devices.waiting import is_watched, terminal_width
 from tfbert.errors import RunError
+from tfbert.output.bars import bar
 from tfbert.output.output_dir import write_text
 
 log = logging.getLogger("tfbert")
@@ -68,20 +68,20 @@ class RunLog:
             self._write_summary(step, kind, numbers)
 
     def advance(self, step: int, text: str) -> None:
-        """Moves the progress bar to `step`; without a terminal, prints a line instead.
+        """Moves the progress bar to `step`; where nobody watches, logs a line instead.
 
         The bar appears with the first call: earlier lines would run into an empty bar. Later lines, whoever logs them,
         are printed above it.
         """
         if self._is_silent:
             return
-        if not is_terminal():
+        if not is_watched():
             log.info("%s", text)
             return
+        if not log.isEnabledFor(logging.INFO):
+            return
         if self._bar is None:
-            self._bar = tqdm.tqdm(
-                total=self._total_steps, initial=self._first_step, dynamic_ncols=True, bar_format=_BAR + "{bar}| {desc}"
-            )
+            self._bar = bar(total=self._total_steps, initial=self._first_step, bar_format=_BAR + "{bar}| {desc}")
             self._above_bar.enter_context(logging_redirect_tqdm())
         self._bar.set_description_str(_fitted(text, terminal_width()), refresh=False)
         self._bar.update(step - self._bar.n)

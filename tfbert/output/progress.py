@@ -7,9 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
-import tqdm
-
-from tfbert.devices.waiting import is_terminal
+from tfbert.devices.waiting import is_watched
+from tfbert.output.bars import bar
 from tfbert.output.logs import clock_text
 
 log = logging.getLogger("tfbert")
@@ -20,7 +19,8 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class PassProgress:
-    """A bar on a terminal, else a log line every ten seconds, and a line at the end; for use in a `with` statement.
+    """A bar where somebody watches, else a log line every ten seconds, and a line at the end; use it in a `with`
+    statement.
 
     Nothing is shown of a pass that is shorter than two seconds.
 
@@ -36,8 +36,8 @@ class PassProgress:
         self._done, self._is_said_at_end = 0, is_said_at_end
         self._count = 0.0
         self._start = self._reported = time.perf_counter()
-        bar = {"dynamic_ncols": True, "bar_format": _BAR, "delay": SECONDS_WITHOUT_NEWS, "leave": is_said_at_end}
-        self._bar = tqdm.tqdm(total=self._total, desc=what, **bar) if is_terminal() else None
+        options = {"bar_format": _BAR, "delay": SECONDS_WITHOUT_NEWS, "leave": is_said_at_end}
+        self._bar = bar(total=self._total, desc=what, **options) if is_watched() else None
 
     def __enter__(self) -> PassProgress:
         return self

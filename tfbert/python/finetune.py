@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
+from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.quiet import imported_quietly
 from tfbert.output import output_dir
+from tfbert.output.screen import shown
 from tfbert.python.keywords import config_of, signature_of
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ class Results(dict[str, float]):
         return Results, (dict(self), self.directory)
 
 
-def finetune(config: Config | None = None, **options: Any) -> Results:
+def finetune(config: Config | None = None, *, quiet: bool = False, **options: Any) -> Results:
     """Trains, evaluates and saves a model; resumes where an earlier start of the same run stopped.
 
     Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
@@ -45,6 +48,8 @@ def finetune(config: Config | None = None, **options: Any) -> Results:
 
     Args:
         config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
+        quiet: Show nothing, warnings included. Otherwise the run shows what the command shows: what is about to run,
+            progress, evaluations, what was saved.
         **options: Every option of the command `tfbert finetune --mode=train` by its name, such as `model`,
             `train_file`, `output_dir`, `num_train_epochs`: see docs/reference.md. A path may be a string or a
             `pathlib.Path`; several values are a list.
@@ -64,14 +69,14 @@ def finetune(config: Config | None = None, **options: Any) -> Results:
         0.93
         >>> classify = run.load()
     """
-    return _run(command_of(config) if isinstance(config, Config) else FINETUNE, config, options)
+    return _run(command_of(config) if isinstance(config, Config) else FINETUNE, config, options, quiet)
 
 
-def pretrain(config: Config | None = None, **options: Any) -> Results:
+def pretrain(config: Config | None = None, *, quiet: bool = False, **options: Any) -> Results:
     """Pre-trains a model on records; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
-        config: As for `finetune`.
+        config, quiet: As for `finetune`.
         **options: Every option of the command `tfbert pretrain --mode=train` by its name, such as `train_records`.
 
     Returns:
@@ -84,19 +89,25 @@ def pretrain(config: Config | None = None, **options: Any) -> Results:
         >>> run = tfbert.pretrain(model="scratch/mini", train_records="records", output_dir="runs/bert")
         >>> run.load()("Paris is the [MASK] of France.", top_k=1)
     """
-    return _run(PRETRAIN, config, options)
+    return _run(PRETRAIN, config, options, quiet)
 
 
 finetune.__signature__ = signature_of(FINETUNE, finetune)
 pretrain.__signature__ = signature_of(PRETRAIN, pretrain)
 
 
-def _run(command: Command, config: Config | None, options: Mapping[str, Any]) -> Results:
+def _run(command: Command, config: Config | None, options: Mapping[str, Any], quiet: bool) -> Results:
     config = config_of(command, config, options)
     directory = output_dir.run_directory(config, output_dir.start_time())
     config = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(directory)))
-    with _out_of_memory(config):
-        return Results(_trainer(command)(config), directory)
+    if config.runtime.keep_freed_memory:
+        keep_freed_memory()
+    with shown(quiet):
+        with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
+            train = _trainer(command)
+            from tfbert.devices.runtime import out_of_memory_as_run_error
+        with out_of_memory_as_run_error(config):
+            return Results(train(config), directory)
 
 
 def _trainer(command: Command) -> Callable[[Config], dict[str, float]]:
@@ -108,9 +119,3 @@ def _trainer(command: Command) -> Callable[[Config], dict[str, float]]:
     from tfbert.train.run import finetune
 
     return finetune
-
-
-def _out_of_memory(config: Config) -> Any:
-    from tfbert.devices.runtime import out_of_memory_as_run_error
-
-    return out_of_memory_as_run_error(config)

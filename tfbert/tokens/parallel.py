@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
-from tfbert.devices.waiting import is_terminal
+from tfbert.devices.waiting import is_watched
+from tfbert.output.bars import bar
 from tfbert.private import check_not_forked
 
 SECONDS_WITHOUT_BAR = 2.0
@@ -48,9 +48,9 @@ def map_texts(
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         chunks = _chunks(sizes, batch_size)
-        # A bar on a terminal, and only where it takes long.
-        bar = {"desc": "tokenizing", "leave": False, "delay": SECONDS_WITHOUT_BAR, "disable": not is_terminal()}
-        parts = list(tqdm(threads.map(call, chunks), total=len(chunks), **bar))
+        # A bar where somebody watches, and only where it takes long.
+        options = {"desc": "tokenizing", "leave": False, "delay": SECONDS_WITHOUT_BAR, "disable": not is_watched()}
+        parts = list(bar(iterable=threads.map(call, chunks), total=len(chunks), **options))
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 

@@ -20,6 +20,7 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import reset_peak_memory
+from tfbert.devices.start import tell
 from tfbert.devices.strategy import is_chief
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
@@ -106,8 +107,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     chief = is_chief(strategy)
     replicas = strategy.num_replicas_in_sync
     config, training = start.config, start.config.training
-    for note in start.notes:
-        log.info("%s", note)
+    tell(start.notes)
 
     # What is given: the split, the login, the model's files, the data.
     accumulation = 1 if training.is_auto else training.gradient_accumulation_steps

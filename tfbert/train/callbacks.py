@@ -18,7 +18,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.batches.schedule import Schedule
-from tfbert.devices.waiting import is_terminal
+from tfbert.devices.waiting import is_watched
 from tfbert.errors import Preempted, RunError
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
@@ -124,7 +124,7 @@ class Progress(StepCallback):
             self.on_first_update()
         if self.schedule.is_due(step, self.schedule.logging_steps):
             self._report(step)
-        elif step == self.schedule.first_step + 1 and is_terminal():
+        elif step == self.schedule.first_step + 1 and is_watched():
             self._run_log.advance(step, f"first update after {self.steps.total.seconds:.1f} s")
 
     def _report(self, step: int) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import planned_steps
 from tfbert.devices.preemption import StopRequest
+from tfbert.devices.start import tell
 from tfbert.devices.waiting import log_if_slow
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
@@ -62,8 +63,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
         RunError: for training that diverged, or records that can no longer be read.
     """
     config, schedule, model = run.config, run.schedule, run.model
-    for line in banner(run):
-        log.info("%s", line)
+    tell(banner(run))
     run_log = RunLog(
         run.directory if run.chief else None,
         total_steps=schedule.total_steps,

@@ -14,6 +14,7 @@ from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
 from tfbert.data.rows import file_format
 from tfbert.data.streams import input_source
+from tfbert.devices.start import tell
 from tfbert.errors import UsageError
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.prediction_texts import (
@@ -88,8 +89,7 @@ class SentenceJob:
                 items, size = [], 0
         if items:
             yield Items(items)
-        for note in self.file.notes():
-            log.info("%s", note)
+        tell(self.file.notes())
 
     def encoder(self, model: TrainedModel) -> Callable[[Items], EncodedSentences]:
         def encode(chunk: Items) -> EncodedSentences:

@@ -1,0 +1,157 @@
+"""What a call from Python shows, and what it leaves of the user's own logging."""
+
+import io
+import logging
+import sys
+import types
+
+import pytest
+
+from tfbert.devices import waiting
+from tfbert.devices.start import tell
+from tfbert.output.bars import bar
+from tfbert.output.screen import shown
+
+log = logging.getLogger("tfbert")
+
+
+def state():
+    loggers = [log, logging.root, *map(logging.getLogger, ("tensorflow", "transformers"))]
+    return [(one.level, one.propagate, list(one.handlers), list(one.filters)) for one in loggers]
+
+
+@pytest.fixture
+def set_up(monkeypatch):
+    """Handlers of the user's own, on the logger that they are for; all is undone."""
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log, "level", logging.NOTSET)
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    monkeypatch.setattr(logging.root, "handlers", [])
+
+    def add(handler, logger=logging.root, level=None, text="MINE %(message)s"):
+        handler.setFormatter(logging.Formatter(text))
+        logger.addHandler(handler)
+        if level is not None:
+            logger.setLevel(level)
+        log.manager._clear_cache()
+        return handler
+
+    log.manager._clear_cache()
+    yield add
+    log.manager._clear_cache()
+
+
+def say():
+    log.debug("a detail")
+    log.info("--max_steps=%d", 3)
+    tell(["plain", "warning: 8 of 60"])
+
+
+SHOWN = "--max_steps=3\nplain\nwarning: 8 of 60\n"
+
+
+def shows(capsys, **options):
+    before = state()
+    with shown(**options):
+        say()
+    assert state() == before
+    found = capsys.readouterr()
+    assert not found.out
+    return found.err
+
+
+def test_it_shows_information_and_warnings_as_the_command(set_up, capsys):
+    assert shows(capsys) == SHOWN
+
+
+def test_it_speaks_of_arguments(set_up, capsys, as_python):
+    assert shows(capsys).startswith("max_steps=3\n")
+
+
+def test_quiet_shows_nothing(set_up, capsys):
+    set_up(logging.StreamHandler(sys.stderr))
+    set_up(logging.StreamHandler(sys.stdout), log, logging.INFO)
+    before = state()
+    with shown(quiet=True):
+        say()
+        logging.getLogger("tensorflow").warning("retracing")
+        bar(total=3, disable=not waiting.is_watched()).update(3)
+    assert state() == before and capsys.readouterr() == ("", "")
+
+
+def test_a_screen_that_does_not_show_information_shows_nothing_twice(set_up, capsys):
+    """As in Colab, where the root logger has a handler and the level WARNING."""
+    set_up(logging.StreamHandler(sys.stderr))
+    assert shows(capsys) == SHOWN
+
+
+def test_a_screen_that_shows_information_is_the_users(set_up, capsys):
+    set_up(logging.StreamHandler(sys.stderr), level=logging.INFO)
+    assert shows(capsys) == "".join(f"MINE {line}\n" for line in SHOWN.splitlines())
+
+
+def test_a_screen_on_this_logger_is_the_users(set_up, capsys):
+    set_up(logging.StreamHandler(sys.stderr), log)
+    assert shows(capsys) == "".join(f"MINE {line}\n" for line in SHOWN.splitlines())
+
+
+def test_a_level_on_this_logger_is_kept(set_up, capsys):
+    log.setLevel(logging.WARNING)
+    assert shows(capsys) == "warning: 8 of 60\n"
+    log.setLevel(logging.ERROR)
+    assert shows(capsys) == ""
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize(
+    "level, expected", [(logging.WARNING, "warning: 8 of 60\n"), (logging.INFO, SHOWN), (logging.ERROR, "")]
+)
+def test_files_get_what_they_would_get_anyway(set_up, capsys, quiet, level, expected):
+    file = set_up(logging.StreamHandler(io.StringIO()), level=level, text="%(message)s")
+    assert shows(capsys, quiet=quiet) == ("" if quiet else SHOWN)
+    assert file.stream.getvalue() == expected
+
+
+def test_all_is_undone_where_a_run_fails(set_up):
+    before = state()
+    with pytest.raises(KeyError), shown(quiet=True):
+        raise KeyError
+    assert state() == before and not waiting.is_unwatched()
+
+
+class Display:
+    """IPython's display: what each output of a cell shows now, and all that it showed."""
+
+    def __init__(self):
+        self.outputs = []
+
+    def display(self, data, raw, display_id):
+        self.outputs.append([data["text/plain"]])
+        texts = self.outputs[-1]
+        return types.SimpleNamespace(update=lambda data, raw: texts.append(data["text/plain"]))
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    display = Display()
+    shell = types.SimpleNamespace(kernel=object())
+    module = types.SimpleNamespace(get_ipython=lambda: shell, display=types.SimpleNamespace(display=display.display))
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    return display
+
+
+def test_in_a_notebook_only_warnings_are_on_stderr(set_up, capsys, notebook):
+    with shown():
+        say()
+    assert capsys.readouterr() == ("--max_steps=3\nplain\n", "warning: 8 of 60\n")
+
+
+def test_in_a_notebook_a_bar_is_one_output_that_changes(notebook, capsys):
+    first = bar(total=4, desc="steps", bar_format="{desc} {n}", mininterval=0)
+    with bar(total=2, desc="evaluating", bar_format="{desc} {n}", mininterval=0, leave=False) as second:
+        second.update(1)
+    first.update(4)
+    first.close()
+    assert [texts[-1] for texts in notebook.outputs] == ["steps 4", ""]
+    assert not [text for texts in notebook.outputs for text in texts if set("\r\n\x1b") & set(text)]
+    assert capsys.readouterr() == ("", "")
