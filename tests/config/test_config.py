@@ -281,7 +281,7 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
     only = {name for name, field in fields.items() if field["modes"] == ("predict",)}
     assert only == {"text", "text_pair", "input_file", "output_file", "output_format", "id_column", "glue_task"}
     not_in_training = {name for name, field in fields.items() if "train" not in field["modes"]}
-    assert not_in_training == only | only_of_corpora | {"export_float16", "price_per_hour"} | {
+    assert not_in_training == only | only_of_corpora | {"export_format", "export_float16", "price_per_hour"} | {
         n for n in fields if n[:10] == "benchmark_"
     }
 
@@ -347,6 +347,12 @@ def test_each_option_that_is_refused_has_its_line():
         ("predict", {"runtime": RuntimeConfig(strategy="multi_worker")}, "only one has standard input"),
         ("predict", {"data": DataConfig(header=False)}, "text_column must be given as indexes"),
         ("export", {"output": OutputConfig()}, "An export needs a directory"),
+        ("export", {"export": ExportConfig(export_format="onnx")}, "one of saved_model, keras_hub. .*='onnx'"),
+        (
+            "export",
+            {"export": ExportConfig(export_format="keras_hub", export_float16=True)},
+            "export_float16 takes effect with export_format=saved_model only",
+        ),
         (
             "export",
             {"output": OutputConfig(output_dir="x"), "data": DataConfig(dataset="demo")},

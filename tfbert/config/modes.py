@@ -182,6 +182,12 @@ def _export(config: Parts) -> list[str]:
             "An export uses evaluation data only to measure what export_float16 loses. "
             "Received: evaluation data with export_float16=False. Drop the data, or add --export_float16."
         )
+    if config.export.export_format == "keras_hub" and config.data.text_column:
+        out.append(
+            "A preset of KerasHub takes single texts and pairs. "
+            f"Received: text_column={','.join(config.data.text_column)} with export_format='keras_hub'. "
+            "Drop --text_column."
+        )
     if not has_data:
         # Not text_column: where a model does not say that it takes pairs, two columns do.
         idle = ("label_column", "label_names", "header", "max_eval_examples", "per_device_eval_batch_size")

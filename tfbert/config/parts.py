@@ -41,6 +41,7 @@ SCRATCH_SIZES = (
 MAX_COMPILED_SHAPES = 6
 SEED = 42
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
+ExportFormat = Literal["saved_model", "keras_hub"]
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
 
@@ -215,7 +216,10 @@ class PredictConfig(Options):
 class ExportConfig(Options):
     """What `--mode=export` writes."""
 
-    export_float16: bool = option(False, modes=("export",))
+    export_format: ExportFormat = option("saved_model", modes=("export",))
+    """`saved_model`: a SavedModel with the tokenizer inside. `keras_hub`: a preset that KerasHub loads (Keras 3), of
+    a classifier, or of a BERT without a task's head."""
+    export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from typing import Any
 
 from tfbert.errors import UsageError
@@ -65,6 +66,29 @@ def read_json_object(path: pathlib.Path, rule: str) -> dict[str, Any]:
         if not level:
             return value
     raise _error(rule, path, "nested too deeply")
+
+
+def file_beside(index: pathlib.Path, name: str) -> pathlib.Path:
+    """A file that an index names.
+
+    Whoever wrote the index, the file must be beside it. It may be a link, but only to a file below the directory or in
+    the hub's cache, which links `snapshots/REVISION/FILE` to `blobs/HASH`.
+    """
+    directory = index.parent
+    is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
+    if not is_plain or not (directory / name).is_file():
+        raise UsageError(
+            f"All files that {index.name} lists must exist beside it. "
+            f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
+        )
+    own, target = directory.resolve(), (directory / name).resolve()
+    blobs = own.parent.parent / "blobs"
+    if not target.is_relative_to(own) and not (own.parent.name == "snapshots" and target.parent == blobs):
+        raise UsageError(
+            f"All files that {index.name} lists must be in its directory. "
+            f"Received: {directory / name}, a link to {target}. Put the file itself there."
+        )
+    return directory / name
 
 
 def _error(rule: str, path: pathlib.Path, what: str) -> UsageError:

@@ -78,9 +78,21 @@ def load_config(path: pathlib.Path) -> BertConfig:
     Raises:
         UsageError: where it is unreadable or describes anything but a BERT with absolute positions.
     """
+    return make_config(read_json_object(path, "config.json must be readable JSON"), path)
+
+
+def make_config(values: dict[str, Any], path: pathlib.Path) -> BertConfig:
+    """A model's configuration from the values that a file holds.
+
+    Args:
+        values: As in `config.json`.
+        path: The file, for messages.
+
+    Raises:
+        UsageError: as `load_config`.
+    """
     from transformers.models.bert.configuration_bert import BertConfig
 
-    values = read_json_object(path, "config.json must be readable JSON")
     absent = [key for key in _LAYOUT_KEYS if key not in values]
     model_type = values.get("model_type", "bert")  # Files from before 2020 do not give it.
     if model_type != "bert":

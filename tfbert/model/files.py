@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import UsageError, first_line
-from tfbert.model import bert_config, tf1_checkpoint, weights
+from tfbert.model import bert_config, keras_hub, keras_hub_download, tf1_checkpoint, weights
 
 if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
     from transformers import BertConfig
@@ -39,17 +39,21 @@ _HUB_WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("tf_model.h5",),
     ("pytorch_model.bin",),
+    # KerasHub's presets, some of which are on this hub.
+    ("model.weights.h5", "model.weights.json", "model_*.weights.h5", "task.json", "task.weights.h5", "assets/*"),
 )
+_HF_SCHEME = "hf://"
+"""How KerasHub begins the names of this hub."""
 
 
 def resolve_model(config: ModelConfig) -> pathlib.Path | None:
     """Finds the model's files, and downloads them for a hub name that is not a directory.
 
     From the hub come `config.json`, the tokenizer's files and one weight file: safetensors, else TensorFlow's, else
-    PyTorch's.
+    PyTorch's, else KerasHub's. KerasHub's own names come from Kaggle.
 
     Returns:
-        The directory that holds them; None for `scratch/`.
+        The directory that holds them, or the `.keras` file; None for `scratch/`.
 
     Raises:
         UsageError: where there is no such directory or model, files are missing, or the hub cannot be reached.
@@ -58,10 +62,14 @@ def resolve_model(config: ModelConfig) -> pathlib.Path | None:
         return None
     name = config.model_name_or_path
     directory = pathlib.Path(name).expanduser()
+    if keras_hub.is_archive(directory):
+        keras_hub.read_preset(directory)
+        return directory
     if not directory.is_dir():
-        if directory.exists() or _looks_like_path(name):
+        handle = keras_hub_download.find_handle(name)
+        if not handle and (directory.exists() or _looks_like_path(name.removeprefix(_HF_SCHEME))):
             raise _usage("A path must lead to a model's directory", name, "", "Check the path")
-        directory = _download(name)
+        directory = keras_hub_download.download(name, handle) if handle else _download(name.removeprefix(_HF_SCHEME))
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
         rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
@@ -73,7 +81,10 @@ def resolve_model(config: ModelConfig) -> pathlib.Path | None:
 
 
 def load_config(directory: pathlib.Path) -> BertConfig:
-    """The model's `config.json`, or `bert_config.json`, as `tfbert.model.bert_config.load_config` reads it."""
+    """The model's `config.json`, or `bert_config.json`, as `tfbert.model.bert_config.load_config` reads it; what a
+    model of KerasHub says is put into the same terms."""
+    if preset := keras_hub.read_preset(directory):
+        return bert_config.make_config(preset.config(), preset.config_file)
     return bert_config.load_config(_config_file(directory))
 
 
@@ -94,18 +105,32 @@ def load_tokenizer(
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import learn_vocabulary, read_vocab_file
 
+    preset = keras_hub.read_preset(directory) if directory else None
     if config.vocab_file:
         path = pathlib.Path(config.vocab_file)
-        casing = read_casing(directory or path.parent, read_vocab_file(path))
+        tokens = read_vocab_file(path)
+        casing = (preset and preset.casing()) or read_casing(directory or path.parent, tokens)
         lower = "lower-cased" if casing["do_lower_case"] else "not lower-cased"
         log.info("Text is %s for the vocabulary %s.", lower, config.vocab_file)
         return BertTokenizer.from_vocab_file(path, **casing)
+    if preset:
+        return keras_hub.load_tokenizer(preset)
     if directory is not None:
         return BertTokenizer.from_pretrained(directory)
     *_, vocab_size = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
     tokenizer = BertTokenizer(learn_vocabulary(training_texts, vocab_size=vocab_size))
     log.info("Learned a vocabulary of %d tokens from the training texts.", tokenizer.vocab_size)
     return tokenizer
+
+
+def own_vocab_size(directory: pathlib.Path) -> int | None:
+    """How many tokens the vocabulary of a model's directory has, if it has one in a file of its own."""
+    from tfbert.tokens.vocabulary import read_vocab_file
+
+    if preset := keras_hub.read_preset(directory):
+        return len(preset.vocabulary()) if preset.has_vocabulary else None
+    path = directory / "vocab.txt"
+    return len(read_vocab_file(path)) if path.is_file() else None
 
 
 def _config_file(directory: pathlib.Path) -> pathlib.Path:

@@ -8,7 +8,7 @@ import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import weights
-from tfbert.model.files import SCRATCH_LAYOUTS, load_config, load_tokenizer, resolve_model
+from tfbert.model.files import SCRATCH_LAYOUTS, load_config, load_tokenizer, own_vocab_size, resolve_model
 from tfbert.model.head import Head
 
 if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
@@ -24,7 +24,17 @@ if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag nee
 
     from tfbert.tokens.tokenizer import BertTokenizer
 
-__all__ = ["build_model", "copy_model", "load_config", "load_tokenizer", "resolve_model", "save_pretrained"]
+__all__ = [
+    "build_model",
+    "complete_encoder",
+    "copy_model",
+    "holds_weights",
+    "load_config",
+    "load_tokenizer",
+    "read_encoder",
+    "resolve_model",
+    "save_pretrained",
+]
 
 log = logging.getLogger("tfbert")
 
@@ -110,6 +120,34 @@ def copy_model(model: TFBertPreTrainedModel, head: Head) -> TFBertPreTrainedMode
     return other
 
 
+def holds_weights(directory: pathlib.Path, names: Iterable[str]) -> bool:
+    """Whether a model's file has all weights of these names."""
+    with weights.open_weights(weights.find_weight_file(directory)) as stored:
+        return all(name in stored for name in names)
+
+
+def read_encoder(directory: pathlib.Path) -> tuple[BertConfig, dict[str, np.ndarray]]:
+    """A model's configuration, and the weights of its encoder and pooler by PyTorch name.
+
+    Raises:
+        UsageError: for files that do not fit each other.
+    """
+    bert_config = load_config(directory)
+    with weights.open_weights(weights.find_weight_file(directory)) as stored:
+        _check_shapes(directory, stored, bert_config, None)
+        found = {name: stored[name].read() for name in encoder_shapes(bert_config) if name in stored}
+    return bert_config, complete_encoder(found, bert_config)
+
+
+def complete_encoder(tensors: Mapping[str, np.ndarray], config: BertConfig) -> dict[str, np.ndarray]:
+    """The weights of an encoder among those of a model; a pooler that it lacks is drawn, and said to be new."""
+    shapes = encoder_shapes(config)
+    if new := [name for name in shapes if name not in tensors]:
+        log.info("New weights, to be trained: %s.", ", ".join(new))
+    drawn = {name: _draw(name, shapes[name], 0, config.initializer_range) for name in new}
+    return {name: tensors[name] for name in shapes if name in tensors} | drawn
+
+
 def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, directory: pathlib.Path) -> None:
     """Writes model and tokenizer so that transformers loads them in TensorFlow and in PyTorch.
 
@@ -170,12 +208,9 @@ def _check_fit(
     tokenizer: BertTokenizer,
     max_seq_length: int,
 ) -> None:
-    from tfbert.tokens.vocabulary import read_vocab_file
-
     rows, tokens = bert_config.vocab_size, tokenizer.vocab_size
-    own = directory / "vocab.txt"
     # Some models pad their embeddings with rows that no token of their own vocabulary uses.
-    sizes = {rows} | ({len(read_vocab_file(own))} if own.is_file() else set())
+    sizes = {rows, own_vocab_size(directory)}
     if tokens > rows or (config.vocab_file and tokens not in sizes):
         instead = ", or no --vocab_file" if config.vocab_file else ""
         raise UsageError(
@@ -218,12 +253,12 @@ def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _check_shapes(
-    directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig, head: Head
+    directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig, head: Head | None
 ) -> None:
-    """Refuses weights that are not those of `config`; pooler and head may be missing."""
+    """Refuses weights that are not those of `config`; pooler and head may be missing, and `head` None."""
     shapes = encoder_shapes(config)
     missing = [name for name in shapes if name not in stored and name not in _POOLER]
-    shapes |= head.shapes(stored, config)
+    shapes |= head.shapes(stored, config) if head else {}
     misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
     if missing or misshapen:
         what = weights.describe_mismatch(missing, misshapen, stored, shapes)

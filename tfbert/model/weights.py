@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbert.data.foreign_files import read_json_object
+from tfbert.data.foreign_files import file_beside, read_json_object
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.model import tf1_checkpoint
+from tfbert.model import keras_hub, keras_hub_weights, tf1_checkpoint
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -40,7 +40,8 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "tf_model.h5",
     "pytorch_model.bin",
 )
-"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
+"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1. KerasHub's have
+names of their own."""
 
 _READABLE = "A weight file must be readable and whole"
 _ENCODER_PARTS = ("embeddings", "encoder", "pooler")
@@ -50,11 +51,13 @@ _TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "be
 
 
 def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
-    """The directory's weight file (the index file of a TensorFlow 1 checkpoint), or None.
+    """The directory's weight file (the index file of a TensorFlow 1 checkpoint, a `.keras` file itself), or None.
 
     Raises:
         UsageError: for several checkpoints.
     """
+    if preset := keras_hub.read_preset(directory):
+        return keras_hub.find_weights(preset)
     found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
     return found or tf1_checkpoint.find_checkpoint(directory)
 
@@ -108,7 +111,8 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
     openers = {SAFETENSORS: _open_safetensors, SAFETENSORS_INDEX: _open_shards, H5: _open_h5, TORCH: _open_torch}
     with contextlib.ExitStack() as files:
         try:
-            found = openers.get(path.name, _open_tf1)(path, files)
+            others = _open_keras_hub if keras_hub_weights.is_weights(path) else _open_tf1
+            found = openers.get(path.name, others)(path, files)
         except UsageError:
             raise
         except Exception as error:  # As above.
@@ -300,31 +304,8 @@ def _open_shards(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, S
         raise ValueError("without a weight_map that names a file for each weight")
     found = {}
     for name in sorted(set(listed.values())):
-        found |= _open_safetensors(_shard(path, name), files)
+        found |= _open_safetensors(file_beside(path, name), files)
     return found
-
-
-def _shard(index: pathlib.Path, name: str) -> pathlib.Path:
-    """A file that an index names.
-
-    Whoever wrote the index, the file must be beside it. It may be a link, but only to a file below the directory or in
-    the hub's cache, which links `snapshots/REVISION/FILE` to `blobs/HASH`.
-    """
-    directory = index.parent
-    is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
-    if not is_plain or not (directory / name).is_file():
-        raise UsageError(
-            f"All files that {index.name} lists must exist beside it. "
-            f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
-        )
-    own, target = directory.resolve(), (directory / name).resolve()
-    blobs = own.parent.parent / "blobs"
-    if not target.is_relative_to(own) and not (own.parent.name == "snapshots" and target.parent == blobs):
-        raise UsageError(
-            f"All files that {index.name} lists must be in its directory. "
-            f"Received: {directory / name}, a link to {target}. Put the file itself there."
-        )
-    return directory / name
 
 
 def _open_h5(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
@@ -369,8 +350,16 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
 
 
 def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    return _named(path, tf1_checkpoint.open_checkpoint(path))
+
+
+def _open_keras_hub(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    return _named(path, keras_hub_weights.open_weights(path, files))
+
+
+def _named(path: pathlib.Path, opened: Mapping[str, tuple]) -> dict[str, Stored]:
     found = {}
-    for name, (shape, is_transposed, get) in tf1_checkpoint.open_checkpoint(path).items():
+    for name, (shape, is_transposed, get) in opened.items():
         shape = tuple(reversed(shape)) if is_transposed else tuple(shape)
         found[pytorch_name(name)[0]] = Stored(path, shape, get, is_transposed)
     return found

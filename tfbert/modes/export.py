@@ -1,4 +1,5 @@
-"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone."""
+"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone; or
+a preset of KerasHub."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,29 +23,32 @@ from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
+from tfbert.modes.keras_hub_preset import PresetSource, source_in
 from tfbert.modes.saved_model import check_can, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
 from tfbert.tasks.registry import entry_of
-from tfbert.tasks.served_model import ServedModel
 from tfbert.tasks.sets import Examples
 from tfbert.tasks.trained import TrainedModel
 
 log = logging.getLogger("tfbert")
 
 EXPORT_RESULTS = "export_results.json"
-_SAVED_MODEL = "saved_model.pb"
-_OWN = (_SAVED_MODEL, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS)
+_LAST = ("saved_model.pb", "config.json")
+"""Without these nothing is loaded."""
+_OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "metadata.json", "task.json")
+_OWN += ("tokenizer.json", "preprocessor.json", "model.weights.h5", "task.weights.h5")
 _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
 def export(config: Config) -> dict[str, Any]:
-    """Writes a SavedModel as the configuration says.
+    """Writes a SavedModel or a preset as the configuration says.
 
     Args:
         config: With `mode="export"`.
 
     Returns:
+        For a preset, see `PresetSource.results`. For a SavedModel:
         The content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`, `weights`, the
         task's options that it includes; and for float16 weights what they change: `largest_weight_error` and, with
         evaluation data, the metrics with the float32 and the float16 weights, `changed_labels`, `changed_tags` or
@@ -56,7 +60,9 @@ def export(config: Config) -> dict[str, Any]:
     """
     strategy = start_devices(config.runtime).strategy
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name; a link points elsewhere.
-    _check(directory, overwrite=config.output.overwrite_output_dir)
+    check_directory(directory, overwrite=config.output.overwrite_output_dir)
+    if config.export.export_format == "keras_hub":
+        return write_preset_of(source_in(config), directory)
     with strategy.scope():
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
@@ -81,11 +87,32 @@ def export(config: Config) -> dict[str, Any]:
         results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
         model = halved
     with log_if_slow("tracing and writing the SavedModel"):
-        _write(served(model), directory, results)
-    for name, value in results.items():
-        log.info("%s: %s", name, value)
-    log.info("exported to %s", directory)
-    return results
+        module = served(model)
+
+        def save(partial: pathlib.Path) -> dict[str, Any]:
+            tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
+            return results
+
+        return _write(save, directory)
+
+
+def write_preset_of(source: PresetSource, directory: pathlib.Path) -> dict[str, Any]:
+    """Writes a preset of KerasHub.
+
+    Args:
+        source: What goes into it.
+        directory: One that `check_directory` has accepted.
+
+    Returns:
+        See `PresetSource.results`.
+    """
+
+    def save(partial: pathlib.Path) -> dict[str, Any]:
+        source.write(partial)
+        return source.results(partial)
+
+    with log_if_slow("importing Keras 3 and writing the preset"):
+        return _write(save, directory)
 
 
 def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
@@ -162,8 +189,12 @@ def _loss_of(
     return results
 
 
-def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
-    """Refuses a directory that an export cannot use."""
+def check_directory(directory: pathlib.Path, *, overwrite: bool) -> None:
+    """Refuses a directory that an export cannot use.
+
+    Raises:
+        UsageError: for one that holds anything, but for an earlier export that may be replaced.
+    """
     output_dir.check_writable(directory)
     present = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     present.discard(_PARTIAL)  # Left by an export that was killed.
@@ -182,7 +213,7 @@ def _check(directory: pathlib.Path, *, overwrite: bool) -> None:
         )
 
 
-def _write(module: ServedModel, directory: pathlib.Path, results: dict[str, Any]) -> None:
+def _write(save: Callable[[pathlib.Path], dict[str, Any]], directory: pathlib.Path) -> dict[str, Any]:
     """Saves under another name first: whatever has the final name is whole.
 
     A new directory appears with all its files. An existing directory may be a mount point, or in a directory that
@@ -193,8 +224,11 @@ def _write(module: ServedModel, directory: pathlib.Path, results: dict[str, Any]
     try:
         shutil.rmtree(partial, ignore_errors=True)
         output_dir.make(partial.parent)
-        tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
+        results = save(partial)
         output_dir.write_json(partial / EXPORT_RESULTS, results)
+    except UsageError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     except (OSError, tf.errors.OpError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         what = (str(error).splitlines() or [""])[0][:200]
@@ -207,18 +241,22 @@ def _write(module: ServedModel, directory: pathlib.Path, results: dict[str, Any]
         raise RunError(
             f"The export could not be moved to {directory}: {error.strerror}. It is whole in {partial}: move it."
         ) from error
+    for name, value in results.items():
+        log.info("%s: %s", name, value)
+    log.info("exported to %s", directory)
+    return results
 
 
 def _replace_contents(directory: pathlib.Path, partial: pathlib.Path) -> None:
     """Moves an earlier export aside and the new one into its place; moves all back if a move fails.
 
-    `saved_model.pb` is moved away first and put in place last: without it nothing is loaded.
+    The file without which nothing is loaded is moved away first and put in place last.
     """
     earlier = directory / _EARLIER
     shutil.rmtree(earlier, ignore_errors=True)  # Left by an export that was killed. The new one is whole now.
     earlier.mkdir()
     moves = [(directory / name, earlier / name) for name in _OWN if (directory / name).exists()]
-    new = sorted(partial.iterdir(), key=lambda path: path.name == _SAVED_MODEL)
+    new = sorted(partial.iterdir(), key=lambda path: path.name in _LAST)
     moves += [(path, directory / path.name) for path in new]
     done = []
     try:

@@ -10,7 +10,8 @@ from tfbert.errors import UsageError
 
 _NAMES = {"config.json", "bert_config.json", "run_config.json", "vocab.txt", "checkpoint"}
 _NAMES |= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
-_PARTS = (".safetensors", ".bin", ".h5", ".ckpt")
+_NAMES |= {"task.json", "vocabulary.txt", "model.weights.json"}  # KerasHub's.
+_PARTS = (".safetensors", ".bin", ".h5", ".ckpt", ".keras")
 
 Files = tuple[tuple[str, int, int], ...]
 
@@ -46,7 +47,8 @@ class Origin:
 def files_of(directory: pathlib.Path) -> Files:
     """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
     found = []
-    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
+    for path in sorted(paths):
         if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
             about = path.stat()
             found.append((path.name, about.st_size, about.st_mtime_ns))

@@ -14,6 +14,7 @@ from huggingface_hub import ModelCardData
 
 from tfbert.config.commands import command_of, option_words
 from tfbert.config.run import Config
+from tfbert.model.keras_hub_download import may_be_built_in
 from tfbert.tasks.base import TaskData
 
 _PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
@@ -110,8 +111,10 @@ def command_line(config: Config) -> str:
 
 
 def _is_hub_name(name: str) -> bool:
-    """Whether a name can be the hub's, OWNER/NAME or NAME; not if it is a directory, which would have been read."""
-    return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not pathlib.Path(name).is_dir()
+    """Whether a name can be the hub's, OWNER/NAME or NAME; not if it is a directory or a file, which would have been
+    read, or a name of KerasHub's."""
+    is_local = name.startswith((".", "/", "~")) or pathlib.Path(name).exists()
+    return name.count("/") <= 1 and not is_local and not may_be_built_in(name)
 
 
 def _versions() -> list[tuple[str, str]]:

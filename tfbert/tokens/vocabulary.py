@@ -36,7 +36,7 @@ def read_vocab_file(path: str | pathlib.Path) -> list[str]:
     Raises:
         UsageError: if there is no such file, it is not UTF-8, or ends in blank lines.
     """
-    text = read_text(pathlib.Path(path), "A vocabulary must be a text file in UTF-8")
+    text = read_text(pathlib.Path(path) if isinstance(path, str) else path, "A vocabulary must be a text file in UTF-8")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     tokens = text.removesuffix("\n").split("\n")  # str.splitlines would split at U+2028 and others as well.
     blank = len(tokens) - len(text.rstrip("\n").split("\n"))

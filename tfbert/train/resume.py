@@ -321,7 +321,7 @@ def _check_apart(directory: pathlib.Path, config: Config) -> None:
     """Refuses a directory that is the model's, or above it: the run would replace files that it reads."""
     name = config.model.model_name_or_path
     model = pathlib.Path(name).expanduser()
-    if config.model.is_scratch or not model.is_dir():
+    if config.model.is_scratch or not model.exists():
         return
     if directory.resolve() in (model.resolve(), *model.resolve().parents):
         raise UsageError(

@@ -1,0 +1,353 @@
+"""KerasHub's BERT as a source: presets and `.keras` files that KerasHub itself writes give its own numbers."""
+
+import fnmatch
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import h5py
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import requests
+
+from tfbert.config.parts import ModelConfig
+from tfbert.errors import UsageError
+from tfbert.model import files
+from tfbert.model.load import build_model, load_config, load_tokenizer, read_encoder, resolve_model
+from tfbert.model.pretraining_head import pretraining_head
+from tfbert.report.model_card import _is_hub_name
+from tfbert.tasks.texts.classification import Classification
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "the", "##s", "é", "Film"]
+SIZES = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 32}
+models = keras_hub.models
+
+
+def backbone(kind=models.BertBackbone, **options):
+    """With random weights everywhere, so that no two can be mixed up."""
+    made = kind(**{"vocabulary_size": len(VOCAB), **SIZES} | options)
+    rng = np.random.default_rng(3)
+    for variable in made.weights:
+        variable.assign(rng.normal(0, 0.5, variable.shape))
+    return made
+
+
+def classifier(num_classes=3, *, lowercase=False, with_preprocessor=True, **options):
+    tokenizer = models.BertTokenizer(vocabulary=VOCAB, lowercase=lowercase)
+    preprocessor = models.BertTextClassifierPreprocessor(tokenizer, sequence_length=16)
+    made = models.BertTextClassifier(
+        backbone(), num_classes, preprocessor=preprocessor if with_preprocessor else None, **options
+    )
+    made.output_dense.bias.assign(np.random.default_rng(4).normal(0, 1, num_classes))
+    return made
+
+
+def pairs(rows=6, width=20):
+    """Padded pairs as KerasHub and as transformers name them."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([width, 3, 9, 14, width, 5])[:rows]
+    mask = (np.arange(width) < lengths[:, None]).astype(np.int32)
+    ids = (rng.integers(5, len(VOCAB), mask.shape) * mask).astype(np.int32)
+    second = ((np.arange(width) >= lengths[:, None] // 2) * mask).astype(np.int32)
+    return (
+        {"token_ids": ids, "padding_mask": mask, "segment_ids": second},
+        {"input_ids": ids, "attention_mask": mask, "token_type_ids": second},
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A directory with what KerasHub writes, and the model that it is of."""
+    directory = tmp_path_factory.mktemp("keras_hub")
+    model = classifier()
+    model.save_to_preset(str(directory / "preset"))
+    model.save(directory / "model.keras")
+    model.backbone.save_to_preset(str(directory / "backbone"))
+    model.preprocessor.tokenizer.save_to_preset(str(directory / "backbone"))
+    model.backbone.save_to_preset(str(directory / "sharded"), max_shard_size=1e-6)
+    model.preprocessor.tokenizer.save_to_preset(str(directory / "sharded"))
+    model.backbone.save(directory / "backbone.keras")
+    return directory, model
+
+
+def load(source, labels=("LABEL_0", "LABEL_1", "LABEL_2"), head=None, **options):
+    config = ModelConfig(model_name_or_path=str(source), vocab_file=options.pop("vocab_file", ""))
+    found = resolve_model(config)
+    tokenizer = load_tokenizer(config, found, training_texts=())
+    head = head or Classification(labels).head()
+    options = {"max_seq_length": 16, "seed": 0, **options}
+    return build_model(config, found, tokenizer=tokenizer, head=head, **options), tokenizer
+
+
+@pytest.mark.parametrize("name", ["preset", "model.keras"])
+def test_a_classifier_gives_the_same_logits(made, name):
+    directory, own = made
+    model, tokenizer = load(directory / name, require_head=True)
+    theirs, ours = pairs()
+    np.testing.assert_allclose(model(ours).logits, own(theirs), atol=1e-5)
+    assert np.abs(own(theirs)).max() > 1, "differences would not be seen"
+    assert list(tokenizer.vocab) == VOCAB
+    assert tokenizer.casing == {"do_lower_case": False, "strip_accents": False, "tokenize_chinese_chars": True}
+    assert model.config.hidden_act == "gelu_new"
+
+
+@pytest.mark.parametrize("name", ["backbone", "sharded", "backbone.keras"])
+def test_a_backbone_starts_a_new_head(made, name, logged, tmp_path):
+    directory, own = made
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    vocab_file = str(tmp_path / "vocab.txt") if name == "backbone.keras" else ""
+    model, _ = load(directory / name, vocab_file=vocab_file)
+    assert "New weights, to be trained: classifier.weight, classifier.bias." in logged()
+    theirs, ours = pairs()
+    want = own.backbone(theirs)
+    found = model.bert(ours)
+    np.testing.assert_allclose(found.pooler_output, want["pooled_output"], atol=1e-5)
+    mask = ours["attention_mask"][..., None]
+    np.testing.assert_allclose(found.last_hidden_state * mask, want["sequence_output"] * mask, atol=1e-5)
+    with pytest.raises(UsageError, match="need a fine-tuned model"):
+        load(directory / name, vocab_file=vocab_file, require_head=True)
+
+
+def test_weights_are_the_same_bits(made):
+    directory, own = made
+    _, tensors = read_encoder(directory / "preset")
+    _, archived = read_encoder(directory / "model.keras")
+    assert tensors.keys() == archived.keys() and all(np.array_equal(tensors[n], archived[n]) for n in tensors)
+    read, given = (
+        np.sort(np.concatenate([np.ravel(value) for value in values]))
+        for values in (tensors.values(), own.backbone.weights)
+    )
+    np.testing.assert_array_equal(read, given)
+
+
+def test_bfloat16_is_read(made, tmp_path):
+    directory, own = made
+    half = models.BertBackbone.from_preset(str(directory / "backbone"), dtype="bfloat16")
+    half.save_to_preset(str(tmp_path / "half"))
+    _, tensors = read_encoder(tmp_path / "half")
+    _, whole = read_encoder(directory / "backbone")
+    for name, value in tensors.items():
+        np.testing.assert_allclose(value, whole[name], rtol=2**-8)
+
+
+def test_casing_is_taken_along(tmp_path, logged):
+    tokenizer = models.BertTokenizer(vocabulary=VOCAB[:-2], lowercase=True)
+    backbone(vocabulary_size=len(VOCAB) - 2).save_to_preset(str(tmp_path / "p"))
+    tokenizer.save_to_preset(str(tmp_path / "p"))
+    config = ModelConfig(model_name_or_path=str(tmp_path / "p"))
+    found = load_tokenizer(config, tmp_path / "p", training_texts=())
+    assert found.casing == {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True}
+    assert any("keeps its accents" in line for line in logged())
+    (tmp_path / "v").write_text("\n".join(VOCAB[:-2]) + "\n")
+    found = load_tokenizer(ModelConfig(vocab_file=str(tmp_path / "v")), tmp_path / "p", training_texts=())
+    assert found.casing["do_lower_case"] and found.casing["strip_accents"] is False
+
+
+def test_the_outputs_decide_whether_the_head_is_a_classifier(tmp_path, logged):
+    classifier(activation="softmax").save_to_preset(str(tmp_path / "softmax"))
+    load(tmp_path / "softmax", require_head=True)
+    classifier(activation="sigmoid").save_to_preset(str(tmp_path / "sigmoid"))
+    load(tmp_path / "sigmoid")
+    assert any("BertTextClassifier with activation='sigmoid'" in line for line in logged())
+
+
+def test_a_masked_language_model_continues(tmp_path):
+    tokenizer = models.BertTokenizer(vocabulary=VOCAB, lowercase=False)
+    preprocessor = models.BertMaskedLMPreprocessor(tokenizer, sequence_length=16)
+    own = models.BertMaskedLM(backbone(), preprocessor=preprocessor)
+    for variable in own.masked_lm_head.trainable_weights:
+        variable.assign(np.random.default_rng(5).normal(0, 0.5, variable.shape))
+    own.save_to_preset(str(tmp_path / "masked"))
+    assert load_config(tmp_path / "masked").architectures == ["BertForMaskedLM"]
+    model, _ = load(tmp_path / "masked", head=pretraining_head(next_sentence=False), require_head=True)
+    theirs, ours = pairs()
+    places = np.tile(np.arange(3, dtype=np.int32), (6, 1))
+    want = own({**theirs, "mask_positions": places})
+    # KerasHub's head has another epsilon and the exact GELU.
+    np.testing.assert_allclose(model(ours).logits[:, :3], want, atol=5e-3)
+    assert np.abs(want).max() > 1
+
+
+def of_another_architecture(directory, made):
+    other = keras_hub.models.DistilBertBackbone
+    backbone(other).save_to_preset(str(directory / "p"))
+
+
+def of_roberta(directory, made):
+    backbone(keras_hub.models.RobertaBackbone).save_to_preset(str(directory / "p"))
+
+
+def without_vocabulary(directory, made):
+    shutil.copytree(made[0] / "preset", directory / "p")
+    (directory / "p" / "assets" / "tokenizer" / "vocabulary.txt").unlink()
+
+
+def truncated(directory, made):
+    shutil.copytree(made[0] / "preset", directory / "p")
+    path = directory / "p" / "model.weights.h5"
+    path.write_bytes(path.read_bytes()[:30_000])
+
+
+def truncated_head(directory, made):
+    shutil.copytree(made[0] / "preset", directory / "p")
+    path = directory / "p" / "task.weights.h5"
+    path.write_bytes(path.read_bytes()[:3_000])
+
+
+def without_weights(directory, made):
+    shutil.copytree(made[0] / "preset", directory / "p")
+    (directory / "p" / "model.weights.h5").unlink()
+
+
+def without_a_part(directory, made):
+    shutil.copytree(made[0] / "sharded", directory / "p")
+    (directory / "p" / "model_00003.weights.h5").unlink()
+
+
+def with_a_layer_less(directory, made):
+    shutil.copytree(made[0] / "preset", directory / "p")
+    change(directory / "p" / "config.json", num_layers=4)
+
+
+def with_other_heads(directory, made):
+    shutil.copytree(made[0] / "preset", directory / "p")
+    change(directory / "p" / "config.json", num_heads=4)
+
+
+def with_weights_elsewhere(directory, made):
+    shutil.copytree(made[0] / "preset", directory / "p")
+    with h5py.File(directory / "p" / "model.weights.h5", "r+") as file:
+        del file["layers/dense/vars/1"]
+        file.create_dataset("layers/dense/vars/1", (8,), "f4", external=[("other.raw", 0, 32)])
+
+
+def quantized(directory, made):
+    shutil.copytree(made[0] / "backbone", directory / "p")
+    change(directory / "p" / "config.json", dtype={"class_name": "DTypePolicyMap", "config": {"policy_map": {}}})
+
+
+def of_another_tokenizer(directory, made):
+    shutil.copytree(made[0] / "backbone", directory / "p")
+    values = json.loads((directory / "p" / "tokenizer.json").read_text())
+    (directory / "p" / "tokenizer.json").write_text(json.dumps(values | {"class_name": "RobertaTokenizer"}))
+
+
+def with_other_pieces(directory, made):
+    shutil.copytree(made[0] / "backbone", directory / "p")
+    change(directory / "p" / "tokenizer.json", suffix_indicator="@@")
+
+
+def change(path, **values):
+    config = json.loads(path.read_text())
+    config["config"] |= values
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (of_another_architecture, "tfbert trains those of its BertBackbone. Received: DistilBertBackbone in "),
+        (of_roberta, "tfbert trains those of its BertBackbone. Received: RobertaBackbone in "),
+        (without_vocabulary, "must hold the vocabulary of its tokenizer. .* no assets/tokenizer/vocabulary.txt"),
+        (truncated, "must be readable and whole. Received: .*model.weights.h5: "),
+        (truncated_head, "must be readable and whole. Received: .*task.weights.h5 beside it"),
+        (without_weights, "must hold its weights"),
+        (without_a_part, "must exist beside it. Received: .* without 'model_00003.weights.h5'"),
+        (with_a_layer_less, r"with no bert.encoder.layer.3.attention.self.query.weight, .*\(16 in all\)"),
+        (with_other_heads, "key_dense/vars/0 has 2 attention heads, config.json 4"),
+        (with_weights_elsewhere, "layers/dense/vars/1 is stored in another file"),
+        (quantized, "must be floating-point numbers. Received: a quantized model"),
+        (of_another_tokenizer, "must be BERT's WordPiece. Received: 'RobertaTokenizer'"),
+        (with_other_pieces, "must be BERT's WordPiece. Received: suffix_indicator='@@'"),
+    ],
+)
+def test_a_preset_of_another_model_or_damaged_is_refused_in_a_line(damage, message, tmp_path, made):
+    damage(tmp_path, made)
+    with pytest.raises(UsageError, match=message) as raised:
+        load(tmp_path / "p")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
+    keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(tmp_path / "dense.keras")
+    (tmp_path / "text.keras").write_text("no archive")
+    cut = (made[0] / "model.keras").read_bytes()
+    (tmp_path / "cut.keras").write_bytes(cut[: len(cut) // 2])
+    with zipfile.ZipFile(tmp_path / "empty.keras", "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+    classifier(with_preprocessor=False).save(tmp_path / "bare.keras")
+    for name, message in {
+        "dense.keras": "its BertBackbone. Received: Sequential in .*dense.keras",
+        "text.keras": "A .keras file must be readable and whole. Received: .*text.keras: File is not a zip file",
+        "cut.keras": "A .keras file must be readable and whole",
+        "empty.keras": "config.json must be readable JSON",
+        "bare.keras": "must hold the vocabulary of its tokenizer",
+    }.items():
+        with pytest.raises(UsageError, match=message) as raised:
+            load(tmp_path / name)
+        assert "\n" not in str(raised.value)
+
+
+def test_names_of_kerashub_lead_to_kaggle(made, monkeypatch):
+    def download(handle):
+        assert handle == "keras/bert/keras/bert_base_en/3"
+        return str(made[0] / "preset")
+
+    monkeypatch.setattr("kagglehub.model_download", download)
+    for name in ("bert_base_en", "kaggle://keras/bert/keras/bert_base_en/3"):
+        assert resolve_model(ModelConfig(model_name_or_path=name)) == made[0] / "preset"
+
+    def unreachable(handle):
+        raise requests.ConnectionError("a\nlong story")
+
+    monkeypatch.setattr("kagglehub.model_download", unreachable)
+    for name, message in {
+        "bert_base_en": "'bert_base_en': Kaggle cannot be reached, and the preset is not in kagglehub's cache",
+        "distil_bert_base_en": "tfbert trains those of its BertBackbone",
+        "hf://keras/bert_base_en": "the hub cannot be reached",
+        "some_model": "the hub cannot be reached",
+    }.items():
+        with pytest.raises(UsageError, match=message) as raised:
+            resolve_model(ModelConfig(model_name_or_path=name))
+        assert "\n" not in str(raised.value)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="'kaggle://a/b': "):
+        resolve_model(ModelConfig(model_name_or_path="kaggle://a/b"))
+
+
+def test_a_preset_on_the_hugging_face_hub_is_fetched_whole(made, monkeypatch):
+    asked = []
+
+    def download(name, allow_patterns):
+        asked.append((name, allow_patterns))
+        return str(made[0] / "preset") if "model.weights.h5" in allow_patterns else "nowhere"
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert resolve_model(ModelConfig(model_name_or_path="hf://keras/bert_base_en")) == made[0] / "preset"
+    assert {name for name, _ in asked} == {"keras/bert_base_en"}
+    patterns = asked[-1][1]
+    needed = [str(path.relative_to(made[0] / "preset")) for path in (made[0] / "preset").rglob("*") if path.is_file()]
+    missing = {p for p in needed if not any(fnmatch.fnmatch(p, pattern) for pattern in patterns)}
+    assert missing == {"metadata.json", "preprocessor.json"}
+
+
+def test_a_model_card_names_no_hub_that_has_not_the_model(made):
+    assert _is_hub_name("bert-base-uncased") and _is_hub_name("me/mine")
+    for name in ("bert_base_en", "kaggle://keras/bert/keras/bert_base_en", str(made[0] / "model.keras")):
+        assert not _is_hub_name(name)
+
+
+def test_weights_are_read_without_keras_3(made):
+    code = f"""
+import pathlib, sys
+from tfbert.model import weights
+path = weights.find_weight_file(pathlib.Path({str(made[0] / "preset")!r}))
+assert len(weights.read_weights(path)) == 57
+assert not {{"keras", "keras_hub", "tensorflow", "torch"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=pathlib.Path(files.__file__).parents[2])
