@@ -79,10 +79,8 @@ def test_a_flag_that_needs_another_says_so_first(name, needs, begins):
 
 def test_a_topic_has_its_flags_alone():
     text = help_text(FINETUNE, "export")
-    assert text.startswith("export: What `--mode=export` writes.\n") and names_in(text) == [
-        "export_format",
-        "export_float16",
-    ]
+    assert text.startswith("export: What `--mode=export` writes.\n")
+    assert names_in(text) == ["export_format", "export_float16"]
     listed = re.findall(r"^  (\S+)$", help_text(FINETUNE, "presets"), re.MULTILINE)
     assert listed == list(presets())
     assert "On 1, 4 and 8 GPUs" not in help_text(FINETUNE, "presets"), "what leads to a preset's commands"
