@@ -11,15 +11,7 @@ from mkdocs.structure.files import File
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = {"README.md": "index.md", "docs/README.md": "guides.md"}
 """Pages with another place in the site, by their place in the repository."""
-OUTSIDE = (
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "CODE_OF_CONDUCT.md",
-    "LICENSE",
-    "examples/*",
-    "benchmarks/results/*.md",
-)
+OUTSIDE = ("[A-Z]*.md", "LICENSE", "Dockerfile", "examples/**/*", "benchmarks/results/*.md")
 """What the site has besides README and docs/."""
 DIRECTORIES = {"docs/slurm": "docs/clusters.md", "benchmarks": "docs/measured.md"}
 """A site has no listings: where a link to a directory leads instead."""
@@ -28,10 +20,8 @@ DIRECTORIES = {"docs/slurm": "docs/clusters.md", "benchmarks": "docs/measured.md
 def on_files(files, config):
     """Adds the files from outside docs/."""
     files.remove(files.get_file_from_path("README.md"))
-    outside = [
-        path for pattern in OUTSIDE for path in sorted(ROOT.glob(pattern)) if path.suffix != ".ipynb" and path.is_file()
-    ]
-    for path in [*(ROOT / page for page in PAGES), *outside]:
+    outside = {path for pattern in OUTSIDE for path in ROOT.glob(pattern) if path.is_file() and path.suffix != ".pyc"}
+    for path in sorted({*outside, *(ROOT / page for page in PAGES)}):
         files.append(File.generated(config, _in_site(path.relative_to(ROOT).as_posix()), abs_src_path=str(path)))
     return files
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from absl import flags as absl_flags
 
 import flags
@@ -71,11 +72,42 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, link
 
 
+def argument_lists(value):
+    """The lists of words `finetune ...` in a parsed YAML file."""
+    if isinstance(value, list):
+        return [value] if value[:1] == ["finetune"] else [found for part in value for found in argument_lists(part)]
+    return [found for part in value.values() for found in argument_lists(part)] if isinstance(value, dict) else []
+
+
+@pytest.mark.parametrize("page", ["docs/kubernetes.md", "examples/docker/compose.yaml"])
+def test_the_containers_arguments_parse(page):
+    text = (ROOT / page).read_text()
+    (words,) = {
+        tuple(words) for words in argument_lists(yaml.safe_load(re.split("```(?:yaml)?\n?", text)[page[-2:] == "md"]))
+    }
+    values = absl_flags.FlagValues()
+    flags.define_flags(values, FINETUNE)
+    assert values(list(words)) == ["finetune"]
+    assert values["strategy"].value == "multi_worker"
+
+
+def test_the_image_has_all_that_is_built():
+    """The Dockerfile copies what setup.py needs, and .dockerignore lets it through."""
+    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    names = {name for line in copied for name in line.split()}
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
+    assert (
+        names == let_through == {"setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "flags", "tfbert"}
+    )
+
+
 def test_every_page_is_in_the_index():
     names = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
     index = (ROOT / "docs" / "README.md").read_text()
     assert not {name for name in names if f"({name})" not in index}
     assert "(docs/README.md)" in (ROOT / "README.md").read_text()
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert not {name for name in names if f": {name}\n" not in site}, "mkdocs.yml lists the pages of the site"
 
 
 def test_a_cell_of_readme_has_one_number_and_one_link():
