@@ -92,7 +92,7 @@ def _topics(command: Command, mode: str) -> dict[str, tuple[str, ...]]:
     general = ("mode", "config", "run_config", "flagfile", "help")
     if not mode:
         return {_GENERAL: general, **command.options()}
-    parts = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+    parts = Config.classes()
     found = {
         part: tuple(f.name for f in dataclasses.fields(parts[part]) if f.name in names and mode in f.metadata["modes"])
         for part, names in command.options().items()

@@ -9,6 +9,7 @@ import dataclasses
 import pathlib
 from typing import Literal
 
+from tfbert.config.given import Given, names_given_data
 from tfbert.config.rules import EVALUATE, EVERY, TRAIN, at_least, option
 from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName
 from tfbert.config.types import Options
@@ -94,8 +95,16 @@ class DataConfig(Options):
         return bool(self.train_file or self.validation_file or self.test_file)
 
     @property
+    def reads_files(self) -> bool:
+        """Whether any of the examples come from files, rather than from memory."""
+        paths = filter(None, (self.train_file, *self.validation_files, self.test_file))
+        return any(not isinstance(path, Given) or isinstance(path.source, pathlib.Path) for path in paths)
+
+    @property
     def validation_files(self) -> tuple[str, ...]:
-        """`validation_file` as paths."""
+        """`validation_file` as paths, or as data in memory."""
+        if isinstance(self.validation_file, Given):
+            return self.validation_file.parts or (self.validation_file,)
         whole = pathlib.Path(self.validation_file).is_file()
         return (self.validation_file,) if whole else tuple(filter(None, self.validation_file.split(",")))
 
@@ -104,7 +113,8 @@ class DataConfig(Options):
         """What the data is called in logs: the training file's path, another file's, or the data set's name."""
         test = "standard_input" if self.test_file == STANDARD_STREAM else self.test_file
         files = (self.train_file, *self.validation_files, test)
-        return next(filter(None, files), self.dataset or "demo")
+        found = next(filter(None, files), self.dataset or "demo")
+        return found.what if isinstance(found, Given) else found
 
     @property
     def separator(self) -> str:
@@ -127,8 +137,12 @@ class DataConfig(Options):
         files = [("train_file", self.train_file), ("test_file", self.test_file)]
         files += [("validation_file", path) for path in self.validation_files]
         for name, value in files:
-            if value and (name, value) != ("test_file", STANDARD_STREAM) and not pathlib.Path(value).is_file():
+            path = value.source if isinstance(value, Given) else pathlib.Path(value)
+            is_stream = (name, value) == ("test_file", STANDARD_STREAM)
+            if value and not is_stream and isinstance(path, pathlib.Path) and not path.is_file():
                 todo = ". Check the path"
+                if names_given_data(value):
+                    todo = ", the name of data that was in memory. Pass the data to tfbert.finetune, or a file"
                 if is_pipe(value):
                     stream = ", or pass it as --test_file=- in mode=evaluate" * (name == "test_file")
                     todo = f", which can be read only once. Write it to a file first{stream}"

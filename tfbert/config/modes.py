@@ -12,6 +12,7 @@ from tfbert.config.parts import Parts, PredictConfig
 from tfbert.config.task_table import facts_of
 
 _OF_FILES = ("input_format", "delimiter", "skip_bad_rows")
+_OF_PATHS = ("input_format", "delimiter", "header")
 
 
 def mode_problems(config: Parts) -> list[str]:
@@ -42,6 +43,14 @@ def _files(config: Parts) -> list[str]:
         out += [
             f"{name} takes effect with files only. Received: {name}={getattr(data, name)!r} without any. Drop --{name}."
             for name in _OF_FILES
+            if getattr(data, name) != defaults[name]
+        ]
+    elif data.uses_files and not data.reads_files:
+        defaults = {field.name: field.default for field in dataclasses.fields(data)}
+        out += [
+            f"{name} takes effect with files only. Received: {name}={getattr(data, name)!r} with data in memory. "
+            f"Drop --{name}."
+            for name in _OF_PATHS
             if getattr(data, name) != defaults[name]
         ]
     elif data.input_format == "text" and config.mode != "predict":

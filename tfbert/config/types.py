@@ -16,10 +16,12 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from tfbert.config.given import Given
 from tfbert.errors import UsageError
 
 _OF_PATHS = ("_file", "_dir", "_path", "_files", "_records")
 """How the names of options end that take paths."""
+_OF_EXAMPLES = ("train_file", "validation_file", "test_file")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -116,6 +118,8 @@ def _named(value: Any, name: str) -> str:
     """Text; for an option that takes a path, also a path."""
     if not is_path(name):
         return _text(value)
+    if isinstance(value, Given):
+        return value
     text = _text(os.fspath(value))
     return str(pathlib.Path(text).expanduser()) if text.startswith("~/") else text
 
@@ -197,6 +201,8 @@ def _way_out(name: str, value: Any, kind: Any) -> str:
     """What to pass instead."""
     if value is None:
         return "Leave it out for the default."
+    if name in _OF_EXAMPLES:
+        return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
     if dataclasses.is_dataclass(kind):
         return f"Pass {kind.__name__}(...)."
     if (meant := _meant(value, kind, name)) is not None:

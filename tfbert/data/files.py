@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
+from tfbert.data.given_table import GivenTable
 from tfbert.data.labels import label_text
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.data.rows import file_format, open_rows
@@ -56,7 +57,7 @@ class RawTable:
 
 
 def read_file(
-    source: str | pathlib.Path | BinaryIO,
+    source: str | pathlib.Path | BinaryIO | GivenTable,
     *,
     format: str = "auto",
     text_column: Sequence[str] = (),
@@ -74,7 +75,7 @@ def read_file(
     labels are dropped. In every format, a label that is empty, or that pandas reads as missing, is a missing label.
 
     Args:
-        source: A path, or an open binary stream such as standard input.
+        source: A path, an open binary stream such as standard input, or a table in memory.
         format: As `rows.file_format` names it. `auto`: by the ending: .tsv, .csv, .jsonl, .json or .parquet, all but
             the last also with .gz.
         text_column: One column, or two for pairs. Empty: found by name. Without a header, indexes from 0.
@@ -120,6 +121,7 @@ def read_file(
         lines=lines,
         unit=file.unit,
         notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
+        label_names=file.label_names.get(label),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfbert.errors import UsageError
@@ -22,6 +22,7 @@ class OpenFile:
         read: Takes the wanted columns and iterates over the rows. Bytes that are not UTF-8 appear as lone surrogates.
         unit: What the rows' numbers count: `line` or `row`.
         hint: What to try if no column is the right one, for the end of a message: empty, or ", or ...".
+        label_names: The names of a column's classes, in their order, where the data itself has them.
     """
 
     name: str
@@ -29,3 +30,4 @@ class OpenFile:
     read: Callable[[Sequence[str]], Iterator[Row]]
     unit: str = "line"
     hint: str = ""
+    label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)

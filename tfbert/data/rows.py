@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of
+from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.json_rows import open_json_rows
 from tfbert.data.lines import SAVE_SHEET, lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.data.open_file import OpenFile, Row
@@ -32,8 +33,8 @@ _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 
 
-def file_format(path: pathlib.Path, formats: Formats = ROWS) -> str:
-    """`tsv`, `csv`, `jsonl`, `parquet` or `text`, by a file's ending.
+def file_format(path: pathlib.Path | GivenTable, formats: Formats = ROWS) -> str:
+    """`tsv`, `csv`, `jsonl`, `parquet` or `text`, by a file's ending; for a table in memory, what it is read as.
 
     Args:
         path: All formats but .parquet may also end in .gz.
@@ -42,6 +43,8 @@ def file_format(path: pathlib.Path, formats: Formats = ROWS) -> str:
     Raises:
         UsageError: for another ending.
     """
+    if isinstance(path, GivenTable):
+        return FORMAT
     format, ending = format_of(path, formats), ending_of(path)
     if not format:
         todo = SAVE_SHEET[0].upper() + SAVE_SHEET[1:] if ending in _SHEETS else "Convert or rename it"
@@ -53,11 +56,14 @@ def file_format(path: pathlib.Path, formats: Formats = ROWS) -> str:
     return format
 
 
-def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = True, delimiter: str = "") -> OpenFile:
+def open_rows(
+    source: pathlib.Path | BinaryIO | GivenTable, format: str, *, header: bool = True, delimiter: str = ""
+) -> OpenFile:
     """Opens a file and finds its columns.
 
     Args:
-        source: A path, decompressed where it ends in .gz; or an open binary stream such as standard input.
+        source: A path, decompressed where it ends in .gz; or an open binary stream such as standard input. A table in
+            memory has its columns already, and no use for the other arguments.
         format: As `file_format` returns it.
         header: Whether a .tsv or .csv file starts with its columns' names.
         delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
@@ -65,6 +71,8 @@ def open_rows(source: pathlib.Path | BinaryIO, format: str, *, header: bool = Tr
     Raises:
         UsageError: for a file that cannot be read or holds nothing.
     """
+    if isinstance(source, GivenTable):
+        return source.open()
     name = source_name(source)
     if format not in TEXTS:
         raise UsageError(

@@ -1,4 +1,5 @@
-"""Standard input and named pipes as sources of rows: they can be read once."""
+"""What options name as sources of rows: files, tables in memory, and standard input and named pipes, which can be read
+once."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import sys
 from typing import BinaryIO
 
 from tfbert.config.data import STANDARD_STREAM, is_pipe
+from tfbert.config.given import Given
+from tfbert.data.given_table import GivenTable
 from tfbert.errors import UsageError
 
 
@@ -25,6 +28,18 @@ def standard_input(option: str) -> BinaryIO:
             "Pipe the rows in, or pass a file's path."
         )
     return sys.stdin.buffer
+
+
+def labelled_source(name: str) -> pathlib.Path | BinaryIO | GivenTable:
+    """What `train_file`, `test_file` or one of the validation files names: a file as its path, standard input as an
+    open stream, or a table in memory.
+
+    Raises:
+        UsageError: for standard input that is closed.
+    """
+    if isinstance(name, Given):
+        return name.source
+    return standard_input("test_file") if name == STANDARD_STREAM else pathlib.Path(name)
 
 
 def input_source(name: str) -> pathlib.Path | BinaryIO:

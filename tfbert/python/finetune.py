@@ -40,7 +40,15 @@ class Results(dict[str, float]):
         return Results, (dict(self), self.directory)
 
 
-def finetune(config: Config | None = None, *, quiet: bool = False, **options: Any) -> Results:
+def finetune(
+    config: Config | None = None,
+    *,
+    train: Any = None,
+    validation: Any = None,
+    test: Any = None,
+    quiet: bool = False,
+    **options: Any,
+) -> Results:
     """Trains, evaluates and saves a model; resumes where an earlier start of the same run stopped.
 
     Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow settles at
@@ -48,6 +56,12 @@ def finetune(config: Config | None = None, *, quiet: bool = False, **options: An
 
     Args:
         config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
+        train: What to train on: a path, or data in memory, whose columns are found as a file's are: a DataFrame of
+            pandas or polars, an Arrow table, a dictionary of columns, a list of records or of (text, label) pairs, a
+            finite `tf.data.Dataset`, or a `datasets.Dataset`.
+        validation: What to evaluate on during training: the same, several sets in a dictionary by name, or a share of
+            the training examples to hold out, such as 0.1.
+        test: What to evaluate the final model on, likewise.
         quiet: Show nothing, warnings included. Otherwise the run shows what the command shows: what is about to run,
             progress, evaluations, what was saved.
         **options: Every option of the command `tfbert finetune --mode=train` by its name, such as `model`,
@@ -64,12 +78,13 @@ def finetune(config: Config | None = None, *, quiet: bool = False, **options: An
         Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
 
     Examples:
-        >>> run = tfbert.finetune(model="bert-base-uncased", train_file="train.tsv", validation_file="dev.tsv")
+        >>> run = tfbert.finetune(model="bert-base-uncased", train=frame, validation=0.1, output_dir="runs/mine")
         >>> run["eval_accuracy"]
         0.93
         >>> classify = run.load()
     """
-    return _run(command_of(config) if isinstance(config, Config) else FINETUNE, config, options, quiet)
+    command = command_of(config) if isinstance(config, Config) else FINETUNE
+    return _run(command, config, options, quiet, {"train": train, "validation": validation, "test": test})
 
 
 def pretrain(config: Config | None = None, *, quiet: bool = False, **options: Any) -> Results:
@@ -96,8 +111,14 @@ finetune.__signature__ = signature_of(FINETUNE, finetune)
 pretrain.__signature__ = signature_of(PRETRAIN, pretrain)
 
 
-def _run(command: Command, config: Config | None, options: Mapping[str, Any], quiet: bool) -> Results:
-    config = config_of(command, config, options)
+def _run(
+    command: Command,
+    config: Config | None,
+    options: Mapping[str, Any],
+    quiet: bool,
+    data: Mapping[str, Any] | None = None,
+) -> Results:
+    config = config_of(command, config, options, data)
     directory = output_dir.run_directory(config, output_dir.start_time())
     config = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(directory)))
     if config.runtime.keep_freed_memory:

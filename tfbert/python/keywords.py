@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +12,10 @@ from tfbert.commandline.command import what_is_meant
 from tfbert.commandline.options import ALIASES
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
+from tfbert.config.task_table import facts_of
 from tfbert.config.types import converted, field_types, shown
 from tfbert.errors import UsageError
+from tfbert.python.data import OPTIONS, data_options
 
 MODE = "train"
 FUNCTIONS = {FINETUNE.word: "tfbert.finetune", PRETRAIN.word: "tfbert.pretrain"}
@@ -23,6 +26,7 @@ _NOT_ARGUMENTS = {
     "flagfile": "Presets are for the command; pass their flags as arguments.",
 }
 """Flags that are no options of a run."""
+_NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
 def options_of(command: Command) -> dict[str, dict[str, dataclasses.Field]]:
@@ -38,13 +42,16 @@ def options_of(command: Command) -> dict[str, dict[str, dataclasses.Field]]:
     }
 
 
-def config_of(command: Command, config: Config | None, given: Mapping[str, Any]) -> Config:
+def config_of(
+    command: Command, config: Config | None, given: Mapping[str, Any], data: Mapping[str, Any] | None = None
+) -> Config:
     """The configuration that arguments describe.
 
     Args:
         command: Whose options they are.
         config: What the arguments change; None for the defaults.
         given: The arguments, by name.
+        data: `train`, `validation` and `test`, which stand for options; None where one was not given.
 
     Raises:
         UsageError: naming all arguments that are unknown, of another type, or break a rule.
@@ -57,6 +64,9 @@ def config_of(command: Command, config: Config | None, given: Mapping[str, Any])
         )
     options, given = options_of(command), dict(given)
     problems = [line for alias, name in ALIASES.items() for line in _resolve(alias, name, given)]
+    task = given.get("task", (config or Config()).data.task)
+    found, wrong = data_options(given, data or {}, holds_sentences=facts_of(str(task)).of_words)
+    given, problems = given | found, problems + wrong
     known = {name for names in options.values() for name in names}
     problems += [_unknown(command, name, given[name]) for name in given if name not in known]
     base, parts = config or Config(), {}
@@ -107,6 +117,10 @@ def _unknown(command: Command, name: str, value: Any) -> str:
     advice = _NOT_ARGUMENTS.get(name)
     if not advice and any(name in names for names in command.options().values()):
         advice = f"{name} is for the command, in another mode."
+    if not advice and command is PRETRAIN and name in OPTIONS:
+        advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
+    if not advice and command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, _NEAR)):
+        advice = f"Did you mean {near[0]}?"
     advice = advice or what_is_meant(command, name) or f"See help({FUNCTIONS[command.word]})."
     for other in (FINETUNE, PRETRAIN):
         advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from tfbert.config.given import names_given_data
 from tfbert.config.rules import is_met
 from tfbert.config.run import Config
 from tfbert.report.run_files import RunFiles
@@ -36,7 +37,8 @@ def _files(options: dict[str, Any]) -> list[str]:
 def _has_no_header(options: dict[str, Any]) -> bool:
     if options["input_format"] != "auto":
         return options["input_format"] not in ("tsv", "csv")
-    return all(name.removesuffix(".gz").endswith(_WITHOUT_HEADER) for name in _files(options))
+    names = [name for name in _files(options) if not names_given_data(name.strip())]
+    return all(name.removesuffix(".gz").endswith(_WITHOUT_HEADER) for name in names)
 
 
 _IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tfbert.config.data import DataConfig, is_pipe
+from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import ENTRIES, entry_of
 
@@ -26,7 +26,7 @@ def detect_task(config: Config) -> Config:
 
 
 def _task_of_file(data: DataConfig) -> str | None:
-    path = pathlib.Path(data.train_file)
+    path = labelled_source(data.train_file)
     return next((entry.name for entry in ENTRIES if entry.holds_file(path, data)), None)
 
 
@@ -57,7 +57,7 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     # If the user chooses columns, the file may well fit another task.
     for path in paths if not data.text_column else ():
         for entry in ENTRIES:
-            if entry.name != task.name and not is_pipe(path) and entry.holds_file(pathlib.Path(path), data):
+            if entry.name != task.name and not is_pipe(path) and entry.holds_file(labelled_source(path), data):
                 raise UsageError(
                     f"A file must fit the model's task. Received: {path!r}, which is for "
                     f"{entry.name.replace('_', ' ')}, and a model for {task.kind}. "

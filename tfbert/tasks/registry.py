@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
+    from tfbert.data.given_table import GivenTable
     from tfbert.tasks.base import Task, TaskData
     from tfbert.tasks.inputs import Inputs
     from tfbert.tasks.prediction_job import Job
@@ -92,7 +93,7 @@ class Entry:
         """The module that is saved for a model."""
         return _named(self.served_class)
 
-    def holds_file(self, path: pathlib.Path, config: DataConfig) -> bool:
+    def holds_file(self, path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         """Whether a file can be for no other task."""
         return bool(self.file_test) and _named(self.file_test)(path, config)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from tfbert.config.data import DataConfig
+from tfbert.config.given import Given
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.sets import Examples, eval_prefix
@@ -81,11 +82,14 @@ def _by_name(config: DataConfig, source: Source[Table], *, with_train: bool) -> 
 
 
 def validation_names(paths: Sequence[str]) -> list[str]:
-    """The names of validation files: `validation` for one, `validation_NAME` for each of several.
+    """The names of validation files: `validation` for one, `validation_NAME` for each of several; of data in memory,
+    their own.
 
     Raises:
         UsageError: for files with the same name.
     """
+    if given := [path.argument for path in paths if isinstance(path, Given)]:
+        return given
     if len(paths) <= 1:
         return ["validation"] * len(paths)
     names = [f"validation_{pathlib.Path(path).name.partition('.')[0]}" for path in paths]

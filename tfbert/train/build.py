@@ -143,6 +143,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(data, train, tokenizer, classifier.config)
+    resume.check_same_examples(facts, consensus)
     resumed, lines = None, []
     if start.resumed:
         resumed, lines = resume.check_same_run(start, facts, schedule.total_steps)

@@ -14,6 +14,7 @@ import tf_keras as keras
 
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.given import names_given_data
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
 from tfbert.tasks.base import TaskData
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 EVALUATION = "evaluation_crc32"
 """The fact that tells evaluation sets apart."""
+EXAMPLES = ("train_examples", "train_crc32", EVALUATION)
+"""The facts that tell the examples of a run, those to evaluate on included, from others."""
 _ARCHITECTURE = {
     "layers": "num_hidden_layers",
     "hidden_size": "hidden_size",
@@ -79,7 +82,8 @@ def settings(config: Config, *kinds: OnResume) -> dict[str, Any]:
 def different_in(
     run_config: dict[str, Any], config: Config, kinds: tuple[OnResume, ...] = ("same", "longer", "content")
 ) -> list[str]:
-    """How an earlier run differs from a configuration in what decides its result, a phrase each.
+    """How an earlier run differs from a configuration in what decides its result, a phrase each. Of files the names are
+    compared, not what they hold; data in memory has no name.
 
     Args:
         run_config: What its `run_config.json` holds; options that its version did not have are at their default. Empty
@@ -90,7 +94,8 @@ def different_in(
     parts = [run_config.get(field.name) for field in dataclasses.fields(Config)]
     given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
     before = _defaults() | given if run_config else {}
-    return differences(before, settings(config, *kinds))
+    now = settings(config, *kinds)
+    return differences({n: v for n, v in before.items() if not names_given_data(v, now.get(n))}, now)
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], resolved: dict[str, int] | None = None) -> list[str]:
@@ -124,7 +129,7 @@ def facts_of(
 
 def data_facts(identity: Identity) -> dict[str, int]:
     """What tells the examples of a run, those to evaluate on included, from others."""
-    return {name: identity.facts[name] for name in ("train_examples", "train_crc32", EVALUATION)}
+    return {name: identity.facts[name] for name in EXAMPLES}
 
 
 def _defaults() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tfbert.output.lock import locked
 from tfbert.step.optimizer import share_at_end
 from tfbert.train import launch_mark
 from tfbert.train.found import CHECKPOINTS, Found, inspect
-from tfbert.train.identity import EVALUATION, Identity, differences, different_in, settings
+from tfbert.train.identity import EVALUATION, EXAMPLES, Identity, differences, different_in, settings
 from tfbert.train.saved_state import RunState, step_directory
 
 
@@ -153,6 +153,23 @@ def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
     """The schedule with the warm-up that the run began with: `warmup_ratio` of a longer run would be more."""
     begun = start.earlier.choices.get("warmup_steps") if start.earlier else None
     return schedule if begun is None else dataclasses.replace(schedule, warmup_steps=begun)
+
+
+def check_same_examples(facts: dict[str, Any], consensus: Consensus) -> None:
+    """Refuses workers that hold different examples, or the same in another order.
+
+    Args:
+        facts: Those of model, data and precision on this worker.
+        consensus: Between all workers, each of which must call this function.
+
+    Raises:
+        UsageError: on all workers alike.
+    """
+    if not all([consensus.is_same(facts[name]) for name in EXAMPLES]):  # A list: every worker answers every question.
+        raise UsageError(
+            "All workers must have the same examples, in the same order. Received: others on one worker than on "
+            "another. Give each the same files or tables; a data set that shuffles needs a seed."
+        )
 
 
 def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfbert.config.data import STANDARD_STREAM, DataConfig
-from tfbert.data.streams import standard_input
+from tfbert.config.data import DataConfig
+from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.demo import demo_questions
 from tfbert.tasks.answering.questions import QuestionTable
@@ -21,7 +21,7 @@ def question_source(config: DataConfig, *, version_2_with_negative: bool) -> Sou
                 f"Received: header={config.header}, delimiter={config.delimiter!r}. Drop --noheader and --delimiter."
             )
         return read_questions(
-            standard_input("test_file") if path == STANDARD_STREAM else path,
+            labelled_source(path),
             format="jsonl" if config.input_format == "squad" else config.input_format,
             text_column=config.text_column,
             label_column=config.label_column,

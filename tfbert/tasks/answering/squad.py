@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_columns
+from tfbert.data.given_table import GivenTable
 from tfbert.data.lines import source_name
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.rows import file_format, open_rows
@@ -24,7 +25,7 @@ from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS, NestedQuestions,
 
 
 def read_questions(
-    source: str | pathlib.Path | BinaryIO,
+    source: str | pathlib.Path | BinaryIO | GivenTable,
     *,
     format: str = "auto",
     text_column: Sequence[str] = (),
@@ -36,7 +37,8 @@ def read_questions(
     """Reads a file of questions with their answers. No question is dropped because of where its answers are.
 
     Args:
-        source: A path, also of a .gz file; or an open binary stream such as standard input, which holds JSON.
+        source: A path, also of a .gz file; an open binary stream such as standard input, which holds JSON; or a table
+            in memory.
         format: `jsonl` for JSON of either kind, or `parquet`; `auto`: by the ending.
         text_column: The columns of questions and contexts in a table; empty: `question` and `context`.
         label_column: The column of answers in a table; empty: `answers`.
@@ -159,12 +161,14 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
     return question, context
 
 
-def holds_questions(path: pathlib.Path, config: DataConfig) -> bool:
+def holds_questions(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
     """Whether a file can be for no other task, by its format or what it holds."""
+    if isinstance(path, GivenTable):
+        return looks_like_squad(path)
     return config.input_format == "squad" or (config.input_format == "auto" and looks_like_squad(path))
 
 
-def looks_like_squad(path: pathlib.Path) -> bool:
+def looks_like_squad(path: pathlib.Path | GivenTable) -> bool:
     """Whether a file holds questions with contexts and answers; False for one that cannot be read."""
     try:
         format = file_format(path)
@@ -176,7 +180,9 @@ def looks_like_squad(path: pathlib.Path) -> bool:
     return file is not None and {*QUESTION_COLUMNS, "answers"} <= set(file.columns)
 
 
-def _format(source: pathlib.Path | BinaryIO, asked: str) -> str:
+def _format(source: pathlib.Path | BinaryIO | GivenTable, asked: str) -> str:
+    if isinstance(source, GivenTable):
+        return file_format(source)
     if asked != "auto":
         return asked
     return file_format(source) if isinstance(source, pathlib.Path) else "jsonl"
@@ -191,7 +197,7 @@ def _refuse_columns(file: NestedQuestions, text_column: Sequence[str], label_col
 
 
 def _open(
-    source: pathlib.Path | BinaryIO, format: str, *, header: bool = True, delimiter: str = ""
+    source: pathlib.Path | BinaryIO | GivenTable, format: str, *, header: bool = True, delimiter: str = ""
 ) -> OpenFile | NestedQuestions:
     if format == "jsonl" and header and not delimiter:  # `open_rows` refuses JSON with --noheader or --delimiter.
         return open_question_json(source, source_name(source))

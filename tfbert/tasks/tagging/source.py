@@ -5,12 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Container
 
-from tfbert.config.data import STANDARD_STREAM, DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.data.label_names import given_names, named_labels
-from tfbert.data.streams import standard_input
+from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import quoted
 from tfbert.tasks.tables import Source
@@ -31,7 +30,7 @@ def sentence_source(config: DataConfig) -> Source[TaggedTable]:
                 f"Received: header={config.header}. Drop --noheader."
             )
         table = read_sentences(
-            standard_input("test_file") if path == STANDARD_STREAM else pathlib.Path(path),
+            labelled_source(path),
             format=config.input_format,
             text_column=config.text_column,
             label_column=config.label_column,

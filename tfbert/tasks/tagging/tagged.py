@@ -17,6 +17,7 @@ from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_tag_columns
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of
+from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
@@ -90,12 +91,15 @@ class SentenceFile:
     notes: Callable[[], tuple[str, ...]] = tuple
 
 
-def sentence_format(path: pathlib.Path) -> str:
-    """`conll`, `csv`, `jsonl` or `parquet`, by a file's ending; all but .parquet may also end in .gz.
+def sentence_format(path: pathlib.Path | GivenTable) -> str:
+    """`conll`, `csv`, `jsonl` or `parquet`, by a file's ending; all but .parquet may also end in .gz. For a table in
+    memory, what it is read as.
 
     Raises:
         UsageError: for another ending.
     """
+    if isinstance(path, GivenTable):
+        return FORMAT
     if format := format_of(path, WORDS):
         return format
     *known, last = itertools.chain(*WORDS.values())
@@ -106,7 +110,7 @@ def sentence_format(path: pathlib.Path) -> str:
 
 
 def open_sentences(
-    source: str | pathlib.Path | BinaryIO,
+    source: str | pathlib.Path | BinaryIO | GivenTable,
     *,
     format: str = "auto",
     text_column: Sequence[str] = (),
@@ -119,7 +123,7 @@ def open_sentences(
     A table with one word per row is found by its columns' names and its first rows.
 
     Args:
-        source: A path, or an open binary stream such as standard input.
+        source: A path, an open binary stream such as standard input, or a table in memory.
         format: As `sentence_format` names it; `tsv` and `text` are CoNLL as well, but where a table has one word per
             row. `auto`: by the ending.
         text_column: The column of the words: a name, or an index from 0 in CoNLL. Empty: found by name; in CoNLL, the
@@ -133,7 +137,9 @@ def open_sentences(
     """
     source = pathlib.Path(source) if isinstance(source, str) else source
     options = {"text_column": text_column, "label_column": label_column if tags != "none" else ""}
-    if format == "auto":
+    if isinstance(source, GivenTable):
+        format, delimiter = sentence_format(source), ""
+    elif format == "auto":
         format = sentence_format(source) if isinstance(source, pathlib.Path) else ""
     if table := _word_rows(source, format, delimiter, **options):
         return _of_word_rows(*table, tags)
@@ -170,7 +176,8 @@ def open_sentences(
         require_label=tags == "required",
     )
     label = label if tags != "none" else ""
-    names = class_names(source, label) if format == "parquet" and label else None
+    is_file = isinstance(source, pathlib.Path)
+    names = class_names(source, label) if is_file and format == "parquet" and label else None
     return SentenceFile(
         name=rows.name,
         format=format,
@@ -182,7 +189,7 @@ def open_sentences(
 
 
 def read_sentences(
-    source: str | pathlib.Path | BinaryIO,
+    source: str | pathlib.Path | BinaryIO | GivenTable,
     *,
     format: str = "auto",
     text_column: Sequence[str] = (),
@@ -238,14 +245,14 @@ def read_sentences(
     )
 
 
-def holds_tags(path: pathlib.Path, config: DataConfig) -> bool:
+def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
     """Whether a file can be for no other task than tagging."""
     columns = {"text_column": config.text_column, "label_column": config.label_column}
     return looks_tagged(path, format=config.input_format, delimiter=config.separator, **columns)
 
 
 def looks_tagged(
-    path: pathlib.Path,
+    path: pathlib.Path | GivenTable,
     *,
     format: str = "auto",
     text_column: Sequence[str] = (),
@@ -257,7 +264,7 @@ def looks_tagged(
     column of tags.
 
     Args:
-        path: The file.
+        path: The file, or a table in memory.
         format: As the user named it; `auto`: by the ending.
         text_column: As for `open_sentences`.
         label_column: As for `open_sentences`.
@@ -266,6 +273,7 @@ def looks_tagged(
     Returns:
         False also for a file that cannot be read: reading it later says why.
     """
+    format = "auto" if isinstance(path, GivenTable) else format
     if format == "conll":
         return True
     try:
@@ -303,10 +311,10 @@ def holds_word_rows(path: pathlib.Path, *, format: str, text_column: Sequence[st
 
 
 def _word_rows(
-    source: pathlib.Path | BinaryIO, format: str, delimiter: str, **columns: Any
+    source: pathlib.Path | BinaryIO | GivenTable, format: str, delimiter: str, **columns: Any
 ) -> tuple[OpenFile, WordColumns] | None:
     """A table with one word per row, just opened; None for another file. A pipe can be read only once: it is none."""
-    if not isinstance(source, pathlib.Path) or not source.is_file():
+    if not isinstance(source, GivenTable) and (not isinstance(source, pathlib.Path) or not source.is_file()):
         return None
     if format == "conll" and ending_of(source) not in CONLL_ENDINGS:  # A .tsv may be either.
         format = "tsv"

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfbert.data.files import RawTable, check_text
+from tfbert.data.given_table import GivenTable
 from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
@@ -72,7 +73,7 @@ def find_word_columns(
 
 
 def open_word_rows(
-    source: pathlib.Path,
+    source: pathlib.Path | GivenTable,
     format: str,
     *,
     delimiter: str = "",
@@ -84,7 +85,7 @@ def open_word_rows(
     It has columns with the usual names, hardly a cell of words holds a blank, and sentences have several rows.
 
     Args:
-        source: A path.
+        source: A path, or a table in memory.
         format: `csv`, `tsv`, `jsonl` or `parquet`.
         delimiter: As for `open_rows`.
         text_column: As for `find_word_columns`.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Sequence
 
-from tfbert.config.data import STANDARD_STREAM, DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.data.files import RawTable, read_file
 from tfbert.data.label_names import given_names, named_labels
 from tfbert.data.labels import MISSING
-from tfbert.data.streams import standard_input
+from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.tables import Source, read_labelled_tables
 from tfbert.tasks.texts.demo import demo_data
@@ -38,7 +38,7 @@ def text_source(config: DataConfig, class_words: Container[str], notes: list[str
 
     def read(path: str, require_label: bool = True) -> RawTable:
         table = read_file(
-            standard_input("test_file") if path == STANDARD_STREAM else path,
+            labelled_source(path),
             format=config.input_format,
             text_column=config.text_column,
             label_column=config.label_column,

@@ -1,0 +1,318 @@
+"""Data in memory is read as a file with the same rows is: every kind of it, and what their packages make of values."""
+
+import decimal
+import enum
+import json
+
+import numpy as np
+import pyarrow
+import pytest
+import tensorflow as tf
+from pyarrow import parquet
+
+from tfbert.config.data import DataConfig
+from tfbert.data.files import read_file
+from tfbert.data.given_kinds import given_table
+from tfbert.data.given_table import plain
+from tfbert.errors import UsageError
+from tfbert.tasks.answering.squad import looks_like_squad, read_questions
+from tfbert.tasks.tagging.tagged import looks_tagged, read_sentences
+
+TEXTS = ["good film", "bad", " dull,\nslow ", "naïve 😀", ""]
+LABELS = [1, 0, 0, 1, 1]
+SENTENCES = [["Ann", "met", "Bo"], ["it", "rained"], ["Rome"]]
+TAGS = [["B-PER", "O", "B-PER"], ["O", "O"], ["B-LOC"]]
+
+
+def pandas_frame(columns):
+    rows = len(next(iter(columns.values())))
+    return pytest.importorskip("pandas").DataFrame(columns, index=[f"row {i}" for i in range(rows)])
+
+
+def records(columns):
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+KINDS = {
+    "DataFrame": pandas_frame,
+    "polars": lambda columns: pytest.importorskip("polars").DataFrame(columns),
+    "datasets": lambda columns: pytest.importorskip("datasets").Dataset.from_dict(columns),
+    "Arrow": pyarrow.table,
+    "columns": dict,
+    "columns of arrays": lambda columns: {n: np.array([*v, None], object)[:-1] for n, v in columns.items()},
+    "records": records,
+}
+
+
+def in_file(path, columns):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records(columns)))
+    return path
+
+
+def table(value, **options):
+    return given_table("train", value, **options)
+
+
+def same(ours, theirs):
+    """Whether two tables hold the same; places and names differ."""
+    left_out = ("name", "lines", "unit", "places", "place_names")
+    for name, value in vars(ours).items():
+        if name not in left_out:
+            np.testing.assert_equal(value, vars(theirs)[name], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_of_every_kind_are_those_of_a_file(kind, tmp_path):
+    columns = {"id": list("abcde"), "text": TEXTS, "label": LABELS}
+    same(read_file(table(KINDS[kind](columns))), read_file(in_file(tmp_path / "f.jsonl", columns)))
+    pair = {"premise": TEXTS, "hypothesis": TEXTS[::-1], "gold": ["a", "b", "b", "a", "b"]}
+    found = read_file(table(KINDS[kind](pair)), label_column="gold")
+    same(found, read_file(in_file(tmp_path / "g.jsonl", pair), label_column="gold"))
+    assert found.where(2).endswith(" of 5 rows, row 3") and found.where(2).startswith("train=")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences_of_every_kind_are_those_of_a_file(kind, tmp_path):
+    columns = {"tokens": SENTENCES, "ner_tags": TAGS}
+    given, file = table(KINDS[kind](columns)), in_file(tmp_path / "f.jsonl", columns)
+    same(read_sentences(given), read_sentences(file))
+    assert looks_tagged(given) and not looks_like_squad(given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_questions_of_every_kind_are_those_of_a_file(kind, tmp_path):
+    columns = {
+        "id": ["1", "2"],
+        "question": ["When?", "Who?"],
+        "context": ["In 1066 it rained.", "Ann met Bo."],
+        "answers": [{"text": ["1066"], "answer_start": [3]}, {"text": [], "answer_start": []}],
+    }
+    given, file = table(KINDS[kind](columns)), in_file(tmp_path / "f.jsonl", columns)
+    same(read_questions(given, version_2_with_negative=True), read_questions(file, version_2_with_negative=True))
+    assert looks_like_squad(given) and not looks_tagged(given)
+
+
+def test_a_word_a_row_is_found_in_a_frame_as_in_a_file(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    columns = {"Sentence #": ["1", "", "", "2", ""], "Word": ["Ann", "met", "Bo", "it", "rained"]}
+    frame = pandas.DataFrame(columns | {"Tag": ["B-PER", "O", "B-PER", "O", "O"]}).replace("", None)
+    frame.to_csv(tmp_path / "f.csv", index=False)
+    assert looks_tagged(table(frame))
+    assert read_sentences(table(frame)).words == read_sentences(tmp_path / "f.csv").words == SENTENCES[:2]
+
+
+def test_pairs_are_a_text_two_texts_or_words_with_their_label():
+    found = read_file(table(list(zip(TEXTS, LABELS, strict=True))))
+    assert (found.text, found.text_pair, found.labels) == (TEXTS, None, ["1", "0", "0", "1", "1"])
+    found = read_file(table([((a, b), label) for a, b, label in zip(TEXTS, TEXTS[::-1], LABELS, strict=True)]))
+    assert (found.text, found.text_pair) == (TEXTS, TEXTS[::-1])
+    for words in (list, tuple, np.array):
+        found = read_sentences(table([(words(w), words(t)) for w, t in zip(SENTENCES, TAGS, strict=True)]))
+        assert (found.words, found.tags) == (SENTENCES, TAGS)
+    with pytest.raises(UsageError, match=r"Each pair is \(text, label\). Received: 'lost' \(str\) in train, row 2"):
+        read_file(table([("a", 1), "lost", ("b", 0)]))
+    assert read_file(table([("a", 1), "lost", ("b", 0)]), skip_bad_rows=True).text == ["a", "b"]
+
+
+def _tf_data(*columns):
+    return tf.data.Dataset.from_tensor_slices(columns)
+
+
+def test_a_tf_data_set_may_be_batched_or_not_and_is_read_once(tmp_path):
+    plain_one = _tf_data(TEXTS, LABELS)
+    expected = read_file(in_file(tmp_path / "f.jsonl", {"text": TEXTS, "label": LABELS}))
+    batched = plain_one.batch(2)
+    named = plain_one.map(lambda text, label: {"label": label, "text": text})
+    halves = plain_one.map(lambda text, label: ({"text": text}, label))
+    keras_labels = batched.map(lambda text, label: (text, tf.cast(label[:, tf.newaxis], tf.float32)))
+    unknown = plain_one.filter(lambda text, label: True)
+    for data in (plain_one, batched, named, named.batch(3), halves, halves.batch(2), unknown, plain_one.cache()):
+        same(read_file(table(data)), expected)
+    assert read_file(table(keras_labels)).labels == ["1.0", "0.0", "0.0", "1.0", "1.0"]  # As classes: 1 and 0.
+    pairs = tf.data.Dataset.zip(_tf_data(TEXTS, TEXTS[::-1]), tf.data.Dataset.from_tensor_slices(LABELS))
+    assert read_file(table(pairs)).text_pair == read_file(table(pairs.batch(4))).text_pair == TEXTS[::-1]
+    shuffled = table(plain_one.shuffle(5))
+    assert read_file(shuffled).text == read_file(shuffled).text
+
+
+def test_a_tf_data_set_may_hold_sentences_and_questions():
+    words, tags = tf.ragged.constant(SENTENCES), tf.ragged.constant(TAGS)
+    named = tf.data.Dataset.from_tensor_slices({"tokens": words, "tags": tags})
+    plain_one = tf.data.Dataset.from_generator(
+        lambda: ({"tokens": w, "tags": t} for w, t in zip(SENTENCES, TAGS, strict=True)),
+        output_signature={"tokens": tf.TensorSpec([None], tf.string), "tags": tf.TensorSpec([None], tf.string)},
+    )
+    for data in (named, plain_one, named.batch(2)):
+        found = read_sentences(table(data))
+        assert (found.words, found.tags) == (SENTENCES, TAGS)
+    unnamed = tf.data.Dataset.from_tensor_slices((words, tags))
+    for data in (unnamed, unnamed.batch(2)):
+        assert read_sentences(table(data, holds_sentences=True)).tags == TAGS
+    rows = {
+        "id": ["1"],
+        "question": ["When?"],
+        "context": ["In 1066 it rained."],
+        "answers": {"text": tf.ragged.constant([["1066"]]), "answer_start": tf.ragged.constant([[3]])},
+    }
+    data = tf.data.Dataset.from_tensor_slices(rows)
+    for each in (data, data.batch(1)):
+        assert read_questions(table(each)).answers == [(("1066", 3),)]
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda: _tf_data(TEXTS, LABELS).repeat(), "train must have an end"),
+        (lambda: _tf_data(TEXTS), "has pairs or dictionaries as elements"),
+        (lambda: tf.data.Dataset.from_tensor_slices(TEXTS), "with elements without labels"),
+        (lambda: _tf_data(TEXTS, LABELS, LABELS), "with elements of 3 parts"),
+        (lambda: _tf_data(TEXTS, LABELS).batch(2).batch(2), "a row, or a batch of rows, in each element"),
+        (lambda: _tf_data(TEXTS, LABELS).take(0), "at least one row. Received: train=tf.data.Dataset of 0 rows"),
+    ],
+)
+def test_other_tf_data_sets_are_refused(make, said):
+    with pytest.raises(UsageError, match=said):
+        table(make())
+
+
+def test_a_tf_data_set_that_does_not_end_is_given_up(monkeypatch):
+    monkeypatch.setattr("tfbert.data.given_tf_data._MOST_ROWS", 50)
+
+    def forever():
+        while True:
+            yield "text", 1
+
+    spec = (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32))
+    with pytest.raises(UsageError, match="more than 50 rows that does not say how many it has. Apply"):
+        table(tf.data.Dataset.from_generator(forever, output_signature=spec))
+
+
+def test_classes_of_a_datasets_dataset_have_their_names_and_order(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    classes = datasets.ClassLabel(names=["positive", "negative"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": classes})
+    data = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [0, 1, 0]}, features)
+    found = read_file(table(data))
+    assert (found.labels, found.label_names) == (["positive", "negative", "positive"], ("positive", "negative"))
+    for view in (data.with_format("numpy"), data.shuffle(seed=1).sort("text"), data.select([0, 1, 2])):
+        assert read_file(table(view)).labels == found.labels
+    unlabelled = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, -1]}, features)
+    with pytest.raises(UsageError, match="Every row needs a label. Received: none for 'label' in .*row 2"):
+        read_file(table(unlabelled))
+    listed = getattr(datasets, "List", datasets.Sequence)(datasets.ClassLabel(names=["O", "B-X"]))
+    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": listed})
+    data = datasets.Dataset.from_dict({"tokens": [["a", "b"]], "ner_tags": [[1, 0]]}, features)
+    assert read_sentences(table(data)).tags == [["B-X", "O"]]
+
+
+class Word(str, enum.Enum):  # noqa: UP042, as users have it
+    GOOD = "good"
+
+
+def test_values_become_those_of_python():
+    assert [plain(v) for v in (np.int64(3), np.bool_(True), np.float64(0.5), np.str_("a"), b"\xc3\xa9")] == [
+        3,
+        True,
+        0.5,
+        "a",
+        "é",
+    ]
+    assert type(plain(np.int64(3))) is int and type(plain(np.bool_(True))) is bool and type(plain(Word.GOOD)) is str
+    assert plain(Word.GOOD) == "good" and plain(float("nan")) is None and plain(np.float32("nan")) is None
+    assert plain(np.array([b"a", b"b"])) == ["a", "b"] and plain((np.array([1, 2]),)) == [[1, 2]]
+    assert plain({"text": np.array(["x"], object), "n": np.array([1])}) == {"text": ["x"], "n": [1]}
+    assert plain(tf.constant([b"a"])) == ["a"] and plain(pyarrow.scalar("a")) == "a"
+    assert plain(b"\xff") == b"\xff" and plain(decimal.Decimal(1)) == decimal.Decimal(1)
+    time = np.datetime64("2020-01-01T00:00:00", "ns")
+    assert plain(time) is time
+
+
+@pytest.mark.parametrize("dtype", ["object", "category", "Int64", "int8", "boolean", "Float64", "string"])
+def test_labels_of_a_frame_are_the_same_in_any_type(dtype):
+    pandas = pytest.importorskip("pandas")
+    values = {"boolean": [True, False], "category": ["b", "a"], "string": ["b", "a"]}.get(dtype, [1, 0])
+    frame = pandas.DataFrame({"text": ["x", "y"], "label": pandas.Series(values, dtype=dtype)})
+    expected = {"boolean": ["true", "false"], "Float64": ["1.0", "0.0"]}.get(dtype, list(map(str, values)))
+    assert read_file(table(frame)).labels == expected
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "NA"])
+def test_a_missing_text_or_label_is_refused_by_its_row(missing):
+    pandas = pytest.importorskip("pandas")
+    missing = pandas.NA if missing == "NA" else missing
+    for column, said in (("label", "Every row needs a label. Received: none"), ("text", "Every row needs a text")):
+        values = {"text": ["x", "y"], "label": [1, 0]}
+        values[column][1] = missing
+        frame = pandas.DataFrame({name: pandas.Series(v, [7, 7], dtype=object) for name, v in values.items()})
+        with pytest.raises(UsageError, match=f"{said}.* train=DataFrame of 2 rows, row 2"):
+            read_file(table(frame))
+        assert len(read_file(table(frame), skip_bad_rows=True)) == 1
+
+
+def test_columns_of_one_name_are_refused_where_they_matter():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([["a", "b", 1, 2]], columns=["text", "text", "label", "other"])
+    with pytest.raises(UsageError, match="text and text all look like the text"):
+        read_file(table(frame))
+    with pytest.raises(UsageError, match="text_column='text' is in the data twice"):
+        read_file(table(frame), text_column=["text"])
+    frame.columns = ["text", "x", "label", "x"]
+    assert read_file(table(frame)).text == ["a"]
+    frame.columns = [0, 1, 2, 3]
+    assert read_file(table(frame), text_column=["1"], label_column="2").text == ["b"]
+
+
+def test_an_arrow_table_of_dictionaries_and_chunks_is_read_by_its_values(tmp_path):
+    label = pyarrow.chunked_array([pyarrow.array(["b"]).dictionary_encode(), pyarrow.array(["a"]).dictionary_encode()])
+    made = pyarrow.table({"text": ["x", "y"], "label": label})
+    assert read_file(table(made)).labels == ["b", "a"]
+    parquet.write_table(made, tmp_path / "f.parquet")
+    same(read_file(table(made)), read_file(tmp_path / "f.parquet"))
+    assert read_file(table(made.to_batches()[0])).labels == ["b"]
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [
+        ([], r"at least one row. Received: train=\[\]"),
+        ({}, "at least one row. Received: train=columns of 0 rows"),
+        ({"text": [], "label": []}, "at least one row"),
+        ((x for x in [("a", 1)]), "It can be read only once: pass list"),
+        (zip("ab", [1, 0], strict=True), "It can be read only once"),
+        ((["a", "b"], [1, 0]), r"Pass list\(zip\(texts, labels\)\)"),
+        (["a", "b"], "A list holds records, each a dictionary, or pairs"),
+        (np.array([["a", "1"]]), "train must be a path, a DataFrame"),
+        ({"text": ["a", "b"], "label": [1]}, "All columns must have as many values. Received: train with 'text': 2"),
+        ({"text": "ab", "label": [1, 0]}, r"each is a list with a value for each row. Received: train\['text'\]"),
+        ({"text": iter("ab"), "label": [1, 0]}, "each is a list with a value for each row"),
+        ({"train": {"text": ["a"], "label": [1]}}, r"one set. .*Pass one of its sets, such as data\['train'\]"),
+        (5, "train must be a path"),
+        ({"a", "b"}, "train must be a path"),
+    ],
+)
+def test_anything_else_is_refused_in_a_line(value, said):
+    with pytest.raises(UsageError, match=said) as caught:
+        table(value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_other_packages_have_besides_tables_is_refused_with_a_way_out():
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    polars = pytest.importorskip("polars")
+    data = datasets.Dataset.from_dict({"text": ["a"], "label": [1]})
+    for value, said in (
+        (pandas.Series(["a"]), "A Series is one column"),
+        (pandas.DataFrame(), "at least one row. Received: train=DataFrame of 0 rows"),
+        (pandas.DataFrame({"text": [], "label": []}), "at least one row"),
+        (polars.LazyFrame({"text": ["a"]}), r"Pass its collect\(\)"),
+        (data.to_iterable_dataset(), "It may have no end"),
+        (datasets.DatasetDict(train=data), r"Pass one of its sets, such as data\['train'\]"),
+        (data.with_transform(lambda rows: rows), "with a transform that is applied when it is read"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            table(value)
+
+
+def test_a_configuration_refuses_data_and_says_where_it_goes():
+    with pytest.raises(UsageError, match="data in memory to tfbert.finetune as train="):
+        DataConfig(train_file=[("a", 1)])

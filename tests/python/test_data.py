@@ -1,0 +1,290 @@
+"""`train`, `validation` and `test` from memory: the run is that of the same rows in files, also killed and resumed."""
+
+import copy
+import csv
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow
+import pytest
+import tensorflow as tf
+
+import tfbert
+from tests.support.runs import assert_same_bits, steps_logged, stop_at, undrawn, weights, write_corpus
+from tests.support.task_runs import QUESTIONS, SENTENCES, write_tasks
+from tfbert.config.commands import FINETUNE
+from tfbert.python.keywords import config_of
+from tfbert.tasks.detect import detect_task
+from tfbert.tasks.examples import load_data
+from tfbert.train.found import inspect
+from tfbert.train.resume import decide
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def rows_of(path):
+    """The rows of a .tsv file, the labels as numbers."""
+    with path.open() as file:
+        return [row | {"label": int(row["label"])} for row in csv.DictReader(file, delimiter="\t")]
+
+
+def pairs_of(path):
+    return [(row["sentence"], row["label"]) for row in rows_of(path)]
+
+
+def frame_of(path):
+    return pytest.importorskip("pandas").DataFrame(rows_of(path))
+
+
+def tensors_of(path):
+    texts, labels = zip(*pairs_of(path), strict=True)
+    return tf.data.Dataset.from_tensor_slices((list(texts), list(labels))).batch(5)
+
+
+def hugging_face_of(path):
+    return pytest.importorskip("datasets").Dataset.from_list(rows_of(path))
+
+
+def polars_of(path):
+    return pytest.importorskip("polars").DataFrame(rows_of(path))
+
+
+def columns_of(path):
+    return {name: [row[name] for row in rows_of(path)] for name in ("sentence", "label")}
+
+
+def arrow_of(path):
+    return pyarrow.table(columns_of(path))
+
+
+FORMS = [rows_of, pairs_of, frame_of, tensors_of, hugging_face_of, polars_of, columns_of, arrow_of]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("corpus")
+    write_corpus(directory)
+    return directory
+
+
+def arguments(corpus, name, **options):
+    """A run of 6 updates that saves at each third."""
+    common = {"model": corpus / "model", "max_seq_length": 16, "global_batch_size": 8, "num_train_epochs": 1}
+    common |= {"learning_rate": 5e-4, "save_steps": 3, "eval_steps": 2, "logging_steps": 1}
+    return common | {"output_dir": corpus / name} | options
+
+
+def call(corpus, name, **options):
+    with undrawn():
+        return tfbert.finetune(**arguments(corpus, name, **options))
+
+
+def call_to(step, monkeypatch, corpus, name, **options):
+    with monkeypatch.context() as patch, pytest.raises(tfbert.Preempted):
+        stop_at(patch, step)
+        call(corpus, name, **options)
+
+
+def data_of(**options):
+    config = detect_task(config_of(FINETUNE, None, {"model": "scratch/tiny"}, options)).resolved()
+    return load_data(config.data, config.task_options)
+
+
+def assert_same_examples(found, expected):
+    pairs = zip(found.sets.values(), expected.sets.values(), strict=True)
+    for ours, theirs in ((found.train, expected.train), *pairs):
+        assert ours.checksum("", 0) == theirs.checksum("", 0)
+        assert ours.labels.dtype == theirs.labels.dtype
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_holds_the_examples_of_the_file(form, corpus):
+    train, dev = corpus / "train.tsv", corpus / "dev.tsv"
+    expected, found = data_of(train=train, validation=dev), data_of(train=form(train), validation=form(dev))
+    assert found.task == expected.task and list(found.sets) == list(expected.sets) == ["validation"]
+    for ours, theirs in (
+        (found.train, expected.train),
+        (found.validation["validation"],) + (expected.validation["validation"],),
+    ):
+        assert ours.checksum("", 0) == theirs.checksum("", 0)
+        assert ours.labels.dtype == theirs.labels.dtype
+    held = [data_of(train=data, validation=0.25).validation["validation"] for data in (train, form(train))]
+    assert held[0].text == held[1].text and len(held[0]) == 11
+
+
+@pytest.mark.parametrize("first, then", [("file", frame_of), pytest.param(tensors_of, "file", marks=pytest.mark.slow)])
+def test_a_run_from_a_file_resumes_from_memory_and_the_other_way_round(first, then, tmp_path, monkeypatch, caplog):
+    write_corpus(tmp_path)
+    files = {"train": tmp_path / "train.tsv", "validation": tmp_path / "dev.tsv", "test": tmp_path / "dev.tsv"}
+
+    def given(form):
+        return files if form == "file" else {name: form(path) for name, path in files.items()}
+
+    whole = call(tmp_path, "whole", **files)
+    call_to(4, monkeypatch, tmp_path, "killed", **given(first))
+    rows = rows_of(files["train"])
+    rows[7]["sentence"] += " good"
+    with pytest.raises(tfbert.UsageError, match="same model, data and precision. Received: .* train_crc32="):
+        call(tmp_path, "killed", **given("file") | {"train": rows})
+    with caplog.at_level("INFO", "tfbert"):
+        results = call(tmp_path, "killed", **given(then))
+    assert "resuming at step 4 of 6" in caplog.text
+    assert_same_bits(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+    exact = [name for name in whole if name.startswith(("eval_", "test_")) and not name.endswith(("runtime", "second"))]
+    assert {name: results[name] for name in exact} == {name: whole[name] for name in exact}
+
+
+def test_a_run_that_saved_nothing_yet_starts_from_data_of_another_form(corpus, tmp_path):
+    def config(**data):
+        return config_of(FINETUNE, None, arguments(corpus, tmp_path), data).resolved()
+
+    train, dev = corpus / "train.tsv", corpus / "dev.tsv"
+    (tmp_path / "run_config.json").write_text(config(train=train, validation=dev).to_json())
+    with pytest.raises(tfbert.UsageError, match="train_file=.* before and .* now"):
+        decide(inspect(tmp_path), config(train=dev, validation=dev))
+    start = decide(inspect(tmp_path), config(train=rows_of(train), validation=dev))
+    assert "it starts at the beginning" in start.notes[0]
+
+
+def test_what_is_recorded_is_the_name_of_the_data(corpus):
+    given = {"train": frame_of(corpus / "train.tsv"), "validation": pairs_of(corpus / "dev.tsv")}
+    config = config_of(FINETUNE, None, {"model": "scratch/tiny"}, given)
+    assert copy.deepcopy(config).data.train_file is config.resolved().data.train_file
+    assert config.source == "DataFrame of 44 rows"
+    data = json.loads(config.to_json())["data"]
+    assert data["train_file"] == "train=DataFrame of 44 rows"
+    assert data["validation_file"] == "validation=pairs of 12 rows"
+    with pytest.raises(tfbert.UsageError, match="the name of data that was in memory. Pass the data to tfbert.finetun"):
+        tfbert.Config.from_json(config.to_json())
+
+
+def test_several_validation_sets_have_names(corpus):
+    dev = corpus / "dev.tsv"
+    sets = {"own": rows_of(dev)[:4], "theirs": dev, "paired": pairs_of(dev), "framed": frame_of(dev)}
+    found = data_of(train=dev, validation=sets).validation
+    assert {name: len(part) for name, part in found.items()} == {
+        "validation_own": 4,
+        "validation_theirs": 12,
+        "validation_paired": 12,
+        "validation_framed": 12,
+    }
+    assert list(data_of(train=dev, validation=columns_of(dev)).validation) == ["validation"]
+    assert list(data_of(train=dev, validation={"a": pairs_of(dev), "b": pairs_of(dev)}).validation) == [
+        "validation_a",
+        "validation_b",
+    ]
+
+
+def test_words_and_questions_come_from_memory_as_from_their_files(tmp_path):
+    write_tasks(tmp_path)
+    for task, ending in ((SENTENCES, "conll"), (QUESTIONS, "json")):
+        options = {"version_2_with_negative": True} if task == QUESTIONS else {}
+        paths = [tmp_path / f"{name}.{ending}" for name in ("train", "dev")]
+
+        def read(train, dev, options=options):
+            config = config_of(FINETUNE, None, {"model": "scratch/tiny"} | options, {"train": train, "validation": dev})
+            config = detect_task(config).resolved()
+            return load_data(config.data, config.task_options)
+
+        expected, found = read(*paths), read(*(records_of(task, path) for path in paths))
+        assert found.task == expected.task and expected.task.name == task
+        assert_same_examples(found, expected)
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"train": [("a", 1)], "train_file": "x.tsv"}, "train and train_file are one option"),
+        ({"train": [("a", 1)], "validation": 0.1, "validation_split": 0.2}, "validation and validation_split are one"),
+        ({"train": [("a", 1)], "validation": 1}, "above 0 and below 1. Received: validation_split=1.0"),
+        ({"train": [("a", 1)], "validation": True}, "validation must be a path, a DataFrame"),
+        (
+            {"train": [("a", 1)], "input_format": "csv"},
+            "input_format takes effect with files only",
+        ),
+        ({"train": [("a", 1)], "dataset": "glue/rte"}, "from a data set or from files, not both"),
+        ({"train": {"train": [{"a": 1}]}}, "train is one set"),
+        ({"train": [("a", 1)], "validation": {"a/b": [{"a": 1}]}}, "The name of a validation set has letters"),
+        ({"train": [("a", 1)], "validation": {"a": "no/such.tsv"}}, "validation_file must be a file"),
+        ({"vallidation": 0.1}, "Did you mean validation?"),
+        ({"validation": [("a", 1)]}, "Training from files needs a training file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_a_line(options, said):
+    with pytest.raises(tfbert.UsageError, match=said) as caught:
+        tfbert.finetune(model="scratch/tiny", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_pretraining_takes_no_rows():
+    with pytest.raises(tfbert.UsageError, match="Received: train=.* Pre-training reads records"):
+        tfbert.pretrain(train=[("a", 1)])
+
+
+def records_of(task, path):
+    """The rows of a file of `write_tasks`, as Python has them."""
+    if task == SENTENCES:
+        lines = [[line.split("\t") for line in block.splitlines()] for block in path.read_text().strip().split("\n\n")]
+        return [{"tokens": [word for word, _, _ in rows], "tags": [tag for _, _, tag in rows]} for rows in lines]
+    paragraphs = [p for article in json.loads(path.read_text())["data"] for p in article["paragraphs"]]
+    return [question | {"context": p["context"]} for p in paragraphs for question in p["qas"]]
+
+
+PROGRAM = """\
+import json, pathlib, sys
+import pandas, tfbert
+from tests.python.test_data import records_of, rows_of
+
+task, form, directory, name = sys.argv[1:]
+directory = pathlib.Path(directory)
+ending = {"texts": "tsv", "token_classification": "conll", "question_answering": "json"}[task]
+paths = [directory / f"{name}.{ending}" for name in ("train", "dev")]
+options = {"version_2_with_negative": True, "doc_stride": 9, "max_query_length": 5, "max_seq_length": 24}
+options = options if task == "question_answering" else {"max_seq_length": 16}
+rows = [rows_of(path) if task == "texts" else records_of(task, path) for path in paths]
+train, dev = paths if form == "file" else rows if form == "records" else map(pandas.DataFrame, rows)
+tfbert.finetune(
+    model="scratch/tiny", vocab_file=directory / "vocab.txt", train=train, validation=dev, output_dir=directory / name,
+    strategy="mirrored", num_replicas=2, gradient_accumulation_steps=2, global_batch_size=8, num_train_epochs=12,
+    learning_rate=3e-3, logging_steps=1, save_steps=3, **options,
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="kills by process group")
+@pytest.mark.parametrize("task", ["texts", SENTENCES, QUESTIONS])
+def test_a_call_that_is_killed_and_repeated_with_data_of_other_forms_ends_in_the_same_bits(task, tmp_path):
+    """Two replicas, dropout on; killed at three random times, each time resumed from another form of the data."""
+    pytest.importorskip("pandas")
+    write_corpus(tmp_path)
+    if task != "texts":
+        write_tasks(tmp_path)
+
+    def start(form, name):
+        words = [sys.executable, "-c", PROGRAM, task, form, str(tmp_path), name]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True)
+
+    whole = start("file", "whole")
+    assert whole.wait(600) == 0, whole.stderr.read().decode()[-2000:]
+    rng, killed = random.Random(int(os.environ.get("TFBERT_KILL_SEED", "7"))), 0
+    for form in ("file", "frame", "records"):
+        process, before = start(form, "killed"), steps_logged(tmp_path / "killed")
+        limit = time.monotonic() + 300
+        while steps_logged(tmp_path / "killed") <= before + rng.randrange(2, 9) and process.poll() is None:
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        killed += process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    last = start("frame", "killed")
+    assert last.wait(600) == 0, last.stderr.read().decode()[-2000:]
+    assert killed == 3
+    assert_same_bits(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
