@@ -66,9 +66,9 @@ def resolve_model(config: ModelConfig) -> pathlib.Path | None:
         keras_hub.read_preset(directory)
         return directory
     if not directory.is_dir():
-        handle = keras_hub_download.find_handle(name)
+        handle = "" if name.endswith(keras_hub.ARCHIVE) else keras_hub_download.find_handle(name)
         if not handle and (directory.exists() or _looks_like_path(name.removeprefix(_HF_SCHEME))):
-            raise _usage("A path must lead to a model's directory", name, "", "Check the path")
+            raise _usage("A path must lead to a model's directory or .keras file", name, "", "Check the path")
         directory = keras_hub_download.download(name, handle) if handle else _download(name.removeprefix(_HF_SCHEME))
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
@@ -145,6 +145,7 @@ def _looks_like_path(name: str) -> bool:
         name.startswith(("/", ".", "~"))
         or name.endswith("/")
         or "\\" in name
+        or name.endswith(keras_hub.ARCHIVE)
         or name.count("/") > 1
         or (name.count("/") == 1 and pathlib.Path(name).parent.is_dir())
     )

@@ -185,9 +185,12 @@ def read_preset(path: pathlib.Path) -> Preset | None:
     name = config.get("class_name")
     if name != "BertBackbone":
         found = outer.get("class_name") if name is None else name
+        todo = "Pass a BERT model"
+        if is_archive(path):  # Such as a model of the user's own around a backbone.
+            todo += ": of a larger model, the directory that its backbone's save_to_preset writes"
         raise UsageError(
             "Of KerasHub's models, tfbert trains those of its BertBackbone. "
-            f"Received: {str(found)[:100]} in {path}. Pass a BERT model."
+            f"Received: {str(found)[:100]} in {path}. {todo}."
         )
     backbone = _object(config, "config")
     if not _is_float(backbone.get("dtype")):
