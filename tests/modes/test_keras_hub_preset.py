@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 import transformers
+from scipy.special import softmax
 
 import tfbert
 from tests.support.served import export_of, random_model, save
@@ -17,6 +18,7 @@ from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
+from tfbert.model.keras_hub_writer import text_logits
 from tfbert.model.load import load_config, save_pretrained
 from tfbert.model.weights import get_weights_dict
 from tfbert.tasks.answering.question_answering import QuestionAnswering
@@ -133,6 +135,24 @@ def test_the_exact_gelu_differs_a_little_and_says_so(tmp_path, logged):
     assert tfbert.load(tmp_path / "preset").label_names == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
+def test_evaluation_data_are_predicted_there_and_here(made, tmp_path):
+    texts = [("The quick fox", "a movie"), ("½ of it", "b"), ("unbelievably", "the end"), ("", "x")]
+    rows = "".join(f"{a}\t{b}\t{LABELS[i % 3]}\n" for i, (a, b) in enumerate(texts))
+    (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tlabel\n" + rows)
+    data = DataConfig(validation_file=str(tmp_path / "dev.tsv"))
+    results = export_of(made[0], "own", tmp_path / "preset", export_format="keras_hub", data=data)
+    logits = text_logits(tmp_path / "preset", list(zip(*texts, strict=True)), batch_size=3)
+    model = tfbert.load(made[0] / "own")
+    for row, text in enumerate(texts):
+        scores = {found["label"]: found["score"] for found in model(text, top_k=None)}
+        shares = dict(zip(LABELS, softmax(logits[row]), strict=True))
+        same = text[0] != "½ of it"  # KerasHub's tokenizer makes three characters of it.
+        assert all(abs(scores[label] - shares[label]) < 1e-5 for label in LABELS) == same
+    want = np.mean([LABELS[logits[i].argmax()] == LABELS[i % 3] for i in range(4)])
+    assert results["eval_keras_hub_accuracy"] == want and results["eval_samples"] == 4
+    assert results["eval_largest_logit_error"] > 1e-3 and results["eval_changed_labels"] in (0, 1)
+
+
 def test_a_regression_stays_one(tmp_path):
     model = trained(tmp_path / "own", Regression(), hidden_act="gelu_new")
     export_of(tmp_path, "own", tmp_path / "preset", export_format="keras_hub")
@@ -191,5 +211,5 @@ def test_a_directory_is_new_or_an_earlier_export(made, tmp_path):
     (tmp_path / "preset" / "task.json").unlink()
     export_of(made[0], "own", tmp_path / "preset", export_format="keras_hub", overwrite=True)
     assert (tmp_path / "preset" / "task.json").exists()
-    with pytest.raises(UsageError, match="takes single texts and pairs. Received: text_column=a,b"):
+    with pytest.raises(UsageError, match="takes single texts and pairs: .* Received: text_column=a,b without"):
         export_of(made[0], "own", tmp_path / "p", export_format="keras_hub", data=DataConfig(text_column=("a", "b")))

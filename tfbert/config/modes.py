@@ -186,15 +186,16 @@ def _export(config: Parts) -> list[str]:
     if not config.output.output_dir:
         out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
     has_data = bool(config.data.dataset or config.data.uses_files)
-    if has_data and not config.export.export_float16:
+    to_keras_hub = config.export.export_format == "keras_hub"
+    if has_data and not (config.export.export_float16 or to_keras_hub):
         out.append(
             "An export uses evaluation data only to measure what export_float16 loses. "
             "Received: evaluation data with export_float16=False. Drop the data, or add --export_float16."
         )
-    if config.export.export_format == "keras_hub" and config.data.text_column:
+    if to_keras_hub and config.data.text_column and not has_data:
         out.append(
-            "A preset of KerasHub takes single texts and pairs. "
-            f"Received: text_column={','.join(config.data.text_column)} with export_format='keras_hub'. "
+            "A preset of KerasHub takes single texts and pairs: columns are those of evaluation data. "
+            f"Received: text_column={','.join(config.data.text_column)} without any. "
             "Drop --text_column."
         )
     if not has_data:

@@ -218,7 +218,7 @@ class ExportConfig(Options):
 
     export_format: ExportFormat = option("saved_model", modes=("export",))
     """`saved_model`: a SavedModel with the tokenizer inside. `keras_hub`: a preset that KerasHub loads (Keras 3), of
-    a classifier, or of a BERT without a task's head."""
+    a classifier, or of a BERT without a task's head; with evaluation data, what differs there is measured."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import pathlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +124,27 @@ def preset_logits(directory: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> 
     with _keras_hub() as models:
         task = models.BertTextClassifier.from_preset(str(directory), dtype="float32")
         return np.asarray(task({name: inputs[own] for name, own in names.items()}), np.float32)
+
+
+def text_logits(directory: pathlib.Path, columns: Sequence[Sequence[str]], *, batch_size: int) -> np.ndarray:
+    """What KerasHub computes from texts, with the tokenizer of a preset with a head.
+
+    Args:
+        directory: The preset.
+        columns: The texts; with the second texts of pairs beside them.
+        batch_size: Rows that are computed at a time.
+
+    Returns:
+        float32 [rows, num_classes].
+    """
+    import tensorflow as tf
+
+    with _keras_hub() as models:
+        task = models.BertTextClassifier.from_preset(str(directory), dtype="float32")
+        texts = tuple([text.encode("utf-8", "ignore") for text in column] for column in columns)
+        # Of several columns, Keras would take the second for labels: they are one input.
+        rows = tf.data.Dataset.from_tensor_slices((texts,) if len(texts) > 1 else texts)
+        return np.asarray(task.predict(rows.batch(batch_size), verbose=0), np.float32)
 
 
 @contextlib.contextmanager

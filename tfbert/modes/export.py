@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import pathlib
@@ -23,7 +24,7 @@ from tfbert.errors import RunError, UsageError
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
-from tfbert.modes.keras_hub_preset import PresetSource, source_in
+from tfbert.modes.keras_hub_preset import PresetSource, preset_predictions, source_in
 from tfbert.modes.saved_model import check_can, load_trained_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
@@ -48,7 +49,8 @@ def export(config: Config) -> dict[str, Any]:
         config: With `mode="export"`.
 
     Returns:
-        For a preset, see `PresetSource.results`. For a SavedModel:
+        For a preset, see `PresetSource.results`; with evaluation data, the metrics of the model and of KerasHub from the
+        same texts, `changed_labels` and `largest_logit_error`. For a SavedModel:
         The content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`, `weights`, the
         task's options that it includes; and for float16 weights what they change: `largest_weight_error` and, with
         evaluation data, the metrics with the float32 and the float16 weights, `changed_labels`, `changed_tags` or
@@ -61,13 +63,22 @@ def export(config: Config) -> dict[str, Any]:
     strategy = start_devices(config.runtime).strategy
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name; a link points elsewhere.
     check_directory(directory, overwrite=config.output.overwrite_output_dir)
+    has_data = bool(config.data.dataset or config.data.uses_files)
+    rows = config.runtime.per_device_eval_batch_size
     if config.export.export_format == "keras_hub":
-        return write_preset_of(source_in(config), directory)
+        with strategy.scope():
+            source = source_in(config)
+        if has_data and source.model is None:
+            raise UsageError(
+                "Evaluation data measure what a classifier's labels are in KerasHub. "
+                f"Received: model_name_or_path={config.model.model_name_or_path!r} without one. Drop the data."
+            )
+        sets = labelled_sets(config.data, source.model) if source.model is not None and has_data else {}
+        return write_preset_of(source, directory, lambda partial: _measured(source, partial, sets, strategy, rows))
     with strategy.scope():
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
     check_can(model.task, entry.served_class, "export")
-    has_data = bool(config.data.dataset or config.data.uses_files)
     sets = labelled_sets(config.data, model) if has_data else {}
     served = entry.served
     if served.num_texts is not None:
@@ -84,7 +95,7 @@ def export(config: Config) -> dict[str, Any]:
     if config.export.export_float16:
         with strategy.scope(), float16_matrices():
             halved = dataclasses.replace(model, classifier=copy_model(model.classifier, model.task.head()))
-        results |= _loss_of(sets, strategy, config.runtime.per_device_eval_batch_size, model, halved)
+        results |= _loss_of(sets, strategy, rows, model, halved)
         model = halved
     with log_if_slow("tracing and writing the SavedModel"):
         module = served(model)
@@ -96,20 +107,25 @@ def export(config: Config) -> dict[str, Any]:
         return _write(save, directory)
 
 
-def write_preset_of(source: PresetSource, directory: pathlib.Path) -> dict[str, Any]:
+def write_preset_of(
+    source: PresetSource,
+    directory: pathlib.Path,
+    measure: Callable[[pathlib.Path], dict[str, Any]] = lambda written: {},
+) -> dict[str, Any]:
     """Writes a preset of KerasHub.
 
     Args:
         source: What goes into it.
         directory: One that `check_directory` has accepted.
+        measure: More to put into `export_results.json`, found from the preset that is written.
 
     Returns:
-        See `PresetSource.results`.
+        See `PresetSource.results`, and what was measured.
     """
 
     def save(partial: pathlib.Path) -> dict[str, Any]:
         source.write(partial)
-        return source.results(partial)
+        return source.results(partial) | measure(partial)
 
     with log_if_slow("importing Keras 3 and writing the preset"):
         return _write(save, directory)
@@ -176,9 +192,39 @@ def _loss_of(
     results: dict[str, Any] = {
         "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
     }
+
+    def predict(model: TrainedModel, examples: Examples) -> Any:
+        return model.predict(model.predictor(strategy, rows_per_replica), examples)
+
+    ways = {"float32": functools.partial(predict, model), "float16": functools.partial(predict, halved)}
+    return results | _compared(sets, model, ways)
+
+
+def _measured(
+    source: PresetSource,
+    preset: pathlib.Path,
+    sets: Mapping[str, Examples],
+    strategy: tf.distribute.Strategy,
+    rows_per_replica: int,
+) -> dict[str, Any]:
+    """Measures what differs in KerasHub, from the texts on."""
+    if not sets:
+        return {}
+    model = source.model
+    assert model is not None  # There would be no sets.
+    predictor = model.predictor(strategy, rows_per_replica)
+    theirs = functools.partial(preset_predictions, preset, batch_size=rows_per_replica)
+    return _compared(sets, model, {"tfbert": lambda examples: model.predict(predictor, examples), "keras_hub": theirs})
+
+
+def _compared(
+    sets: Mapping[str, Examples], model: TrainedModel, ways: Mapping[str, Callable[[Examples], Any]]
+) -> dict[str, Any]:
+    """The metrics of two ways to compute predictions, and where these differ."""
+    results: dict[str, Any] = {}
     for prefix, examples in sets.items():
-        pair = [each.predict(each.predictor(strategy, rows_per_replica), examples) for each in (model, halved)]
-        for kind, found in zip(("float32", "float16"), pair, strict=True):
+        pair = [predict(examples) for predict in ways.values()]
+        for kind, found in zip(ways, pair, strict=True):
             metrics = model.task.metrics(found, examples)
             results |= {f"{prefix}_{kind}_{metric}": value for metric, value in metrics.items()}
         results[f"{prefix}_samples"] = len(examples)

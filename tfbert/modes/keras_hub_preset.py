@@ -14,12 +14,13 @@ import tensorflow as tf
 from tfbert.config.run import Config
 from tfbert.errors import UsageError
 from tfbert.model.head import LabelHead, sequence_head
-from tfbert.model.keras_hub_writer import check_arithmetic, preset_logits, write_preset
+from tfbert.model.keras_hub_writer import check_arithmetic, preset_logits, text_logits, write_preset
 from tfbert.model.load import complete_encoder, holds_weights, load_tokenizer, read_encoder, resolve_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.saved_model import load_trained_model, saved_task
 from tfbert.tasks.base import Task
 from tfbert.tasks.registry import entry_of
+from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -91,6 +92,18 @@ class PresetSource:
         }
         own = self.model.logits({name: tf.constant(value) for name, value in inputs.items()})
         return float(np.abs(preset_logits(directory, inputs) - np.reshape(own, [_PROBE_ROWS, -1])).max())
+
+
+def preset_predictions(directory: pathlib.Path, examples: TextExamples, *, batch_size: int) -> np.ndarray:
+    """What KerasHub predicts from texts: float32 logits `[n, num_classes]`.
+
+    Args:
+        directory: A preset with a head.
+        examples: The texts or pairs.
+        batch_size: Rows that are computed at a time.
+    """
+    columns = [examples.text] if examples.text_pair is None else [examples.text, examples.text_pair]
+    return text_logits(directory, columns, batch_size=batch_size)
 
 
 def source_of(model: TrainedModel) -> PresetSource:
