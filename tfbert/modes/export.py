@@ -49,8 +49,8 @@ def export(config: Config) -> dict[str, Any]:
         config: With `mode="export"`.
 
     Returns:
-        For a preset, see `PresetSource.results`; with evaluation data, the metrics of the model and of KerasHub from the
-        same texts, `changed_labels` and `largest_logit_error`. For a SavedModel:
+        For a preset, see `PresetSource.results`; with evaluation data, the metrics of the model and of KerasHub from
+        the same texts, `changed_labels` and `largest_logit_error`. For a SavedModel:
         The content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`, `weights`, the
         task's options that it includes; and for float16 weights what they change: `largest_weight_error` and, with
         evaluation data, the metrics with the float32 and the float16 weights, `changed_labels`, `changed_tags` or
