@@ -13,21 +13,31 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-import tf_keras as keras
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps_utils, ops
 from tensorflow.python.framework import config as framework_config
 from tensorflow.python.framework.func_graph import FuncGraph
-from tf_keras.src.backend import RandomGenerator
 
 from tfbert.errors import UsageError
 
+if TYPE_CHECKING:  # Whoever trains a model of Keras 3 does not wait for tf_keras.
+    import tf_keras as keras
+    from tf_keras.src.backend import RandomGenerator
+
 __all__ = ["RandomGenerator"]
 """The class that Keras's random layers draw from: they accept no other, and it has no public name."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "RandomGenerator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tf_keras.src.backend import RandomGenerator
+
+    return RandomGenerator
 
 
 def is_op_determinism_enabled() -> bool:
@@ -249,6 +259,8 @@ def without_aggregation(optimizer: keras.optimizers.Optimizer) -> Iterator[list[
 
 def generator_of(layer: keras.layers.Layer) -> RandomGenerator | None:
     """The generator that a random layer draws from; None for any other layer."""
+    from tf_keras.src.backend import RandomGenerator
+
     generator = getattr(layer, "_random_generator", None)
     return generator if isinstance(generator, RandomGenerator) else None
 
@@ -276,6 +288,8 @@ def with_mask(tensor: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
 
 def policy_storing_float16() -> keras.mixed_precision.Policy:
     """Variables in float16, computation in float32. Keras has a name only for the reverse."""
+    import tf_keras as keras
+
     policy = keras.mixed_precision.Policy("float32")
     policy._variable_dtype = "float16"
     return policy

@@ -20,7 +20,8 @@ from tests.support.updates import (
 from tfbert.errors import UsageError
 from tfbert.model.files import load_config
 from tfbert.model.forward import forward
-from tfbert.step.dropout import KeyedDropout, Rows, noise_key
+from tfbert.step.dropout import KeyedDropout
+from tfbert.step.noise import Rows, noise_key
 from tfbert.step.optimizer import NO_DECAY
 
 

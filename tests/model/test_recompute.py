@@ -16,7 +16,8 @@ from tests.support.models import random_batch, strategy_of, tiny_bert
 from tests.support.updates import CLIP, batches, build, concatenated, weights
 from tfbert.batches.pipeline import make_dataset
 from tfbert.model.forward import forward
-from tfbert.step.dropout import KeyedDropout, Rows, noise_key
+from tfbert.step.dropout import KeyedDropout
+from tfbert.step.noise import Rows, noise_key
 
 ROOT = pathlib.Path(__file__).parents[2]
 SLOW = pytest.mark.slow

@@ -7,7 +7,8 @@ import tf_keras as keras
 
 from tests.support.models import random_batch, tiny_bert
 from tests.support.noise import key, layers, stream
-from tfbert.step.dropout import KeyedDropout, drop, noise_key, noise_stream, same_noise
+from tfbert.step.dropout import KeyedDropout, same_noise
+from tfbert.step.noise import drop, noise_key, noise_stream
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])

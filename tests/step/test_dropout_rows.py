@@ -8,7 +8,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.support.noise import key, layers, stream
-from tfbert.step.dropout import KeyedDropout, Rows, drop
+from tfbert.step.dropout import KeyedDropout
+from tfbert.step.noise import Rows, drop
 
 PARTS = [(0, 6), (6, 1), (7, 6)]
 """(first, count) of runs that 13 rows are split into."""

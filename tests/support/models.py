@@ -9,7 +9,8 @@ import tf_keras as keras
 from transformers import BertConfig, TFBertForSequenceClassification
 
 from tfbert.private import number_collectives_apart
-from tfbert.step.dropout import KeyedDropout, Rows, noise_key
+from tfbert.step.dropout import KeyedDropout
+from tfbert.step.noise import Rows, noise_key
 
 VOCAB = 60
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.step.dropout import noise_key, noise_stream
+from tfbert.step.noise import noise_key, noise_stream
 
 
 def key(seed=1, step=2):

@@ -1,4 +1,4 @@
-"""A batch as `fit` gets it: inputs, labels and weights, wherever its data set puts the labels."""
+"""A batch as `fit` gets it: what can be cut into micro-batches, and which rows of the global batch it holds."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-import tf_keras as keras
 
-from tfbert.step import refusals
-from tfbert.step.dropout import Rows
+from tfbert.step.noise import Rows
 
 
-def unpack(data: Any, model: keras.Model, *, needs_labels: bool = True, xla: bool = False) -> tuple[Any, Any, Any]:
-    """Inputs, labels and sample weights, each None where there are none.
+def check_data(data: Any, *, xla: bool = False) -> None:
+    """Raises ValueError for a batch that cannot be cut into micro-batches, or that XLA does not take."""
+    for tensor in tf.nest.flatten(data):
+        if xla and getattr(tensor, "dtype", None) == tf.string:
+            raise ValueError(
+                "XLA compiles numbers only. Received: a batch with texts, and FineTuner(jit_compile=True). "
+                "Leave out jit_compile, or turn texts into numbers in the data set."
+            )
+        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"FineTuner cuts batches of dense tensors. Received: a {type(tensor).__name__}. "
+                "Make it dense in the data set: tensor.to_tensor(), or tf.sparse.to_dense(tensor)."
+            )
 
-    Hugging Face's models may get their labels among the inputs, as their own `train_step` allows: under the names of
-    the model's arguments. They are taken out, and named as the outputs are where there are several.
 
-    Raises:
-        ValueError: for a batch without labels, or one that cannot be cut into micro-batches.
-    """
-    refusals.check_data(data, xla=xla)
-    inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    if labels is None and isinstance(inputs, Mapping) and hasattr(model, "get_label_to_output_name_mapping"):
-        from transformers.utils import find_labels
-
-        names = [name for name in find_labels(type(model)) if name in inputs]
-        to_output = model.get_label_to_output_name_mapping()
-        found = {to_output.get(name, name): inputs[name] for name in names}
-        labels = next(iter(found.values())) if len(found) == 1 else found or None
-        inputs = {name: value for name, value in inputs.items() if name not in names}
-    if needs_labels and labels is None:
-        raise refusals.no_labels(inputs)
-    return inputs, labels, sample_weight
+def no_labels(inputs: Any) -> ValueError:
+    """For a batch of inputs alone."""
+    among = f", with {', '.join(sorted(inputs))}" if isinstance(inputs, Mapping) else ""
+    return ValueError(
+        f"FineTuner needs labels for its loss. Received: inputs alone{among}. "
+        "Let the data set give pairs, (inputs, labels), or pass y."
+    )
 
 
 def num_rows_of(tensors: Any) -> tf.Tensor:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 from tfbert.private import (
     build_metrics,
     let_go_of_traced_gradients,
@@ -19,21 +17,20 @@ from tfbert.private import (
     scratch_graph,
     with_mask,
 )
-from tfbert.step import gradients, overrides, refusals
-from tfbert.step.batch import num_rows_of, rows_of, unpack
+from tfbert.step import refusals
 from tfbert.step.calls import Calls
+from tfbert.step.core import Step
 from tfbert.step.counters import StepCounters
-from tfbert.step.dropout import KeyedDropout, noise_key
+from tfbert.step.dropout import KeyedDropout
+from tfbert.step.labels import unpack
+from tfbert.step.layer_state import KerasLayerState
+from tfbert.step.loss_terms import LossTerms, OwnLossTerms, output_names
 from tfbert.step.one_process import OneProcess
 from tfbert.step.optimizer import apply_if_finite, scaled, unscaled
-from tfbert.step.own_loss import OwnLoss
-from tfbert.step.state import averages_of, check_recurrent, kept_once
-from tfbert.step.terms import LossTerms, output_names
-
-log = logging.getLogger("tfbert")
+from tfbert.step.refusals import OVERRIDES
 
 
-class FineTuner(Calls, OneProcess):
+class FineTuner(Step, Calls, OneProcess):
     """Wraps a tf_keras model; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
 
     A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
@@ -96,8 +93,8 @@ class FineTuner(Calls, OneProcess):
                 "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
                 f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
             )
-        overrides.check_model(model)
-        overrides.check_tuner(self)
+        OVERRIDES.check_model(model)
+        OVERRIDES.check_tuner(self)
         super().__init__(name=name, dtype=model.dtype_policy)
         self.model = model
         self.gradient_accumulation_steps = gradient_accumulation_steps
@@ -109,6 +106,7 @@ class FineTuner(Calls, OneProcess):
         self._forward = forward
         self._autograph = forward is None
         self._dropout = None
+        self._layer_state = KerasLayerState(model)
         self._unreached = []
         self._terms = None
         self._has_metrics = False
@@ -159,15 +157,15 @@ class FineTuner(Calls, OneProcess):
                 outputs, or `jit_compile` (an argument of the constructor).
         """
         given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "jit_compile": jit_compile}
-        overrides.check_model(self.model)  # Again: a method may have been assigned since.
-        has_own = overrides.is_own(self.model, "compute_loss")
+        OVERRIDES.check_model(self.model)  # Again: a method may have been assigned since.
+        has_own = OVERRIDES.is_own(self.model, "compute_loss")
         refusals.check_compile(given | kwargs, self.model, needs_loss=not has_own)
         names = output_names(self.model)
         if names and len(names) > 1:
             object.__setattr__(self, "output_names", names)  # Keras names metrics by them; not saved.
         with self.distribute_strategy.scope():
             # Keras must not track its means, like compiled metrics: they are not weights to save and load.
-            self._terms = OwnLoss(self.model) if has_own else LossTerms(loss, kwargs.get("loss_weights"), names)
+            self._terms = OwnLossTerms(self.model) if has_own else LossTerms(loss, kwargs.get("loss_weights"), names)
         self._has_metrics = any(m is not None for m in tf.nest.flatten([metrics, kwargs.get("weighted_metrics")]))
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
         self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
@@ -200,175 +198,56 @@ class FineTuner(Calls, OneProcess):
                 self.create_variables()
         return super().make_train_function(force)
 
-    def _build_for(self, inputs: Any) -> None:
-        """Creates the variables of a model that is built by its first batch, in a graph of its own: nothing it assigns
-        is assigned for this."""
-        with scratch_graph().as_default(), kept_once(self.model, self.gradient_accumulation_steps):
-            like = tf.nest.map_structure(lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), inputs)
-            self(like, training=False)
-
     def create_variables(self) -> None:
         """Settles what is trained and creates the optimizer's variables. The model must be built. Call it in scope."""
         self._dropout = KeyedDropout(self.model)
         # Not tracked: Keras would save and load them as weights of this model's own.
         object.__setattr__(self, "_trained", self.model.trainable_variables)
-        object.__setattr__(self, "_averages", averages_of(self.model))
+        object.__setattr__(self, "_averages", self._layer_state.each_replicas_own())
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
         refusals.check_layers(self.model)
-        check_recurrent(self.model, self.gradient_accumulation_steps)
+        self._layer_state.check_carried(self.gradient_accumulation_steps)
         if self._forward is None and not self._xla:
             refusals.warn_of_bfloat16_biases(self.model)
         self._trace_anew()
         with tf.init_scope():
             self.optimizer.build(self._trained)
 
-    def split_into(self, gradient_accumulation_steps: int) -> None:
-        """Changes the number of micro-batches; `create_variables` must have been called. Steps are traced anew."""
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self._trace_anew()
-        self.train_function = None
+    def _prepare(self, inputs: Any) -> None:
+        """As `Step._prepare`: in a graph of its own, so that nothing a model assigns is assigned for this."""
+        with scratch_graph().as_default(), self._layer_state.kept_once(self.gradient_accumulation_steps):
+            like = tf.nest.map_structure(lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), inputs)
+            self(like, training=False)
+        self.create_variables()
 
-    def _trace_anew(self) -> None:
-        self._local_gradients = self._accumulate
-        if self._xla:
-            self._local_gradients = tf.function(self._accumulate, jit_compile=True, autograph=self._autograph)
+    def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
+        return unpack(data, self.model, needs_labels=not self._terms.takes_all, xla=self._xla)
 
-    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """One update from this replica's share of a global batch; runs in a replica context."""
-        inputs, labels, sample_weight = self._unpacked(data)
-        num_rows = num_rows_of((labels, inputs))
-        weights = self._terms.weights(sample_weight, num_rows)
-        if self._dropout is None:
-            self._build_for(inputs)
-            self.create_variables()
-        counts = self._terms.counts(weights)
-        with tf.name_scope(ALL_REDUCE):
-            total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
-        total_counts = tf.maximum(total_counts, 1.0)
-        (total_counts,) = self._marked(ROWS, [total_counts])
-        rows = self._terms.rows(labels, sample_weight)
-        averages = [(v, tf.identity(v)) for v in self._averages]
-        grads, losses, outputs = self._own_gradients(inputs, rows, weights, total_counts, first_row)
-        predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
-        grads, trained = self._reached(grads)
-        losses, *grads = self._marked(GRADIENTS, [losses, *grads])
+    def _num_updates(self) -> tf.Variable:
+        return self.optimizer.iterations
 
-        with tf.name_scope(ALL_REDUCE):
-            *grads, total_losses = gradients.all_reduce_sum([*grads, losses])
-        total_losses, *grads = self._marked(REDUCED, [total_losses, *grads])
-        with tf.name_scope(UPDATE):
-            grads = unscaled(self.optimizer, grads)
-            norm = tf.linalg.global_norm(grads)
-            is_finite = tf.math.is_finite(norm)
-            clip = gradients.clip_coefficient(norm, self.max_grad_norm)
-            apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
-            for variable, before in averages:
-                variable.assign(tf.where(is_finite, variable, before))
-        # The variables are read after they are updated; their count alone would wait for no update.
-        self._marked(UPDATED, [self.optimizer.iterations, *trained])
+    def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
+        return scaled(self.optimizer, loss)
 
-        self.counters.update(self._terms.total(total_losses), norm, is_finite)
-        self._terms.update_metrics(losses * total_counts, counts)
-        for index, mask in masks.items():
-            with_mask(tf.nest.flatten(predictions)[index], mask)
-        if self._has_metrics:
-            self._update_metrics(labels, predictions, sample_weight)
-        let_go_of_traced_gradients()
-        return self.get_metrics_result()
+    def _unscaled(self, grads: list[tf.Tensor]) -> list[tf.Tensor]:
+        return unscaled(self.optimizer, grads)
 
-    def try_step(self, data: Any) -> tf.Tensor:
-        """Computes this replica's gradients and forgets them: the part of a step whose memory depends on the split.
+    def _apply(self, grads: list[tf.Tensor], trained: list[Any], clip: tf.Tensor, is_finite: tf.Tensor) -> None:
+        apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
 
-        Changes nothing and waits for no other replica, so that one of them can fail alone. Runs in a replica context.
+    def _values_of(self, variables: list[tf.Variable]) -> list[tf.Variable]:
+        return variables
 
-        Returns:
-            The gradients' global norm, float32 `[]`.
-        """
-        inputs, labels, sample_weight = self._unpacked(data)
-        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
-        counts = tf.maximum(self._terms.counts(weights), 1.0)
-        grads, _, _ = self._own_gradients(
-            inputs, self._terms.rows(labels, sample_weight), weights, counts, tf.constant(0, tf.int64)
-        )
-        return tf.linalg.global_norm(self._reached(grads)[0])
-
-    def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[tf.Variable]]:
-        """Gradients and their variables, except those on which the loss does not depend: these stay, without decay."""
-        pairs = [(g, v) for g, v in zip(grads, self._trained, strict=True) if g is not None]
-        if not pairs:
-            raise ValueError("The loss must depend on a trainable variable. Received: a loss that depends on none.")
-        names = [v.name for g, v in zip(grads, self._trained, strict=True) if g is None]
-        if names != self._unreached:  # Once, not for each replica.
-            log.warning("not trained, since the loss does not depend on them: %s", ", ".join(names))
-            self._unreached = names
-        found, trained = zip(*pairs, strict=True)
-        return list(found), list(trained)
-
-    def _own_gradients(self, inputs, rows, weights, total_counts, first_row):
-        data, weights = gradients.split_rows((inputs, rows), weights, self.gradient_accumulation_steps)
-        return self._local_gradients(*data, weights, total_counts, self.optimizer.iterations, first_row)
-
-    def _unpacked(self, data):
-        needs_labels = not isinstance(self._terms, OwnLoss)
-        return unpack(data, self.model, needs_labels=needs_labels, xla=self._xla)
-
-    def predict_step(self, data: Any) -> Any:
-        """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
-        if overrides.is_own(self.model, "predict_step"):
-            return self.model.predict_step(data)
-        return super().predict_step(data)
-
-    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Loss and compiled metrics of a batch, averaged over rows or positions with a weight other than 0."""
-        inputs, labels, sample_weight = self._unpacked(data)
-        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
-        with kept_once(self.model):
-            predictions = self(inputs, training=False)
-        rows = self._terms.rows(labels, sample_weight)
-        sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
-        self._terms.update_metrics(sums, self._terms.counts(weights))
-        self._update_metrics(labels, predictions, sample_weight)
+    def _results(self) -> dict[str, tf.Tensor]:
         return self.get_metrics_result()
 
     def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
         build_metrics(self, labels, predictions)
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
 
-    def _marked(self, name: str, tensors: list[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:
-        return mark(name, list(map(tf.convert_to_tensor, tensors))) if self.marks_steps else tensors
-
-    def _accumulate(self, inputs, rows, weights, total_counts, step, first_row):
-        def loss_fn(inputs, rows, weights, micro_batch):
-            noise = self._dropout.keyed(
-                noise_key(self.seed, step), rows_of(inputs, rows, weights, first_row, micro_batch)
-            )
-            # By the scopes' names a profile of a GPU tells the parts of a step apart, XLA or not: see `step_split`.
-            with noise, kept_once(self.model, self.gradient_accumulation_steps), tf.name_scope(FORWARD_BACKWARD):
-                predictions = self(inputs, training=True)
-                if isinstance(self._terms, OwnLoss):  # It may call the model once more.
-                    losses = self._terms.sums(rows, predictions, weights, [], inputs)
-            if not isinstance(self._terms, OwnLoss):
-                losses = self._terms.sums(rows, predictions, weights, self.losses, inputs)
-            losses /= total_counts
-            if not self._has_metrics:
-                # Nothing reads them, and those of a batch of tens of thousands are large: a number for each token of
-                # the vocabulary at each masked position.
-                predictions = ()
-            masks = {i: mask_of(output) for i, output in enumerate(tf.nest.flatten(predictions))}
-            masks = {i: mask for i, mask in masks.items() if mask is not None}
-            return scaled(self.optimizer, self._terms.total(losses)), losses, (predictions, masks)
-
-        grads, losses, outputs = gradients.accumulate(
-            loss_fn,
-            self._trained,
-            inputs,
-            rows,
-            weights,
-            num_micro_batches=self.gradient_accumulation_steps,
-            autograph=self._autograph,
-        )
-        # A single replica has the whole batch; several share it, and the last batch may leave some without rows.
-        if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
-            grads = gradients.nothing_if_empty(grads, weights)
-        return grads, losses, outputs
+    def predict_step(self, data: Any) -> Any:
+        """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
+        if OVERRIDES.is_own(self.model, "predict_step"):
+            return self.model.predict_step(data)
+        return super().predict_step(data)

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-import tf_keras as keras
 
-from tfbert.step import refusals
-from tfbert.step.terms import LossTerms
+from tfbert.step import values as checked
+from tfbert.step.terms import Terms
 
 
-class OwnLoss(LossTerms):
+class OwnLoss(Terms):
     """The mean over all rows of the global batch of what a model's `compute_loss(x, y, y_pred, sample_weight)` returns.
 
     As in plain Keras, weights and what layers add to the loss (`self.losses`) are its own business: all rows count.
@@ -22,7 +21,11 @@ class OwnLoss(LossTerms):
         model: The wrapped model, whose compiled loss its `compute_loss` cannot have: FineTuner is compiled.
     """
 
-    def __init__(self, model: keras.Model):
+    takes_all = True
+    compiled_loss: str
+    """The model's attribute by which its `compute_loss` would ask for the compiled loss."""
+
+    def __init__(self, model: Any):
         super().__init__(model.compute_loss)
         self._model = model
 
@@ -39,26 +42,35 @@ class OwnLoss(LossTerms):
         self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], added: list[tf.Tensor], inputs: Any
     ) -> tf.Tensor:
         """The sum over rows, and nothing for what the model adds."""
-        with _without_compiled_loss(self._model):
+        with _without(self._model, self.compiled_loss):
             values = self._model.compute_loss(inputs, rows.get("labels"), predictions, rows.get("sample_weight"))
         (weights,) = weights.values()
         name = f"compute_loss of {type(self._model).__name__}"
-        refusals.check_loss_values(values, weights, loss=name, mask=None)
-        values = refusals.one_for_each(tf.cast(values, tf.float32), weights, name)
+        checked.check_loss_values(values, weights, loss=name, mask=None)
+        values = checked.one_for_each(tf.cast(values, tf.float32), weights, name)
         values = tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
         return tf.stack([tf.reduce_sum(tf.where(weights != 0, values, 0.0)), 0.0])
 
 
 @contextlib.contextmanager
-def _without_compiled_loss(model: keras.Model) -> Iterator[None]:
-    """While active, `super().compute_loss` and `self.compiled_loss` say what to write instead."""
+def _without(model: Any, name: str) -> Iterator[None]:
+    """While active, `super().compute_loss` and the compiled loss say what to write instead."""
 
     def refuse(*args: Any, **options: Any) -> None:
-        raise refusals.compiled_loss_in(model)
+        raise _compiled_loss_in(model)
 
-    before = model.compiled_loss
-    object.__setattr__(model, "compiled_loss", refuse)
+    before = getattr(model, name)
+    object.__setattr__(model, name, refuse)
     try:
         yield
     finally:
-        object.__setattr__(model, "compiled_loss", before)
+        object.__setattr__(model, name, before)
+
+
+def _compiled_loss_in(model: Any) -> ValueError:
+    """For a `compute_loss` that wants the loss of `compile`, which is a mean already."""
+    return ValueError(
+        "compute_loss must return one value per row, and the compiled loss is one number. "
+        f"Received: compute_loss of {type(model).__name__}, which calls super().compute_loss or self.compiled_loss. "
+        "Call a function such as keras.losses.sparse_categorical_crossentropy there: it has a value per row."
+    )

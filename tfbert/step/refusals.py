@@ -5,14 +5,35 @@ from __future__ import annotations
 import inspect
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import decayed_names, layers_of, mask_of
-from tfbert.step import overrides
+from tfbert.private import decayed_names, layers_of
+from tfbert.step.overrides import Overrides
+
+OVERRIDES = Overrides(
+    libraries=frozenset({"tf_keras", "tensorflow", "transformers", "tfbert"}),
+    of_models={
+        "train_step": "Put what it computes into the model's call, a loss with one value per row, or an own "
+        "compute_loss(x, y, y_pred, sample_weight) that returns one value per row",
+        "test_step": "Pass metrics=[...] to FineTuner.compile for what it reports",
+        "make_train_function": "Use callbacks, or FineTuner's arguments, for what it changes",
+        "make_test_function": "Use callbacks for what it changes",
+        "compile": "Pass its optimizer, loss and metrics to FineTuner.compile instead",
+        "compute_metrics": "Pass metrics=[...] to FineTuner.compile, with a keras.metrics.Metric of your own",
+        "get_metrics_result": "Pass metrics=[...] to FineTuner.compile, with a keras.metrics.Metric of your own",
+        "reset_metrics": "Pass metrics=[...] to FineTuner.compile: they are reset at the start of each epoch",
+        "metrics": "Pass metrics=[...] to FineTuner.compile",
+        "losses": "Call add_loss in the model's call instead",
+    },
+    of_tuners=("compute_loss", "compute_metrics"),
+    of_optimizers=("minimize", "compute_gradients", "aggregate_gradients"),
+    of_losses=("__call__", "_get_reduction"),
+)
+"""What of a user's classes for tf_keras FineTuner does not call."""
 
 _MEANS = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZE, keras.losses.Reduction.NONE)
 
@@ -62,7 +83,8 @@ def check_compile(given: dict[str, Any], model: keras.Model, *, needs_loss: bool
     if needs_loss and (not losses or loss in ("auto", "auto_with_warning", "passthrough")):
         raise ValueError(f"FineTuner needs a loss for an output. Received: loss={loss!r}. Pass {_loss_of(model)}.")
     for each in losses:
-        overrides.check_loss(each)
+        if isinstance(each, keras.losses.Loss):
+            OVERRIDES.check_loss(each)
         if isinstance(each, keras.losses.Loss) and each.reduction not in _MEANS:
             raise ValueError(
                 "FineTuner takes the mean over the global batch. "
@@ -78,13 +100,22 @@ def check_compile(given: dict[str, Any], model: keras.Model, *, needs_loss: bool
             "FineTuner works with tf_keras's current optimizers. "
             f"Received: optimizer={type(optimizer).__name__} (legacy). {_successor(optimizer)}"
         )
-    overrides.check_optimizer(optimizer)
+    _check_optimizer(optimizer)
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    inner = getattr(optimizer, "inner_optimizer", None)
+    for each in (optimizer, inner):
+        if isinstance(each, keras.optimizers.Optimizer):
+            OVERRIDES.check_optimizer(each)
+    if inner is not None and not optimizer.dynamic:
+        OVERRIDES.check_wrapper(optimizer, "apply_gradients")
 
 
 def check_call(model: keras.Model, name: str, args: tuple, kwargs: dict[str, Any]) -> None:
     """Raises ValueError where `fit`, `evaluate` or `predict` is called with callbacks of Keras 3, or where the wrapped
     model has an own one, which would not be called."""
-    overrides.check_called(model, name)
+    OVERRIDES.check_called(model, name)
     callbacks = inspect.signature(getattr(keras.Model, name)).bind(model, *args, **kwargs).arguments.get("callbacks")
     for each in tf.nest.flatten(callbacks):
         if error := _keras3_error("callbacks", each):
@@ -131,104 +162,11 @@ def check_saved_forward(forward: Callable[..., Any] | None) -> None:
     )
 
 
-def check_data(data: Any, *, xla: bool = False) -> None:
-    """Raises ValueError for a batch that cannot be cut into micro-batches, or that XLA does not take."""
-    for tensor in tf.nest.flatten(data):
-        if xla and getattr(tensor, "dtype", None) == tf.string:
-            raise ValueError(
-                "XLA compiles numbers only. Received: a batch with texts, and FineTuner(jit_compile=True). "
-                "Leave out jit_compile, or turn texts into numbers in the data set."
-            )
-        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
-            raise ValueError(
-                f"FineTuner cuts batches of dense tensors. Received: a {type(tensor).__name__}. "
-                "Make it dense in the data set: tensor.to_tensor(), or tf.sparse.to_dense(tensor)."
-            )
-
-
-def no_labels(inputs: Any) -> ValueError:
-    """For a batch of inputs alone."""
-    among = f", with {', '.join(sorted(inputs))}" if isinstance(inputs, Mapping) else ""
-    return ValueError(
-        f"FineTuner needs labels for its loss. Received: inputs alone{among}. "
-        "Let the data set give pairs, (inputs, labels), or pass y."
-    )
-
-
-def compiled_loss_in(model: keras.Model) -> ValueError:
-    """For a `compute_loss` that wants the loss of `compile`, which is a mean already."""
-    return ValueError(
-        "compute_loss must return one value per row, and the compiled loss is one number. "
-        f"Received: compute_loss of {type(model).__name__}, which calls super().compute_loss or self.compiled_loss. "
-        "Call a function such as keras.losses.sparse_categorical_crossentropy there: it has a value per row."
-    )
-
-
-def check_no_mask(values: tf.Tensor, loss: Any) -> None:
-    """Raises ValueError for a loss that says by a mask which of its values count."""
-    if mask_of(values) is not None:
-        raise ValueError(
-            "What counts is known from the weights, before the loss. "
-            f"Received: {name_of(loss)}, whose values have a Keras mask. Pass sample_weight, 0 where there is padding."
-        )
-
-
-def one_for_each(values: tf.Tensor, weights: tf.Tensor, loss: str) -> tf.Tensor:
-    """The values; where they are `[1]` but the rows perhaps not one, they are checked when the step runs.
-
-    Raises:
-        ValueError: where they do not fit in any case.
-    """
-    if values.shape[0] == 1 != weights.shape[0]:
-        rule = f"A loss must return one value per row. Received: {loss}, which returns one for all. Leave out its mean."
-        if weights.shape[0] is not None:
-            raise ValueError(rule)
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(weights)[0], 1, message=rule)]):
-            return tf.identity(values)
-    return values
-
-
-def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask: tf.Tensor | None) -> None:
-    """Raises ValueError for a loss from which no mean over the rows of the global batch can be computed.
-
-    Args:
-        values: What the loss returned for a micro-batch.
-        weights: `[rows]`, or `[rows, positions]`.
-        loss: The loss, or its name.
-        mask: Keras's mask of the predictions; None for none.
-    """
-    if values.shape.rank == 0:
-        raise ValueError(
-            "A loss must return one value per row: the mean over the global batch must not depend on the split. "
-            f"Received: {name_of(loss)}, which returns one number. "
-            "Leave out its mean over the rows: tf.reduce_mean(..., axis=-1) keeps one value per row."
-        )
-    if values.shape.rank < weights.shape.rank:
-        raise ValueError(
-            "Each weight must belong to a value of the loss. "
-            f"Received: sample_weight of {weights.shape.rank} dimensions and a loss of {values.shape.rank}, "
-            f"{name_of(loss)}. "
-            "Pass one weight per row, or a loss with a value per position."
-        )
-    if mask is not None and values.shape.rank > weights.shape.rank:
-        # Keras takes the mean over the positions that a replica's rows leave unmasked: another mean for each split.
-        raise ValueError(
-            "A row's loss is the mean over its positions, and sample_weight must say which of them count. "
-            "Received: masked positions without a sample_weight for each. "
-            "Pass sample_weight of shape [rows, positions], 0 where there is padding."
-        )
-
-
-def name_of(loss: Any) -> str:
-    """What a loss, or its name, is called in an error."""
-    return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
-
-
 def _loss_of(model: keras.Model) -> str:
     """What to pass as the loss, where Hugging Face's models would compute one of their own."""
     if not hasattr(model, "hf_compute_loss"):
         return "a Keras loss"
-    if overrides.is_own(model, "hf_compute_loss"):
+    if OVERRIDES.is_own(model, "hf_compute_loss"):
         return "what its hf_compute_loss computes as a function of (labels, logits) with one value per row"
     if getattr(model.config, "num_labels", 2) == 1:
         return 'loss="mse"'

@@ -7,20 +7,18 @@ sum of the terms. Counts come from the weights alone, so they are known before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.private import mask_of
-from tfbert.step import refusals
-
-Loss = keras.losses.Loss | Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+from tfbert.step import values as checked
 
 
-class LossTerms:
-    """The losses that `compile` was given, and their means that `fit` and `evaluate` report.
+class Terms:
+    """The losses that `compile` was given, and their means that `fit` and `evaluate` report; a class of each Keras
+    says what its losses and metrics are.
 
     Vectors below are float32 `[terms + 1]`: an entry for each term, in the order of `losses`, and one for what the
     model itself adds to its loss (regularisation), which counts as a share of each row. Create it in the strategy's
@@ -35,17 +33,32 @@ class LossTerms:
         ValueError: for names that do not fit, or a wrong number of them.
     """
 
+    takes_all = False
+    """Whether the loss is computed from all of a batch, inputs included, and needs no labels."""
+
     def __init__(self, loss: Any, loss_weights: Any = None, output_names: list[str] | None = None):
         self._names = output_names or _names_from(loss)
         given = self._by_name(loss, "loss")
-        self.losses: dict[str, Loss] = {n: keras.losses.get(each) for n, each in given.items() if each is not None}
+        self.losses: dict[str, Any] = {n: self._loss_of(each) for n, each in given.items() if each is not None}
         weights = self._by_name(loss_weights, "loss_weights")
         self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
-        self._total = _Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
+        self._total = self._total_of([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
         self._means = self._total.means.parts[:-1]
 
+    def _loss_of(self, identifier: Any) -> Any:
+        """The loss that Keras means by a name, a function or an object."""
+        raise NotImplementedError
+
+    def _values_of(self, loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
+        """What a loss returns for rows of labels and predictions."""
+        raise NotImplementedError
+
+    def _total_of(self, names: list[str], coefficients: list[float]) -> Any:
+        """A metric of Keras, the weighted sum of its `means.parts`."""
+        raise NotImplementedError
+
     @property
-    def metrics(self) -> list[keras.metrics.Metric]:
+    def metrics(self) -> list[Any]:
         """The loss; then, for a model with several outputs, each term."""
         return [self._total, *(self._means if len(self._names) > 1 else [])]
 
@@ -96,7 +109,7 @@ class LossTerms:
             inputs: The model's, which no compiled loss reads.
         """
         found = self.of_outputs(predictions, "outputs")
-        sums = [_weighted_sum(loss, rows[name], found[name], weights[name]) for name, loss in self.losses.items()]
+        sums = [self._weighted_sum(name, rows[name], found[name], weights[name]) for name in self.losses]
         if not added:
             return tf.stack([*sums, 0.0])
         # Keras adds regularisation once per batch; as a share of each row it does not depend on the split.
@@ -113,6 +126,21 @@ class LossTerms:
         for index, metric in enumerate(self._total.means.parts):
             metric.update_state(means[index], sample_weight=counts[index])
 
+    def _weighted_sum(self, name: str, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Sum of weight x value: float32 `[]`. Several values for one weight count as their mean."""
+        loss, mask = self.losses[name], mask_of(predictions)
+        labels, predictions = _of_one_rank(labels, predictions)
+        values = self._values_of(loss, labels, predictions)
+        checked.check_no_mask(values, loss)
+        values = tf.cast(values, tf.float32)
+        checked.check_loss_values(values, weights, loss=loss, mask=mask)
+        values = checked.one_for_each(values, weights, checked.name_of(loss))
+        each = list(range(weights.shape.rank, values.shape.rank))
+        weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
+        # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
+        values = tf.where(weights != 0, values * weights, 0.0)
+        return tf.reduce_sum(tf.reduce_mean(values, axis=each))
+
     def _by_name(self, given: Any, what: str, *, others: bool = False) -> dict[str, Any]:
         """Each output's part of a list or dictionary, or None; a single value belongs to every output."""
         if isinstance(given, Mapping) and (others or set(given) <= set(self._names)):
@@ -127,53 +155,6 @@ class LossTerms:
         )
 
 
-class _Means:
-    """Means that Keras does not track: they are not weights to save and load."""
-
-    def __init__(self, names: list[str]):
-        self.parts = [keras.metrics.Mean(name=name) for name in names]
-
-
-@keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
-class _Total(keras.metrics.Metric):
-    """The weighted sum of means.
-
-    Args:
-        names: Names of the means.
-        coefficients: What to multiply each mean by.
-        name: The metric's own name.
-        dtype: As Keras passes it.
-    """
-
-    def __init__(self, names: list[str], coefficients: list[float], name: str = "loss", dtype: Any = None):
-        super().__init__(name=name, dtype=dtype)
-        self.means = _Means(names)
-        self._coefficients = list(coefficients)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        own = {"names": [part.name for part in self.means.parts], "coefficients": list(self._coefficients)}
-        return super().get_config() | own
-
-    def update_state(self) -> None:
-        """Nothing: the parts are updated."""
-
-    def result(self) -> tf.Tensor:
-        """float32 `[]`."""
-        return tf.add_n([c * part.result() for c, part in zip(self._coefficients, self.means.parts, strict=True)])
-
-    def reset_state(self) -> None:
-        """Resets the parts too."""
-        for part in self.means.parts:
-            part.reset_state()
-
-
-def output_names(model: keras.Model) -> list[str] | None:
-    """Names of a functional model's outputs, by its dictionary or its layers; None for any other model."""
-    outputs = getattr(model, "output", None)
-    return sorted(outputs) if isinstance(outputs, Mapping) else getattr(model, "output_names", None)
-
-
 def _names_from(loss: Any) -> list[str]:
     if isinstance(loss, Mapping):
         return sorted(loss)
@@ -185,24 +166,6 @@ def _described(given: Any) -> str:
     if isinstance(given, Mapping):
         return ", ".join(sorted(given))
     return f"{len(tf.nest.flatten(given))} outputs"
-
-
-def _weighted_sum(loss: Loss, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Sum of weight x value: float32 `[]`. Several values for one weight count as their mean."""
-    mask = mask_of(predictions)
-    labels, predictions = _of_one_rank(labels, predictions)
-    if labels.dtype.is_floating and predictions.dtype.is_floating:
-        labels = tf.cast(labels, predictions.dtype)
-    values = loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
-    refusals.check_no_mask(values, loss)
-    values = tf.cast(values, tf.float32)
-    refusals.check_loss_values(values, weights, loss=loss, mask=mask)
-    values = refusals.one_for_each(values, weights, refusals.name_of(loss))
-    each = list(range(weights.shape.rank, values.shape.rank))
-    weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
-    # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
-    values = tf.where(weights != 0, values * weights, 0.0)
-    return tf.reduce_sum(tf.reduce_mean(values, axis=each))
 
 
 def _of_one_rank(labels: tf.Tensor, predictions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,0 +1,223 @@
+"""One update, whichever Keras the model is from: all of it in order."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
+from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
+from tfbert.step import gradients
+from tfbert.step.batch import num_rows_of, rows_of
+from tfbert.step.counters import StepCounters
+from tfbert.step.noise import noise_key
+from tfbert.step.state import LayerState
+from tfbert.step.terms import Terms
+
+log = logging.getLogger("tfbert")
+
+
+class Step:
+    """The step of a `FineTuner`, whose class of each Keras says how that Keras calls, scales, applies and measures.
+
+    Attributes:
+        model: The wrapped model.
+        gradient_accumulation_steps: Micro-batches per replica and step.
+        max_grad_norm: Largest global norm of the gradient of the global batch; 0 for no clipping.
+        seed: Decides the noise.
+        counters: What the run counts.
+        marks_steps: Whether a step's parts are marked in profiles.
+    """
+
+    model: Any
+    gradient_accumulation_steps: int
+    max_grad_norm: float
+    seed: int
+    counters: StepCounters
+    marks_steps: bool
+    _xla: bool
+    _autograph: bool
+    _terms: Terms
+    _has_metrics: bool
+    _dropout: Any
+    _layer_state: LayerState
+    _trained: list[Any]
+    _averages: list[tf.Variable]
+    _unreached: list[str]
+
+    def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
+        """Inputs, labels and sample weights of a batch."""
+        raise NotImplementedError
+
+    def _prepare(self, inputs: Any) -> None:
+        """Creates all variables, those of a model that is built by its first batch included."""
+        raise NotImplementedError
+
+    def _num_updates(self) -> tf.Tensor:
+        """Steps made before this one, int64 `[]`."""
+        raise NotImplementedError
+
+    def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
+        """The loss times the optimizer's loss scale."""
+        raise NotImplementedError
+
+    def _unscaled(self, grads: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Gradients of the loss from gradients of the scaled loss."""
+        raise NotImplementedError
+
+    def _apply(self, grads: list[tf.Tensor], trained: list[Any], clip: tf.Tensor, is_finite: tf.Tensor) -> None:
+        """One update with `gradient x clip`, or none; `iterations` counts either."""
+        raise NotImplementedError
+
+    def _values_of(self, variables: list[Any]) -> list[tf.Variable]:
+        """What TensorFlow knows some of Keras's variables as."""
+        raise NotImplementedError
+
+    def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
+        """Adds a batch to the compiled metrics."""
+        raise NotImplementedError
+
+    def _results(self) -> dict[str, tf.Tensor]:
+        """What a step returns to Keras."""
+        raise NotImplementedError
+
+    def split_into(self, gradient_accumulation_steps: int) -> None:
+        """Changes the number of micro-batches; `create_variables` must have been called. Steps are traced anew."""
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._trace_anew()
+        self.train_function = None
+
+    def _trace_anew(self) -> None:
+        self._local_gradients = self._accumulate
+        if self._xla:
+            self._local_gradients = tf.function(self._accumulate, jit_compile=True, autograph=self._autograph)
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """One update from this replica's share of a global batch; runs in a replica context."""
+        inputs, labels, sample_weight = self._unpacked(data)
+        num_rows = num_rows_of((labels, inputs))
+        weights = self._terms.weights(sample_weight, num_rows)
+        if self._dropout is None:
+            self._prepare(inputs)
+        counts = self._terms.counts(weights)
+        with tf.name_scope(ALL_REDUCE):
+            total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
+        total_counts = tf.maximum(total_counts, 1.0)
+        (total_counts,) = self._marked(ROWS, [total_counts])
+        rows = self._terms.rows(labels, sample_weight)
+        averages = [(v, tf.identity(v)) for v in self._averages]
+        grads, losses, outputs = self._own_gradients(inputs, rows, weights, total_counts, first_row)
+        predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
+        grads, trained = self._reached(grads)
+        losses, *grads = self._marked(GRADIENTS, [losses, *grads])
+
+        with tf.name_scope(ALL_REDUCE):
+            *grads, total_losses = gradients.all_reduce_sum([*grads, losses])
+        total_losses, *grads = self._marked(REDUCED, [total_losses, *grads])
+        with tf.name_scope(UPDATE):
+            grads = self._unscaled(grads)
+            norm = tf.linalg.global_norm(grads)
+            is_finite = tf.math.is_finite(norm)
+            clip = gradients.clip_coefficient(norm, self.max_grad_norm)
+            self._apply(grads, trained, clip, is_finite)
+            self._settle(averages, is_finite)
+        # The variables are read after they are updated; their count alone would wait for no update.
+        self._marked(UPDATED, [self._num_updates(), *self._values_of(trained)])
+
+        self.counters.update(self._terms.total(total_losses), norm, is_finite)
+        self._terms.update_metrics(losses * total_counts, counts)
+        for index, mask in masks.items():
+            with_mask(tf.nest.flatten(predictions)[index], mask)
+        if self._has_metrics:
+            self._update_metrics(labels, predictions, sample_weight)
+        let_go_of_traced_gradients()
+        return self._results()
+
+    def try_step(self, data: Any) -> tf.Tensor:
+        """Computes this replica's gradients and forgets them: the part of a step whose memory depends on the split.
+
+        Changes nothing and waits for no other replica, so that one of them can fail alone. Runs in a replica context.
+
+        Returns:
+            The gradients' global norm, float32 `[]`.
+        """
+        inputs, labels, sample_weight = self._unpacked(data)
+        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
+        counts = tf.maximum(self._terms.counts(weights), 1.0)
+        grads, _, _ = self._own_gradients(
+            inputs, self._terms.rows(labels, sample_weight), weights, counts, tf.constant(0, tf.int64)
+        )
+        return tf.linalg.global_norm(self._reached(grads)[0])
+
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Loss and compiled metrics of a batch, averaged over rows or positions with a weight other than 0."""
+        inputs, labels, sample_weight = self._unpacked(data)
+        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
+        with self._layer_state.kept_once():
+            predictions = self(inputs, training=False)
+        rows = self._terms.rows(labels, sample_weight)
+        sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
+        self._terms.update_metrics(sums, self._terms.counts(weights))
+        self._update_metrics(labels, predictions, sample_weight)
+        return self._results()
+
+    def _settle(self, averages: list[tuple[tf.Variable, tf.Tensor]], is_finite: tf.Tensor) -> None:
+        """Takes back what the forward pass assigned, where the step is skipped."""
+        for variable, before in averages:
+            variable.assign(tf.where(is_finite, variable, before))
+
+    def _reached(self, grads: list[tf.Tensor | None]) -> tuple[list[tf.Tensor], list[Any]]:
+        """Gradients and their variables, except those on which the loss does not depend: these stay, without decay."""
+        pairs = [(g, v) for g, v in zip(grads, self._trained, strict=True) if g is not None]
+        if not pairs:
+            raise ValueError("The loss must depend on a trainable variable. Received: a loss that depends on none.")
+        names = [getattr(v, "path", v.name) for g, v in zip(grads, self._trained, strict=True) if g is None]
+        if names != self._unreached:  # Once, not for each replica.
+            log.warning("not trained, since the loss does not depend on them: %s", ", ".join(names))
+            self._unreached = names
+        found, trained = zip(*pairs, strict=True)
+        return list(found), list(trained)
+
+    def _own_gradients(self, inputs, rows, weights, total_counts, first_row):
+        data, weights = gradients.split_rows((inputs, rows), weights, self.gradient_accumulation_steps)
+        return self._local_gradients(*data, weights, total_counts, self._num_updates(), first_row)
+
+    def _marked(self, name: str, tensors: list[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:
+        return mark(name, list(map(tf.convert_to_tensor, tensors))) if self.marks_steps else tensors
+
+    def _accumulate(self, inputs, rows, weights, total_counts, step, first_row):
+        def loss_fn(inputs, rows, weights, micro_batch):
+            noise = self._dropout.keyed(
+                noise_key(self.seed, step), rows_of(inputs, rows, weights, first_row, micro_batch)
+            )
+            # By the scopes' names a profile of a GPU tells the parts of a step apart, XLA or not: see `step_split`.
+            with noise, self._layer_state.kept_once(self.gradient_accumulation_steps), tf.name_scope(FORWARD_BACKWARD):
+                predictions = self(inputs, training=True)
+                if self._terms.takes_all:  # It may call the model once more.
+                    losses = self._terms.sums(rows, predictions, weights, [], inputs)
+            if not self._terms.takes_all:
+                losses = self._terms.sums(rows, predictions, weights, self.losses, inputs)
+            losses /= total_counts
+            if not self._has_metrics:
+                # Nothing reads them, and those of a batch of tens of thousands are large: a number for each token of
+                # the vocabulary at each masked position.
+                predictions = ()
+            masks = {i: mask_of(output) for i, output in enumerate(tf.nest.flatten(predictions))}
+            masks = {i: mask for i, mask in masks.items() if mask is not None}
+            return self._scaled(self._terms.total(losses)), losses, (predictions, masks)
+
+        grads, losses, outputs = gradients.accumulate(
+            loss_fn,
+            self._values_of(self._trained),
+            inputs,
+            rows,
+            weights,
+            num_micro_batches=self.gradient_accumulation_steps,
+            autograph=self._autograph,
+        )
+        # A single replica has the whole batch; several share it, and the last batch may leave some without rows.
+        if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
+            grads = gradients.nothing_if_empty(grads, weights)
+        return grads, losses, outputs

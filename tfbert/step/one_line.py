@@ -1,0 +1,31 @@
+"""What is refused while a step is traced ends in one line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Raises what this package refuses as it was said; Keras and AutoGraph put the whole stack into its message."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        refused = None
+        each: BaseException | None = error
+        while each is not None:  # AutoGraph raises an error of its own about each one; the first is at the end.
+            if type(each) is ValueError and _raised_in(each).startswith("tfbert.step"):
+                refused = each
+            each = each.__cause__ or each.__context__
+        if refused is None:
+            raise
+        raise ValueError(str(refused)) from None
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module that raised an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_globals.get("__name__", "") if trace else ""
