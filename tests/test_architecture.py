@@ -220,13 +220,34 @@ def test_flags_are_read_in_the_command_only():
     assert users <= {"commandline"}
 
 
-def test_keras_is_always_tf_keras():
+KERAS_3 = ("tfbert", "step", "keras3")
+"""The only folder for models of Keras 3."""
+
+
+def test_keras_is_tf_keras_elsewhere():
     """`tf.keras` and `keras` are Keras 3 where TF_USE_LEGACY_KERAS is not set."""
     for path in MODULES:
         for node in ast.walk(tree_of(path)):
             is_tf_keras = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
             assert not is_tf_keras, f"{path}:{node.lineno}"
-        assert "keras" not in {module.split(".")[0] for module, _ in imports(path)}, path
+        if path.parts[:3] != KERAS_3:
+            assert "keras" not in {module.split(".")[0] for module, _ in imports(path)}, path
+
+
+@pytest.mark.parametrize("start, other", [("step/keras3/finetuner", "tf_keras"), ("step/finetuner", "keras")])
+def test_who_uses_one_keras_does_not_wait_for_the_other(start, other):
+    """Followed from module to module; what stands in a function is imported when it is called."""
+    found, left = set(), [pathlib.Path("tfbert", f"{start}.py")]
+    while left:
+        path = left.pop()
+        found.add(path)
+        top = [node for node in tree_of(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        names = [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module for node in top if isinstance(node, ast.ImportFrom)]
+        assert other not in {name.split(".")[0] for name in names}, path
+        inner = [pathlib.Path("tfbert", *parts).with_suffix(".py") for parts in own_imports(path)]
+        left += [each for each in inner if each in LIBRARY and each not in found]
+    assert len(found) > 10
 
 
 def test_no_public_name_is_that_of_a_module():

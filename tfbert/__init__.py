@@ -1,6 +1,6 @@
 """Distributed pre-training and fine-tuning of BERT in TensorFlow: classifiers, taggers, and models that find answers.
 
-import tf_keras as keras, tfbert
+import keras, tfbert
 with strategy.scope():
     model = tfbert.FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
     model.compile(optimizer=..., loss=..., metrics=[...])
@@ -23,9 +23,9 @@ from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
     from tfbert.devices.strategy import build_strategy
+    from tfbert.finetuner import FineTuner
     from tfbert.modes.load import load
     from tfbert.python.finetune import Results, finetune, pretrain
-    from tfbert.step.finetuner import FineTuner
     from tfbert.tokens.tokenizer import BertTokenizer
 
 __version__ = "0.1.0"
@@ -34,7 +34,7 @@ speak_to_python(of_arguments)
 
 # TensorFlow takes seconds to import; a configuration needs none of it.
 _LAZY = {
-    "FineTuner": "tfbert.step.finetuner",
+    "FineTuner": "tfbert.finetuner",
     "Results": "tfbert.python.finetune",
     "finetune": "tfbert.python.finetune",
     "pretrain": "tfbert.python.finetune",

@@ -1,0 +1,287 @@
+"""FineTuner over models of Keras 3: what of its step is Keras's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
+from tfbert.step import batch, gradients
+from tfbert.step.core import Step
+from tfbert.step.counters import StepCounters
+from tfbert.step.keras3 import private, refusals
+from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.functions import over_replicas
+from tfbert.step.keras3.layer_state import KerasLayerState
+from tfbert.step.keras3.loss_terms import LossTerms, OwnLossTerms, output_names
+from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
+from tfbert.step.one_line import one_line
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class FineTuner(Step, keras.Model):
+    """Wraps a model of Keras 3; see `tfbert.FineTuner`."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        gradient_accumulation_steps: int = 1,
+        max_grad_norm: float = 0.0,
+        jit_compile: bool = False,
+        seed: int = 0,
+        name: str = "fine_tuner",
+    ):
+        refusals.check_model(model)
+        if gradient_accumulation_steps < 1 or max_grad_norm < 0:
+            raise ValueError(
+                "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
+                f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
+            )
+        refusals.OVERRIDES.check_tuner(self)
+        super().__init__(name=name, dtype=model.dtype_policy)
+        private.take_as_they_are(self)
+        self.model = model
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = max_grad_norm
+        self.seed = seed
+        self.counters = StepCounters()
+        self.marks_steps = False
+        self._xla = jit_compile
+        self._autograph = True
+        self._dropout = None
+        self._layer_state = KerasLayerState(model)
+        self._unreached = []
+        self._terms = None
+        self._has_metrics = False
+        self.built = model.built
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, with the wrapped model's own configuration."""
+        return {
+            "model": keras.saving.serialize_keras_object(self.model),
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "max_grad_norm": self.max_grad_norm,
+            "jit_compile": self._xla,
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> FineTuner:
+        """The inverse of `get_config`."""
+        model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
+        return cls(**config | {"model": model})
+
+    def get_build_config(self) -> None:
+        """Nothing: the wrapped model says how it is built."""
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.model.built:
+            self.optimizer.build(self.model.trainable_variables)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Nothing: the wrapped model is built when it is called."""
+        self.built = True
+
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        loss_weights=None,
+        metrics=None,
+        weighted_metrics=None,
+        run_eagerly=False,
+        steps_per_execution=1,
+        jit_compile="auto",
+        auto_scale_loss=True,
+    ) -> None:
+        """As `keras.Model.compile`.
+
+        Raises:
+            ValueError: for an object of tf_keras, no loss, a loss that is no mean, losses that do not match the model's
+                outputs, an optimizer that accumulates gradients itself, or `jit_compile` (an argument of the
+                constructor).
+        """
+        given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
+        refusals.check_overrides(self.model)  # Again: a method may have been assigned since.
+        has_own = refusals.has_own_loss(self.model)
+        refusals.check_compile(given | {"jit_compile": jit_compile}, self.distribute_strategy, needs_loss=not has_own)
+        names = output_names(self.model)
+        if names and len(names) > 1:
+            object.__setattr__(self, "output_names", names)  # Keras names metrics by them; not saved.
+        with self.distribute_strategy.scope():
+            self._terms = OwnLossTerms(self.model) if has_own else LossTerms(loss, loss_weights, names)
+            super().compile(
+                optimizer=optimizer,
+                loss=loss,
+                loss_weights=loss_weights,
+                metrics=metrics,
+                weighted_metrics=weighted_metrics,
+                run_eagerly=run_eagerly,
+                steps_per_execution=steps_per_execution,
+                jit_compile=False,
+                auto_scale_loss=auto_scale_loss,
+            )
+        private.unset_compiled_loss(self)
+        self._has_metrics = private.compiled_metrics_of(self) is not None
+        self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The loss; each of its terms, if there are several outputs; the compiled metrics; those that layers keep."""
+        terms = self._terms.metrics if getattr(self, "_terms", None) is not None else []
+        compiled = [private.compiled_metrics_of(self)] if getattr(self, "_has_metrics", False) else []
+        return [*terms, *compiled, *(private.metrics_within(self.model) if terms else [])]
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The wrapped model's outputs: float32 where they are floating."""
+        options = {"training": training} if private.takes_training(self.model) else {}
+        outputs = self.model(inputs, **options)
+
+        def as_float32(output: tf.Tensor) -> tf.Tensor:
+            if not keras.backend.is_float_dtype(output.dtype):
+                return output
+            return with_mask(tf.cast(output, tf.float32), mask_of(output))
+
+        let_go_of_traced_gradients()
+        return keras.tree.map_structure(as_float32, outputs)
+
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """Creates the variables of model and metrics before anything is traced; Keras calls it in `fit` and the like.
+
+        Its own reads a batch, which it takes a mean of over replicas.
+        """
+        compiled = private.compiled_metrics_of(self)
+        if self.model.built and (compiled is None or compiled.built):
+            self.built = True
+            return
+        spec = private.spec_of(iterator) if iterator is not None else data_batch
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(spec)
+        with self.distribute_strategy.scope():
+            outputs = private.shapes_through(lambda x: self(x, training=False), inputs)
+            self.built = True
+            if compiled is not None and not compiled.built:
+                private.shapes_through(compiled.update_state, labels, outputs, sample_weight)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """As Keras does, with all variables created before; raises a UsageError in a forked process."""
+        check_not_forked()
+        if self._dropout is None and self.model.built:
+            with self.distribute_strategy.scope():
+                self.create_variables()
+        return super().make_train_function(force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """As `make_train_function`."""
+        check_not_forked()
+        return super().make_test_function(force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """As `make_train_function`."""
+        check_not_forked()
+        return super().make_predict_function(force)
+
+    def _make_function(self, step_function: Any) -> Any:
+        return over_replicas(
+            self.distribute_strategy,
+            step_function,
+            self.get_metrics_result,
+            num_steps=self.steps_per_execution,
+            eagerly=self.run_eagerly,
+        )
+
+    def create_variables(self) -> None:
+        """Settles what is trained and creates the optimizer's variables. The model must be built. Call it in scope."""
+        num_replicas = self.distribute_strategy.num_replicas_in_sync
+        self._dropout = KeyedRandom(self.model, self.gradient_accumulation_steps * num_replicas)
+        # Not tracked: Keras would save and load them as weights of this model's own.
+        object.__setattr__(self, "_trained", list(self.model.trainable_variables))
+        object.__setattr__(self, "_averages", self._layer_state.averages())
+        if not self._trained:
+            raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
+        refusals.check_layers(self.model)
+        self._layer_state.check_carried(self.gradient_accumulation_steps)
+        self._trace_anew()
+        if not self.optimizer.built:
+            self.optimizer.build(self._trained)
+
+    def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
+        batch.check_data(data, xla=self._xla)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if labels is None and not self._terms.takes_all:
+            raise batch.no_labels(inputs)
+        return inputs, labels, sample_weight
+
+    def _prepare(self, inputs: Any) -> None:
+        with tf.init_scope(), self.distribute_strategy.scope():
+            self.create_variables()
+
+    def _num_updates(self) -> tf.Tensor:
+        return tf.cast(inner_of(self.optimizer).iterations.value, tf.int64)
+
+    def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
+        return self.optimizer.scale_loss(loss)
+
+    def _unscaled(self, grads: list[tf.Tensor]) -> list[tf.Tensor]:
+        return unscaled(self.optimizer, grads)
+
+    def _apply(self, grads: list[tf.Tensor], trained: list[Any], clip: tf.Tensor, is_finite: tf.Tensor) -> None:
+        apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
+
+    def _settle(self, averages: list[tuple[tf.Variable, tf.Tensor]], is_finite: tf.Tensor) -> None:
+        # Each replica has its own, and Keras would show and save those of the first.
+        now = gradients.all_reduce_sum([tf.convert_to_tensor(variable) for variable, _ in averages]) if averages else []
+        count = tf.distribute.get_replica_context().num_replicas_in_sync
+        for (variable, before), total in zip(averages, now, strict=True):
+            variable.assign(tf.where(is_finite, total / count, before))
+
+    def _values_of(self, variables: list[keras.Variable]) -> list[tf.Variable]:
+        return [variable.value for variable in variables]
+
+    def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
+        if self._has_metrics:
+            private.compiled_metrics_of(self).update_state(labels, predictions, sample_weight)
+
+    def _results(self) -> None:
+        """Nothing: what has been measured is read over all replicas, outside of them."""
+
+    def predict_step(self, data: Any) -> Any:
+        """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
+        if refusals.OVERRIDES.is_own(self.model, "predict_step"):
+            return self.model.predict_step(data)
+        return super().predict_step(data)
+
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """As `keras.Model.fit`."""
+        refusals.check_call(self.model, "fit", args, kwargs)
+        with one_line():
+            return super().fit(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.evaluate`."""
+        refusals.check_call(self.model, "evaluate", args, kwargs)
+        with one_line():
+            return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.predict`."""
+        refusals.check_call(self.model, "predict", args, kwargs)
+        with one_line():
+            return super().predict(*args, **kwargs)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.train_on_batch`."""
+        refusals.check_call(self.model, "train_on_batch", args, kwargs)
+        with one_line():
+            return super().train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.test_on_batch`."""
+        refusals.check_call(self.model, "test_on_batch", args, kwargs)
+        with one_line():
+            return super().test_on_batch(*args, **kwargs)

@@ -1,0 +1,179 @@
+"""Private parts of Keras 3 that the step calls or changes, each with its reason. No other module uses one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+from keras.src.trainers.compile_utils import get_loss
+
+
+def layers_of(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """A layer and all within it. `Model.layers` stops at the first level."""
+    return layer._flatten_layers()
+
+
+def metrics_within(layer: keras.layers.Layer) -> list[keras.metrics.Metric]:
+    """The metrics that layers keep for themselves: `Model.metrics` leaves out those of models within models."""
+    return [metric for each in layers_of(layer) for metric in each._metrics]
+
+
+def generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
+    """What a layer draws random numbers with."""
+    return list(layer._seed_generators)
+
+
+def outputs_of(model: keras.Model) -> Any:
+    """The symbolic outputs of a functional model in their structure; None for any other model."""
+    return getattr(model, "_outputs_struct", None)
+
+
+def takes_training(layer: keras.layers.Layer) -> bool:
+    """Whether a layer's `call` has the argument `training`: Keras passes it only then."""
+    return layer._call_has_training_arg
+
+
+def strategy_of(holder: keras.Model | keras.optimizers.Optimizer) -> tf.distribute.Strategy | None:
+    """The strategy in whose scope a model or an optimizer was created; None for a model outside any."""
+    return getattr(holder, "_distribute_strategy", getattr(holder, "_distribution_strategy", None))
+
+
+def take_as_they_are(model: keras.Model) -> None:
+    """Lets a model that only calls another get its inputs as they are, as a functional one does."""
+    model._convert_input_args = False
+    model._allow_non_tensor_positional_args = True
+
+
+def loss_of(identifier: Any, labels: tf.Tensor, predictions: tf.Tensor) -> keras.losses.Loss:
+    """The loss that `compile` means by a name, a function or an object; "crossentropy" depends on the shapes."""
+    return get_loss(identifier, labels, predictions)
+
+
+def spec_of(batches: Any) -> Any:
+    """The specification of the batches that `fit` or `evaluate` is about to read, those of the first replica."""
+    spec = batches._distributed_dataset.element_spec
+    return tf.nest.map_structure(
+        lambda each: each._value_specs[0] if hasattr(each, "_value_specs") else each,
+        spec,
+        expand_composites=False,
+    )
+
+
+def shapes_through(function: Callable[..., Any], *specs: Any) -> Any:
+    """What a function of tensors returns, as symbolic tensors; variables it creates are created, nothing is assigned.
+
+    Args:
+        function: Called in a graph of its own.
+        specs: Structures of what has a shape and a dtype, or None.
+    """
+
+    def symbolic(spec: Any) -> Any:
+        return (
+            None if spec is None else keras.KerasTensor(tuple(spec.shape), keras.backend.standardize_dtype(spec.dtype))
+        )
+
+    symbols = [keras.tree.map_structure(symbolic, spec) for spec in specs]
+    return backend.compute_output_spec(function, *symbols)
+
+
+def unset_compiled_loss(model: keras.Model) -> None:
+    """Leaves a compiled model without Keras's own loss and its mean: FineTuner has its own."""
+    model._compile_loss = None
+    model._loss_tracker = None
+
+
+def compiled_metrics_of(model: keras.Model) -> keras.metrics.Metric | None:
+    """All metrics of `compile`, as one; None without any. There is no public way to update them."""
+    return model._compile_metrics
+
+
+@contextlib.contextmanager
+def summed_already(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """While active, `apply` takes gradients as they are: neither summed over replicas nor divided by a loss scale.
+
+    Moving averages that overwrite the weights do so on each replica by itself: Keras's own way cannot be taken there.
+    """
+    own = {
+        "_all_reduce_sum_gradients": lambda grads_and_vars: grads_and_vars,
+        "_overwrite_model_variables_with_average_value": functools.partial(_overwrite, optimizer),
+    }
+    scale, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None
+    for name, value in own.items():
+        object.__setattr__(optimizer, name, value)
+    try:
+        yield
+    finally:
+        optimizer.loss_scale_factor = scale
+        for name in own:
+            object.__delattr__(optimizer, name)
+
+
+def _overwrite(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:
+    for variable, average in zip(variables, optimizer._model_variables_moving_average, strict=True):
+        if average is not None:
+            variable.assign(average)
+
+
+DRAWS = ("dropout", "normal", "uniform", "truncated_normal", "randint")
+"""What `keras.random` draws by row; the rest of its functions see a batch as a whole."""
+OTHER_DRAWS = ("categorical", "shuffle", "gamma", "binomial", "beta")
+
+_active = threading.local()  # Replicas are threads.
+
+
+@contextlib.contextmanager
+def drawn_by(drawer: Any) -> Iterator[None]:
+    """While active, in this thread, Keras's random functions ask `drawer.draw(name, function, arguments)`.
+
+    All layers of Keras draw through a handful of functions of its backend; by their seeds alone it could not be said
+    which rows they draw for.
+    """
+    _install()
+    before = getattr(_active, "drawer", None)
+    # A layer may create a variable while it is being traced, whose initial value is none of a row's.
+    _active.drawer, _active.is_eager = drawer, tf.executing_eagerly()
+    try:
+        yield
+    finally:
+        _active.drawer = before
+
+
+def _install() -> None:
+    for name in (*DRAWS, *OTHER_DRAWS):
+        function = getattr(backend.random, name)
+        if not hasattr(function, "asks_drawer"):
+            setattr(backend.random, name, _asking(name, function))
+
+
+def _asking(name: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def ask(*args: Any, **options: Any) -> tf.Tensor:
+        drawer = getattr(_active, "drawer", None)
+        if drawer is None or tf.executing_eagerly() != _active.is_eager:
+            return function(*args, **options)
+        bound = signature.bind(*args, **options)
+        bound.apply_defaults()
+        return drawer.draw(name, function, dict(bound.arguments))
+
+    ask.asks_drawer = True
+    return ask
+
+
+class GivenSeed(keras.random.SeedGenerator):
+    """Gives one seed, a tensor, and holds no state: Keras's random functions accept no tensor."""
+
+    def __init__(self, seed: tf.Tensor):
+        self._seed = seed
+
+    def next(self, ordered: bool = True) -> tf.Tensor:
+        """The seed."""
+        return self._seed
