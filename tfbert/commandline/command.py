@@ -89,7 +89,7 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
         raise UsageError(precision_as_value(str(error)) or f"{error} See --help.") from None
     if rest:
         raise UsageError(f"Every argument must be a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
-    if mode and (other := absl_flags.FLAGS["mode"].value) != mode:
+    if mode and (other := str(absl_flags.FLAGS["mode"].value)) != mode:
         word = other if verb_commands()[other] is command else f"{command.word} --mode={other}"
         raise UsageError(
             f"{command.typed} says the mode itself. Received: mode={other!r} beside it. "

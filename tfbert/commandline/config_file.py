@@ -224,7 +224,7 @@ def _yaml_pairs(text: str, file: pathlib.Path) -> _Pairs:
             return _Value(f"[{', '.join(item.text for item in items)}]", items=items, line=line)
         if isinstance(node, yaml.MappingNode):
             return _Value("{...}", names=tuple(str(key.value) for key, _ in node.value), line=line)
-        is_plain = not node.style
+        is_plain = not getattr(node, "style", None)
         return _Value(
             node.value,
             is_boolean=is_plain and bool(_BOOLEAN.fullmatch(node.value)),

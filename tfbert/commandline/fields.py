@@ -42,7 +42,7 @@ def define_fields(
         if needs := fields[name].metadata.get("needs"):
             doc = f"With --{needs}: {doc[0].lower()}{doc[1:]}"
         if fields[name].metadata.get("repeats"):
-            flags.DEFINE_multi_string(name, list(fields[name].default), doc, flag_values=values)
+            flags.DEFINE_multi_string(name, list(getattr(part, name)), doc, flag_values=values)
             values[name].help = doc  # absl adds how to repeat a flag.
         else:
             _define(name, fields[name].default, kind, doc, values)

@@ -103,7 +103,7 @@ def _fitted(value: Any, kind: Any, name: str, joined: bool = False) -> Any:
         raise TypeError
     if kind is str:
         return _joined(value, name) if joined and not isinstance(value, (str, os.PathLike)) else _named(value, name)
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _own(value, kind)
     return {int: _integer, float: _real, bool: _truth, type(None): _none}[kind](value)
 
@@ -181,7 +181,7 @@ def _own(value: Any, kind: type) -> Any:
 
 
 def _in_words(kind: Any, name: str) -> str:
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return f"of type {kind.__name__}"
     if get_origin(kind) is Literal:
         words = [word for word in get_args(kind) if word]
@@ -203,7 +203,7 @@ def _way_out(name: str, value: Any, kind: Any) -> str:
         return "Leave it out for the default."
     if name in _OF_EXAMPLES:
         return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return f"Pass {kind.__name__}(...)."
     if (meant := _meant(value, kind, name)) is not None:
         return f"Pass {name}={meant!r}."
@@ -232,7 +232,7 @@ def _meant(value: Any, kind: Any, name: str) -> Any:
         if columns and all(isinstance(item, int) and not isinstance(item, bool) for item in columns):
             return str(value) if str in kinds else [str(item) for item in columns]
     if int in kinds and isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value // 1:
-        return int(value)
+        return int(float(value))
     if bool in kinds and isinstance(value, numbers.Integral) and value in (0, 1):
         return bool(value)
     return None

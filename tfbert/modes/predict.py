@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import tqdm
-
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
@@ -22,6 +20,7 @@ from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
+from tfbert.output.bars import bar
 from tfbert.output.logs import clock_text
 from tfbert.tasks.base import Task
 from tfbert.tasks.detect import check_files
@@ -195,7 +194,7 @@ class PredictionProgress:
         self._is_shown = is_shown
         self._bar = None
         if is_shown and is_terminal():
-            self._bar = tqdm.tqdm(unit=" examples", dynamic_ncols=True, unit_scale=True)
+            self._bar = bar(unit=" examples", unit_scale=True)
 
     @property
     def seconds(self) -> float:

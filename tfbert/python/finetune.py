@@ -131,7 +131,7 @@ def _run(
             return Results(train(config), directory)
 
 
-def _trainer(command: Command) -> Callable[[Config], dict[str, float]]:
+def _trainer(command: Command) -> Callable[[Config], Any]:
     """What trains, imported when it is first needed: TensorFlow takes seconds."""
     if command is PRETRAIN:
         from tfbert.modes.pretrain import pretrain

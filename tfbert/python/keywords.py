@@ -31,7 +31,7 @@ _NEAR = 0.8  # How similar a name must be to that of an argument that is no opti
 
 def options_of(command: Command) -> dict[str, dict[str, dataclasses.Field]]:
     """The options that training with a command has, by the part of `Config` that they belong to and by name."""
-    parts = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+    parts = Config.classes()
     return {
         part: {
             field.name: field
