@@ -1,12 +1,17 @@
 """`tfbert.finetune` and `tfbert.pretrain`: a run as one call."""
 
 import json
+import logging
+import os
 import pickle
+import signal
 
 import pytest
 
 import tfbert
-from tests.support.runs import assert_same_bits, make_config, undrawn, weights, write_corpus
+from tests.support.runs import assert_same_bits, make_config, stop_at, undrawn, weights, write_corpus
+from tfbert.train.callbacks import Progress
+from tfbert.train.run import _earlier_models
 from tfbert.train.run import finetune as as_the_command_does
 
 
@@ -77,3 +82,41 @@ def test_without_a_directory_a_run_gets_one(corpus, tmp_path, monkeypatch):
     with undrawn():
         run = tfbert.finetune(**options)
     assert run.directory.parent.name == "runs" and (run.directory / "model.safetensors").is_file()
+
+
+def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(corpus, tmp_path, monkeypatch, as_python):
+    """Also for a run whose directory was not named, which the same call would not find; and nothing is kept alive."""
+    monkeypatch.chdir(tmp_path)
+    options = arguments(corpus, "interrupted") | {"save_steps": 0}
+    with undrawn(), monkeypatch.context() as patch, pytest.raises(tfbert.Preempted) as named:
+        stop_at(patch, 1)
+        tfbert.finetune(**options)
+    assert str(named.value).endswith(f"the same call resumes in {corpus / 'interrupted'}")
+    with undrawn(), monkeypatch.context() as patch, pytest.raises(tfbert.Preempted) as unnamed:
+        stop_at(patch, 1)
+        tfbert.finetune(**options | {"output_dir": ""})
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert f"; output_dir='runs/{directory.name}' resumes the run" in str(unnamed.value)
+    assert not _earlier_models, "held by the tracebacks of the exceptions"
+    with undrawn():
+        run = tfbert.finetune(**options | {"output_dir": f"runs/{directory.name}"})
+    assert run["global_step"] == 3
+    assert_same_bits(weights(run.directory), weights(corpus / "called"))
+
+
+def test_a_second_interrupt_does_not_end_the_process(corpus, monkeypatch, as_python):
+    def twice(self, now):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "on_step", twice)
+    with pytest.raises(KeyboardInterrupt), undrawn():
+        tfbert.finetune(**arguments(corpus, "twice"))
+    assert not (corpus / "twice" / ".lock").exists()
+
+
+def test_doubts_about_data_are_warnings(corpus, caplog):
+    with undrawn():
+        tfbert.finetune(**arguments(corpus, "doubtful") | {"validation_file": corpus / "train.tsv"})
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "is used for training and for evaluation" in warning.getMessage()

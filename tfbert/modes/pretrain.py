@@ -47,12 +47,14 @@ def pretrain(config: Config) -> dict[str, float] | OverSeeds | None:
     Raises:
         UsageError: as these do, and for several workers without records.
     """
-    return train(with_records(config))
+    with output_dir.one_start_time():
+        return train(with_records(config))
 
 
 def benchmark(config: Config) -> Any:
     """`run_benchmark`, with records as `pretrain` finds or makes them."""
-    return run_benchmark(with_records(config))
+    with output_dir.one_start_time():
+        return run_benchmark(with_records(config))
 
 
 def with_records(config: Config) -> Config:

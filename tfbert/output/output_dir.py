@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from tfbert.config.run import Config
@@ -24,12 +25,26 @@ _OWN = ("checkpoints", "profile", "tensorboard", FACTS, REPORT)
 _OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
 
 
+_started_at = ""
+
+
+@contextlib.contextmanager
+def one_start_time() -> Iterator[str]:
+    """In the block, `start_time` has one value: all within agree on the directory of a run that was given none."""
+    global _started_at
+    before, _started_at = _started_at, start_time()
+    try:
+        yield _started_at
+    finally:
+        _started_at = before
+
+
 def start_time() -> str:
-    """When this process started, as in names of directories. Call it once and keep the value.
+    """When a run started, as in names of directories. Call it once and keep the value, or within `one_start_time`.
 
     `tfbert.launch` gives all workers and restarts the time of its own start, in TFBERT_LAUNCHED_AT.
     """
-    return os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    return _started_at or os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
 def run_directory(config: Config, started_at: str) -> pathlib.Path:

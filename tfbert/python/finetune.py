@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import gc
 import pathlib
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.quiet import imported_quietly
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.output.screen import shown
 from tfbert.python.keywords import config_of, signature_of
@@ -118,17 +120,38 @@ def _run(
     quiet: bool,
     data: Mapping[str, Any] | None = None,
 ) -> Results:
-    config = config_of(command, config, options, data)
-    directory = output_dir.run_directory(config, output_dir.start_time())
-    config = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(directory)))
+    """Calls `_train`, and frees what it leaves, whatever way it ends: a model is full of reference cycles, and an
+    exception, of which a notebook keeps the last, holds all that its frames refer to.
+
+    What a user can cause, or asked for, is told without the way through this library.
+    """
+    try:
+        return _train(config_of(command, config, options, data), command, quiet)
+    except (UsageError, Preempted) as error:
+        _clear_frames(error)
+        raise error.with_traceback(None) from None
+    except (RunError, KeyboardInterrupt) as error:
+        _clear_frames(error)
+        raise
+    finally:
+        gc.collect()
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _train(config: Config, command: Command, quiet: bool) -> Results:
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
-    with shown(quiet):
+    with shown(quiet), output_dir.one_start_time() as started_at:
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
             train = _trainer(command)
             from tfbert.devices.runtime import out_of_memory_as_run_error
         with out_of_memory_as_run_error(config):
-            return Results(train(config), directory)
+            return Results(train(config), output_dir.run_directory(config, started_at))
 
 
 def _trainer(command: Command) -> Callable[[Config], Any]:
