@@ -34,7 +34,7 @@ def define_fields(
         choices: The words that a field takes, where these are not all the words of its type.
         texts: The help of a field, where it is not the docstring.
     """
-    types, docs = field_types(part), _field_docs(part) | dict(texts or {})
+    types, docs = field_types(part), field_docs(part) | dict(texts or {})
     fields = {field.name: field for field in dataclasses.fields(part)}
     for name in names:
         kind = Literal[tuple(choices[name])] if choices and name in choices else types[name]
@@ -132,7 +132,7 @@ def _numbers(values: list[str], name: str, kind: type, rule: str, example: str) 
 
 
 @functools.cache
-def _field_docs(part: type) -> dict[str, str]:
+def field_docs(part: type) -> dict[str, str]:
     """The string after each field, as one line."""
     (found,) = ast.parse(inspect.getsource(part)).body
     assert isinstance(found, ast.ClassDef)

@@ -16,6 +16,9 @@ SECONDS_IN_A_FILE = 10.0
 """A log file is read later: it needs fewer lines."""
 
 
+_NOTEBOOK_WIDTH = 100
+"""Characters that fit into the output of a cell, which does not say; a window that is narrower breaks lines itself."""
+
 _nobody_watches = False
 
 
@@ -52,7 +55,10 @@ def is_watched() -> bool:
 
 
 def terminal_width() -> int:
-    """Characters in a line of the terminal that shows stderr; 0 if nobody watches it, or it does not say."""
+    """Characters in a line of the terminal that shows stderr, or of a notebook; 0 if nobody watches, or it does not
+    say."""
+    if is_notebook():
+        return _NOTEBOOK_WIDTH
     if not is_terminal():
         return 0
     try:

@@ -21,11 +21,12 @@ MODE = "train"
 FUNCTIONS = {FINETUNE.word: "tfbert.finetune", PRETRAIN.word: "tfbert.pretrain"}
 """By the command's word."""
 _NOT_ARGUMENTS = {
+    "seeds": "A call trains one seed: call it for each with seed=, or use the command.",
     "mode": "tfbert.finetune and tfbert.pretrain train; tfbert.load returns a saved model as a function.",
     "run_config": "Pass tfbert.Config.from_json(text) as the first argument.",
     "flagfile": "Presets are for the command; pass their flags as arguments.",
 }
-"""Flags that are no options of a run."""
+"""Flags that are no options of a run, or not of one."""
 _NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
@@ -36,7 +37,7 @@ def options_of(command: Command) -> dict[str, dict[str, dataclasses.Field]]:
         part: {
             field.name: field
             for field in dataclasses.fields(parts[part])
-            if field.name in names and MODE in field.metadata["modes"]
+            if field.name in names and field.name not in _NOT_ARGUMENTS and MODE in field.metadata["modes"]
         }
         for part, names in command.options().items()
     }

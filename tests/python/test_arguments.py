@@ -1,0 +1,77 @@
+"""`docs/arguments.md`: a line for each argument of `tfbert.finetune` and `tfbert.pretrain`.
+
+It is made of the options: `python -m tests.python.test_arguments` writes it anew.
+"""
+
+import inspect
+import pathlib
+import re
+from typing import Literal, get_args, get_origin
+
+import tfbert
+from tfbert.commandline.fields import field_docs
+from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.run import Config
+from tfbert.config.types import field_types
+from tfbert.config.wording import of_arguments
+from tfbert.python.keywords import options_of
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "arguments.md"
+HEAD = """# Arguments
+
+The options of the command, by the flags' names, as arguments of `tfbert.finetune` and `tfbert.pretrain`. What else
+these take, such as data in memory: [python.md](python.md).
+"""
+TABLE = "| argument | type | default | meaning |\n| --- | --- | --- | --- |\n"
+
+
+def kind(annotation):
+    """An annotation in words."""
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{word!r}`" for word in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return f"list of {get_args(annotation)[0].__name__}"
+    if members := get_args(annotation):
+        return " or ".join(kind(member) for member in members)
+    return {type(None): "None"}.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def page():
+    """The page as it must be."""
+    base, text = Config(), HEAD
+    finetune, pretrain = options_of(FINETUNE), options_of(PRETRAIN)
+    for part in dict.fromkeys([*finetune, *pretrain]):
+        own, others = finetune.get(part, {}), pretrain.get(part, {})
+        owner, fields = type(getattr(base, part)), own | others
+        if not fields:
+            continue
+        of = {(True, False): " Of `finetune` alone.", (False, True): " Of `pretrain` alone."}
+        text += f"\n## {part}\n\n{inspect.getdoc(owner)}{of.get((bool(own), bool(others)), '')}\n\n{TABLE}"
+        for name, field in fields.items():
+            needs = of_arguments(f"--{field.metadata['needs']}") if field.metadata["needs"] else ""
+            what = of_arguments(field_docs(owner)[name]).replace("|", "\\|")
+            what = what.replace("`the command's ", "the command's `")
+            what = f"With `{needs}`: {what[0].lower()}{what[1:]}" if needs else what
+            what += of.get((name in own, name in others), "") * bool(own and others)
+            default = "`[]`" if field.default == () else f"`{field.default!r}`"
+            known = "model" if name == "model_name_or_path" else name
+            text += f"| `{known}` | {kind(field_types(owner)[name])} | {default} | {what} |\n"
+    return text
+
+
+def test_the_page_is_made_of_the_options():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.python.test_arguments"
+
+
+def test_every_argument_has_a_line():
+    text = PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    for function in (tfbert.finetune, tfbert.pretrain):
+        parameters = inspect.signature(function).parameters
+        own = {name for name in parameters if f"\n        {name}" in function.__doc__}
+        assert set(parameters) - own - {"quiet", "config"} <= named
+    assert set(re.findall(r"--(\w+)", text)) <= {"mode"}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
