@@ -42,7 +42,8 @@ def resolve_batching(
 
     Args:
         config: Batching, seed, XLA.
-        lengths: int `[num_examples]`, tokens of each example. Those of records are planned pool by pool.
+        lengths: int `[num_examples]`, tokens of each example; `[num_examples, sequences]` for examples of several
+            sequences, 0 where there is none. Those of records are planned pool by pool.
         size: Rows of a global batch.
         epochs: Number of epochs of the run; part of an epoch counts as one.
         num_parts: Replicas x gradient accumulation steps.
@@ -58,6 +59,10 @@ def resolve_batching(
 
 
 def _one_a_row(config: Config, lengths: np.ndarray, size: int) -> ResolvedBatching:
+    tokens, sequences = lengths.sum(), 1
+    if lengths.ndim == 2:  # Each in a row of its own, all of one width.
+        sequences, lengths = lengths.shape[1], lengths.max(axis=1)
+
     def plan(epoch: int, widths: np.ndarray) -> BatchPlan:
         return plan_epoch(
             lengths,
@@ -69,7 +74,7 @@ def _one_a_row(config: Config, lengths: np.ndarray, size: int) -> ResolvedBatchi
         )
 
     def real_tokens(widths: np.ndarray) -> float:
-        return lengths.sum() / (plan(0, widths).widths.sum(dtype=np.int64) * size)
+        return tokens / (plan(0, widths).widths.sum(dtype=np.int64) * size * sequences)
 
     # The first epoch's batches stand for those of all epochs: their longest examples decide the widths.
     widths, description = _widths(config, exact_widths(lengths), lambda exact: plan(0, exact).widths, real_tokens)
@@ -154,6 +159,8 @@ def _packed(
                 "Pass --batching=length_grouped."
             )
         lengths = np.asarray(lengths)
+    if lengths.ndim == 2:  # All sequences of an example stand in one row, one after the other.
+        lengths = lengths.sum(axis=1)
     seed = config.runtime.seed
     shape = choose_packed_shape(
         lengths,

@@ -56,7 +56,8 @@ class EncodedExamples:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int32 `[n]`: tokens of each example."""
+        """int32 `[n]`: tokens of each example; `[n, sequences]` for examples of several sequences, 0 where there is
+        none."""
         return self.tokens.lengths
 
     @property

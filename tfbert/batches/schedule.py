@@ -105,7 +105,8 @@ def training_batches(
 
     Args:
         config: Batching, seed, batch size, XLA.
-        lengths: int `[num_examples]`, tokens of each training example. Those of records are planned pool by pool.
+        lengths: int `[num_examples]`, tokens of each training example; `[num_examples, sequences]` for examples of
+            several sequences, 0 where there is none. Those of records are planned pool by pool.
         schedule: The run in updates.
         num_replicas: Replicas of all workers together. Only the shape of packed batches depends on it and on the
             micro-batches, never which examples a batch holds.
@@ -142,14 +143,17 @@ def planned_steps(
 
     Args:
         plans: As `TrainingBatches.plans` gives them.
-        lengths: int `[num_examples]`, tokens of each training example.
+        lengths: As for `training_batches`.
     """
     for plan in plans:
         real = plan.rows != FILL
-        tokens = np.where(real, lengths[np.maximum(plan.rows, 0)], 0).astype(np.int64)
+        found = lengths[np.maximum(plan.rows, 0)]
+        found = found.reshape(*real.shape, -1)  # [batches, examples, sequences]
+        tokens = np.where(real[:, :, None], found, 0).astype(np.int64)
+        each, further = (1, 2), np.count_nonzero(tokens, axis=(1, 2)) - real.sum(axis=1)
         # All packed batches have one shape.
         widths = plan.widths if isinstance(plan, BatchPlan) else np.full(len(plan), plan.shape.width)
-        columns = (real.sum(axis=1), tokens.sum(axis=1), (tokens**2).sum(axis=1), widths)
-        for examples, total, squared, width in zip(*(column.tolist() for column in columns), strict=True):
-            work = Work(examples=examples, tokens=total, squared_tokens=squared)
+        columns = (real.sum(axis=1), tokens.sum(axis=each), (tokens**2).sum(axis=each), further, widths)
+        for examples, total, squared, others, width in zip(*(column.tolist() for column in columns), strict=True):
+            work = Work(examples=examples, tokens=total, squared_tokens=squared, further_sequences=others)
             yield PlannedStep(work=work, width=width)

@@ -1,8 +1,8 @@
 """How much arithmetic examples need in BERT, from its configuration and the real tokens alone.
 
 Only matrix products count, and only for real tokens: padding and recomputation are not needed work. In the last layer a
-classifier needs each example's `[CLS]` alone: see `model.forward`. These are the "model FLOPs" of Chowdhery et al. 2022
-(PaLM), appendix B.
+classifier needs each sequence's `[CLS]` alone: see `model.forward`. These are the "model FLOPs" of Chowdhery et al.
+2022 (PaLM), appendix B.
 """
 
 from __future__ import annotations
@@ -23,25 +23,44 @@ class Work:
     Attributes:
         examples: How many; rows that only fill a batch do not count.
         tokens: Their real tokens, `[CLS]` and `[SEP]` included.
-        squared_tokens: Sum of each example's tokens squared: what attention's cost grows with.
+        squared_tokens: Sum of each sequence's tokens squared: what attention's cost grows with.
+        further_sequences: Sequences of tokens beyond one an example: an example may have several.
     """
 
     examples: int = 0
     tokens: int = 0
     squared_tokens: int = 0
+    further_sequences: int = 0
+
+    @property
+    def sequences(self) -> int:
+        """All sequences."""
+        return self.examples + self.further_sequences
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> Work:
-        """The work of examples with these numbers of tokens: int `[n]`."""
+        """The work of examples with these numbers of tokens: int `[n]`; `[n, sequences]` for examples of several
+        sequences, 0 where there is none."""
         lengths = np.asarray(lengths, np.int64)
-        return cls(examples=len(lengths), tokens=int(lengths.sum()), squared_tokens=int((lengths**2).sum()))
+        return cls(
+            examples=len(lengths),
+            tokens=int(lengths.sum()),
+            squared_tokens=int((lengths**2).sum()),
+            further_sequences=further_sequences(lengths),
+        )
 
     def __add__(self, other: Work) -> Work:
         return Work(
             examples=self.examples + other.examples,
             tokens=self.tokens + other.tokens,
             squared_tokens=self.squared_tokens + other.squared_tokens,
+            further_sequences=self.further_sequences + other.further_sequences,
         )
+
+
+def further_sequences(lengths: np.ndarray) -> int:
+    """The sequences beyond one an example: int `[n]`, or `[n, sequences]`, tokens of each."""
+    return int(np.count_nonzero(lengths)) - len(lengths) if lengths.ndim == 2 else 0
 
 
 def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, masked_share: float = 0.0) -> float:
@@ -64,8 +83,8 @@ def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, m
         last = (keys_and_values + rest) * work.tokens + per_pair * work.squared_tokens
         head = hidden * bert_config.num_labels * work.tokens
     else:
-        last = (keys_and_values + per_pair) * work.tokens + rest * work.examples
-        head = (hidden * hidden + hidden * bert_config.num_labels) * work.examples  # Pooler and classifier.
+        last = (keys_and_values + per_pair) * work.tokens + rest * work.sequences
+        head = (hidden * hidden + hidden * bert_config.num_labels) * work.sequences  # Pooler and classifier.
     if masked_share:
         head += masked_share * hidden * (hidden + bert_config.vocab_size) * work.tokens
         last += masked_share * (rest * work.tokens + per_pair * work.squared_tokens)

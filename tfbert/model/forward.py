@@ -92,6 +92,39 @@ def forward_spans(
 
 @keras.saving.register_keras_serializable("tfbert")
 @tf.autograph.experimental.do_not_convert
+def forward_choices(
+    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+) -> tf.Tensor:
+    """A logit for each choice of each example; otherwise as `forward`.
+
+    Args:
+        model: A `TFBertForMultipleChoice`.
+        inputs: int32 `[examples, choices, width]` each; a choice that an example does not have attends to less than the
+            two tokens that any has, `[CLS]` and `[SEP]`. Or a choice a row, `[rows, width]`, as they are predicted.
+            Packed as for `forward`, each choice a sequence of its own, with `cls_positions` `[examples, choices]`, -1
+            for one that an example does not have.
+        training: As for `forward`.
+        recompute: As for `forward`.
+
+    Returns:
+        float32 `[examples, choices]`, for choices that are not there so low that a softmax turns it into 0; or
+        `[rows, 1]`.
+    """
+    if "cls_positions" in inputs:
+        places = inputs["cls_positions"]
+        shape, is_there = tf.shape(places), places >= 0
+        inputs = inputs | {"cls_positions": tf.reshape(tf.maximum(places, 0), [-1])}
+    elif inputs["input_ids"].shape.rank == 3:
+        shape, is_there = tf.shape(inputs["input_ids"])[:2], tf.reduce_sum(inputs["attention_mask"], axis=2) > 1
+        inputs = {name: tf.reshape(value, [-1, tf.shape(value)[2]]) for name, value in inputs.items()}
+    else:
+        return forward(model, inputs, training, recompute=recompute)
+    logits = tf.reshape(forward(model, inputs, training, recompute=recompute), shape)
+    return tf.where(is_there, tf.cast(logits, tf.float32), _MASKED)
+
+
+@keras.saving.register_keras_serializable("tfbert")
+@tf.autograph.experimental.do_not_convert
 def forward_pretraining(
     model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
 ) -> dict[str, tf.Tensor]:

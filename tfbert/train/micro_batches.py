@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 
+import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.masked_records import MaskedRecords
@@ -12,6 +13,7 @@ from tfbert.batches.pipeline import EncodedExamples, make_dataset
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, training_batches
 from tfbert.config.run import Config
+from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import is_out_of_memory
 from tfbert.devices.waiting import log_if_slow
@@ -61,7 +63,7 @@ def find_accumulation(
         lengths, split = examples.lengths, config.accumulating(steps)
         batches = training_batches(split, lengths, schedule, num_replicas=replicas)
         micro = batches.rows // (replicas * steps)
-        if micro > 1 and micro * _width(batches) > MAX_TOKENS:
+        if micro > 1 and micro * _width(batches, lengths) > MAX_TOKENS:
             continue
         model.split_into(steps)
         with log_if_slow(f"trying a micro-batch of {micro}"):
@@ -79,9 +81,12 @@ def find_accumulation(
     )
 
 
-def _width(batches: TrainingBatches) -> int:
-    """The most tokens of a row in the batches."""
-    return -(-batches.shape.num_tokens // batches.rows) if batches.shape else int(batches.largest.widths.max())
+def _width(batches: TrainingBatches, lengths: np.ndarray | RecordLengths) -> int:
+    """The most tokens of an example in the batches, padding included."""
+    if batches.shape:
+        return -(-batches.shape.num_tokens // batches.rows)
+    sequences = lengths.shape[1] if isinstance(lengths, np.ndarray) and lengths.ndim == 2 else 1
+    return int(batches.largest.widths.max()) * sequences
 
 
 def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: TrainingBatches) -> bool:

@@ -69,8 +69,10 @@ def banner(run: Run) -> list[str]:
 
 
 def _length_counts(lengths: np.ndarray | RecordLengths) -> np.ndarray:
-    """How many examples have 0, 1, 2, ... tokens."""
-    return lengths.counts if isinstance(lengths, RecordLengths) else np.bincount(lengths)
+    """How many examples, or sequences of examples that have several, have 0, 1, 2, ... tokens."""
+    if isinstance(lengths, RecordLengths):
+        return lengths.counts
+    return np.bincount(lengths if lengths.ndim == 1 else lengths[lengths > 0])
 
 
 def _median(counts: np.ndarray) -> int:
