@@ -1,7 +1,7 @@
 """Writes small generated files of every task, for the commands of docs/: `python examples/make_data.py data`.
 
-Reviews with a sentiment, sentences with names, contexts with questions, and a corpus. All are generated, so what a
-model learns from them is of no use elsewhere.
+Reviews with a sentiment, sentences with names, contexts with questions, questions with choices, and a corpus. All are
+generated, so what a model learns from them is of no use elsewhere.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 
 from tfbert.data.demo_corpus import demo_corpus
 from tfbert.tasks.answering.demo import demo_questions
+from tfbert.tasks.choosing.demo import demo_choices
 from tfbert.tasks.tagging.demo import demo_tagged_data
 from tfbert.tasks.texts.demo import demo_data
 
@@ -20,7 +21,7 @@ def main() -> None:
         sys.exit("usage: python examples/make_data.py DIRECTORY")
     directory = pathlib.Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
-    files = reviews() | tagged() | questions()
+    files = reviews() | tagged() | questions() | choices()
     files["corpus.txt"] = "\n\n".join("\n".join(document) for document in demo_corpus()[:500]) + "\n"
     for name, text in files.items():
         (directory / name).write_text(text)
@@ -63,6 +64,20 @@ def questions() -> dict[str, str]:
     }
     asked = zip(validation.questions[-20:], (validation.contexts[i] for i in validation.context_of[-20:]), strict=True)
     files["asked.jsonl"] = "".join(json.dumps({"question": q, "context": context}) + "\n" for q, context in asked)
+    return files
+
+
+def choices() -> dict[str, str]:
+    """train_choices.jsonl and dev_choices.jsonl with labels; asked_choices.jsonl without."""
+    train, validation = demo_choices()
+    parts = {"train": train.asked[:1500], "dev": validation.asked[:200], "asked": validation.asked[-20:]}
+    files = {}
+    for name, part in parts.items():
+        rows = [{"context": one.context, "question": one.question, "choices": one.choices} for one in part]
+        labels = [{"label": one.index} if name != "asked" else {} for one in part]
+        files[f"{name}_choices.jsonl"] = "".join(
+            json.dumps(row | label) + "\n" for row, label in zip(rows, labels, strict=True)
+        )
     return files
 
 

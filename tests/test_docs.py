@@ -19,6 +19,7 @@ TUTORIALS = {
     "classification": "## Files",
     "tagging": "## Files",
     "question_answering": "## Files",
+    "multiple_choice": "## Files",
     "pretraining": "## Continue",
 }
 """The pages whose commands run on generated files, and the heading that their first part ends before."""
@@ -141,7 +142,7 @@ def test_a_tutorial_runs(page, end, tmp_path):
 def test_what_comes_after_training_runs(tmp_path):
     """The page's commands, pipes included, and its Python as one script, with models of the tutorials."""
     write_data(tmp_path)
-    for page in ("classification", "tagging", "question_answering"):
+    for page in ("classification", "tagging", "question_answering", "multiple_choice"):
         train = commands((ROOT / "docs" / f"{page}.md").read_text())[0]
         in_shell(shlex.join([*train, "--max_steps=6"]), tmp_path)
     in_shell("python run_pretraining.py --max_steps=3 --output_dir=runs/bert", tmp_path)

@@ -13,7 +13,7 @@ from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 
@@ -22,6 +22,7 @@ PARTS = {
     "data": DataConfig,
     "tagging": TaggingConfig,
     "answering": AnsweringConfig,
+    "choosing": ChoosingConfig,
     "training": TrainingConfig,
     "runtime": RuntimeConfig,
     "output": OutputConfig,
@@ -63,6 +64,7 @@ GIVEN = {
     "max_query_length": ("32", 32),
     "version_2_with_negative": ("true", True),
     "null_score_diff_threshold": ("-1.5", -1.5),
+    "choice_columns": ("first,second", ("first", "second")),
     "n_best_size": ("10", 10),
     "max_answer_length": ("12", 12),
     "keep_misaligned_answers": ("true", True),

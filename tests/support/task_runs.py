@@ -17,18 +17,20 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 
-SENTENCES, QUESTIONS = "token_classification", "question_answering"
+SENTENCES, QUESTIONS, CHOICES = "token_classification", "question_answering", "multiple_choice"
 
 
 def write_tasks(directory):
-    """Training and validation data of both tasks, with sentences and contexts longer than a row of 16 or 24 tokens; and
-    a vocabulary."""
+    """Training and validation data of the tasks, with sentences and contexts longer than a row of 16 or 24 tokens, and
+    two to five choices a question; and a vocabulary."""
     rng = np.random.default_rng(5)
     for name, count in (("train", 27), ("dev", 13)):
         (directory / f"{name}.conll").write_text("".join(_sentence(rng) for _ in range(count)))
         rows = [_paragraph(rng, f"{name}{i}") for i in range(count)]
         data = {"version": "v2.0", "data": [{"title": "t", "paragraphs": rows}]}
         (directory / f"{name}.json").write_text(json.dumps(data))
+        rows = [json.dumps(_choices(rng, i)) + "\n" for i in range(count)]
+        (directory / f"{name}.jsonl").write_text("".join(rows))
     (directory / "vocab.txt").write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n"
     )
@@ -62,6 +64,15 @@ def _paragraph(rng, name):
     return {"context": context, "qas": questions}
 
 
+def _choices(rng, number):
+    def words(least, most):
+        return " ".join(str(word) for word in rng.choice(WORDS, rng.integers(least, most)))
+
+    choices = [f"{first} {words(1, 4)}" for first in rng.permutation(WORDS)[: rng.integers(2, 6)]]
+    row = {"context": words(3, 30), "question": words(1, 5) if number % 5 else "", "choices": choices}
+    return row | {"label": int(rng.integers(len(choices)))}
+
+
 def arguments_of(directory, task, name):
     """What trains the task for a few updates, the last batch ragged, with dropout."""
     common = ["--model=scratch/tiny", f"--vocab_file={directory / 'vocab.txt'}", "--global_batch_size=8"]
@@ -69,6 +80,9 @@ def arguments_of(directory, task, name):
     if task == SENTENCES:
         files = [f"--train_file={directory / 'train.conll'}", f"--validation_file={directory / 'dev.conll'}"]
         return [*common, *files, "--max_seq_length=16"]
+    if task == CHOICES:
+        files = [f"--train_file={directory / 'train.jsonl'}", f"--validation_file={directory / 'dev.jsonl'}"]
+        return [*common, f"--task={CHOICES}", *files, "--max_seq_length=24"]
     files = [f"--train_file={directory / 'train.json'}", f"--validation_file={directory / 'dev.json'}"]
     own = ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"]
     return [*common, *files, *own]

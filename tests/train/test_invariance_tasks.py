@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from transformers import TFBertForQuestionAnswering, TFBertForTokenClassification
+from transformers import TFBertForMultipleChoice, TFBertForQuestionAnswering, TFBertForTokenClassification
 
 from tests.support.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
 from tests.support.runs import assert_same_bits, run_to, undrawn, weights
-from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, command, config_of, write_tasks
+from tests.support.task_runs import CHOICES, QUESTIONS, SENTENCES, arguments_of, command, config_of, write_tasks
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import make_dataset
@@ -24,12 +24,16 @@ from tfbert.tasks.examples import load_data
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
-BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24}, 0.1
-KINDS = {SENTENCES: TFBertForTokenClassification, QUESTIONS: TFBertForQuestionAnswering}
+BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24, CHOICES: 24}, 0.1
+KINDS = {
+    SENTENCES: TFBertForTokenClassification,
+    QUESTIONS: TFBertForQuestionAnswering,
+    CHOICES: TFBertForMultipleChoice,
+}
 OPTIONS = TaskOptions(answering=AnsweringConfig(doc_stride=9, max_query_length=5, version_2_with_negative=True))
 TRAINING = TrainingConfig(label_smoothing=SMOOTHING, class_weights=(1.0, 2.0, 0.5, 1.5))
-TASKS = (SENTENCES, QUESTIONS)
-QUICK = [(QUESTIONS, 1, 4)]  # test_terms has labels of tokens.
+TASKS = (SENTENCES, QUESTIONS, CHOICES)
+QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2)]  # test_terms has labels of tokens.
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in itertools.product(TASKS, (1, 2), (1, 2, 4))
@@ -44,17 +48,17 @@ def encoded(tmp_path_factory):
     words = (directory / "vocab.txt").read_text().split()
     tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(VOCAB - len(words))])
     found = {}
-    for name, suffix in ((SENTENCES, "conll"), (QUESTIONS, "json")):
+    for name, suffix in ((SENTENCES, "conll"), (QUESTIONS, "json"), (CHOICES, "jsonl")):
         data = load_data(DataConfig(train_file=str(directory / f"train.{suffix}"), task=name), OPTIONS)
         rows = data.task.encode(data.train, tokenizer, WIDTH[name], TRAINING)
-        assert len(rows) > len(data.train), "long ones must be split"
+        assert len(rows.tokens) > len(data.train), "long ones must be split"
         found[name] = data.task, rows
     return found
 
 
 def plan_of(rows):
     """Two whole batches and a ragged one."""
-    lengths = rows.tokens.lengths
+    lengths = rows.lengths if rows.lengths.ndim == 1 else rows.lengths.max(axis=1)
     widths = exact_widths(lengths)
     plan = plan_epoch(lengths, global_batch_size=BATCH, seed=3, epoch=0, group_by_length=True, allowed_widths=widths)
     last = plan.rows[-1].copy()
@@ -85,7 +89,19 @@ def span_losses(model, inputs, labels):
     )
 
 
-VALUES = {SENTENCES: tag_losses, QUESTIONS: span_losses}
+def choice_losses(model, inputs, labels):
+    """Of each row, by transformers' own pass over the choices that are there, one at a time."""
+    is_there = tf.reduce_sum(inputs["attention_mask"], axis=2) > 1
+    each = [
+        model({name: value[:, i : i + 1] for name, value in inputs.items()}, training=True).logits
+        for i in range(is_there.shape[1])
+    ]
+    shares = tf.where(is_there, tf.exp(tf.concat(each, axis=1)), 0.0)
+    shares = tf.where(is_there[:, :1], shares, 1.0)  # A row that only fills the batch has no choices.
+    return tf.math.log(tf.reduce_sum(shares, axis=1)) - tf.math.log(tf.gather(shares, labels, batch_dims=1))
+
+
+VALUES = {SENTENCES: tag_losses, QUESTIONS: span_losses, CHOICES: choice_losses}
 
 
 def make_model(name, task):
@@ -189,6 +205,6 @@ def test_a_run_on_two_replicas_ends_as_one_on_one_device(data, name):
     mine, theirs = weights(data / f"{name}-one"), weights(data / f"{name}-two")
     for key, value in mine.items():
         # Where softmax does not feel a constant the gradient is 0 but for rounding, of which AdamW makes updates.
-        if not key.endswith(("key.bias", "qa_outputs.bias")):
+        if not key.endswith(("key.bias", "qa_outputs.bias", *["classifier.bias"] * (name == CHOICES))):
             np.testing.assert_allclose(theirs[key], value, atol=1e-4, err_msg=key)
     assert two["train_loss"] == pytest.approx(one["train_loss"], rel=1e-4)

@@ -73,13 +73,14 @@ class DataConfig(Options):
     header: bool = option(True, resume="content")
     """Whether .tsv and .csv files start with a line of column names."""
     task: TaskName = option("auto", resume="content", modes=TRAIN)
-    """`auto` takes CoNLL files and lists of tags as token_classification, SQuAD's files as question_answering, labels
-    with a fraction (0.5, 3.2) as regression and everything else as classification. In files,
-    `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
+    """`auto` takes CoNLL files and lists of tags as token_classification, SQuAD's files as question_answering,
+    questions with their choices as multiple_choice, labels with a fraction (0.5, 3.2) as regression and everything
+    else as classification. In files, `classification` also accepts NA, N/A, None and null as class names; `auto`
+    refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same", modes=EVERY)
     """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
-    questions are split instead. Default: in training 128 (384 for question_answering; in pre-training the length of the
-    records, 128 in new ones), later the value that the model was trained with."""
+    questions are split instead. Default: in training 128 (384 for question_answering, 256 for multiple_choice; in
+    pre-training the length of the records, 128 in new ones), later the value that the model was trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE)

@@ -23,7 +23,7 @@ from tfbert.config.rules import (
     at_least,
     option,
 )
-from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import Options
 
@@ -256,6 +256,7 @@ class Parts(Options):
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
+    choosing: ChoosingConfig = dataclasses.field(default_factory=ChoosingConfig)
     corpus: CorpusConfig = dataclasses.field(default_factory=CorpusConfig)
     pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)

@@ -64,7 +64,11 @@ class Config(Parts):
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
         return TaskOptions(
-            tagging=self.tagging, answering=self.answering, pretraining=self.pretraining, seed=self.runtime.seed
+            tagging=self.tagging,
+            answering=self.answering,
+            choosing=self.choosing,
+            pretraining=self.pretraining,
+            seed=self.runtime.seed,
         )
 
     def resolved(self) -> Config:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-TaskName = Literal["auto", "classification", "regression", "token_classification", "question_answering", "pretraining"]
+TaskName = Literal[
+    "auto",
+    "classification",
+    "regression",
+    "token_classification",
+    "question_answering",
+    "multiple_choice",
+    "pretraining",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +55,9 @@ TASKS = {
         max_seq_length=384,
         demo_epochs=10.0,
         has_windows=True,
+    ),
+    "multiple_choice": TaskFacts(
+        metrics=("accuracy", "mean_reciprocal_rank", "loss"), max_seq_length=256, demo_epochs=8.0
     ),
     "pretraining": TaskFacts(
         metrics=(

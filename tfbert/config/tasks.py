@@ -1,4 +1,4 @@
-"""The options of tagging words and of finding answers. Imports nothing but the standard library.
+"""The options of tagging words, of finding answers and of choosing them. Imports nothing but the standard library.
 
 `config` puts the dataclasses into `Config`; `commandline` makes flags of them.
 """
@@ -15,6 +15,7 @@ from tfbert.errors import UsageError
 
 _TAGGING = ("token_classification",)
 _ANSWERING = ("question_answering",)
+_CHOOSING = ("multiple_choice",)
 MAX_QUERY_LENGTH, DOC_STRIDE = 64, 128
 N_BEST_SIZE, MAX_ANSWER_LENGTH = 20, 30
 _SPECIAL = 3
@@ -115,11 +116,25 @@ class AnsweringConfig(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoosingConfig(Options):
+    """Where the choices of a question are."""
+
+    choice_columns: tuple[str, ...] = option((), resume="content", tasks=_CHOOSING)
+    """The columns of a question's choices: one with lists, or one for each choice, of which the last may be empty.
+    Then `text_column` names context and question, or the only one of these. Default: found by name."""
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions:
     """All options of single tasks, and what else they depend on."""
 
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
+    choosing: ChoosingConfig = dataclasses.field(default_factory=ChoosingConfig)
     pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
     seed: int = 0
     """The run's seed; decides which words are masked."""

@@ -36,6 +36,19 @@ class Articles:
     entries: Iterator[Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class Lists:
+    """A list of lists, which have yet to be read, once.
+
+    Attributes:
+        name: What messages call the file.
+        entries: The lists.
+    """
+
+    name: str
+    entries: Iterator[Any]
+
+
 def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> OpenFile:
     """A file of JSON as `rows.open_rows` opens it.
 
@@ -47,6 +60,7 @@ def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> OpenFile:
         UsageError: for a file that cannot be read, or that holds no rows.
     """
     file = open_json(source, name)
+    assert not isinstance(file, Lists)
     if isinstance(file, Articles):
         raise UsageError(
             f"{_FORMATS}. Received: {name}, SQuAD's articles of questions. "
@@ -55,11 +69,11 @@ def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> OpenFile:
     return file
 
 
-def open_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | Articles:
-    """As `open_json_rows`, for whoever reads SQuAD's articles as well."""
+def open_json(source: pathlib.Path | BinaryIO, name: str, *, takes_lists: bool = False) -> OpenFile | Articles | Lists:
+    """As `open_json_rows`, for whoever reads SQuAD's articles as well, and with `takes_lists` a list of lists."""
     text = JsonText(pieces_of(source, name))
     if text.enter_list("data"):
-        return _open_list(name, _entries(text, name))
+        return _open_list(name, _entries(text, name), takes_lists)
     lines = text.lines()
     filled = ((number, line) for number, line in lines if line.strip())
     head = list(itertools.islice(filled, 1))
@@ -139,11 +153,13 @@ def not_json(name: str, error: ValueError) -> UsageError:
     )
 
 
-def _open_list(name: str, entries: Iterator[Any]) -> OpenFile | Articles:
+def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile | Articles | Lists:
     first = next(entries, None)
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, an empty list. Check the path.")
     rest = itertools.chain([first], entries)
+    if isinstance(first, list) and takes_lists:
+        return Lists(name, rest)
     if not isinstance(first, dict):
         what = "a list of lists, as pandas writes with orient='split' or 'values'" if isinstance(first, list) else ""
         what = what or f"a list that begins with {first!r:.40}"

@@ -42,6 +42,8 @@ def flag_text(flag: flags.Flag, alias: str = "") -> str:
     text, default = flag.help.removeprefix(f"<{'|'.join(choices or ())}>: "), _default(flag)
     names = [f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={kind}"]
     names += [f"--{alias}={kind}"] * bool(alias)
+    if choices and len(f"  {', '.join(names)}") > WIDTH:  # They do not fit on the line of the name.
+        names, text = [f"--{flag.name}=WORD"], f"{', '.join(choices)}. {text}"
     return entry(names, f"{text} Default: {default}." if default else text)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tfbert.model.forward import forward, forward_spans, forward_tokens
+from tfbert.model.forward import forward, forward_choices, forward_spans, forward_tokens
 from tfbert.model.weights import Stored, list_names
 
 if TYPE_CHECKING:
@@ -150,5 +150,16 @@ def span_head() -> LabelHead:
         forward=forward_spans,
         weights="qa_outputs",
         labels=("LABEL_0", "LABEL_1"),
+        has_names=False,
+    )
+
+
+def choice_head() -> LabelHead:
+    """The head of `BertForMultipleChoice`: one logit for each choice, which is a row of its own."""
+    return LabelHead(
+        architecture="BertForMultipleChoice",
+        forward=forward_choices,
+        has_pooler=True,
+        labels=("LABEL_0",),
         has_names=False,
     )

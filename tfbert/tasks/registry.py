@@ -151,6 +151,17 @@ ENTRIES = (
         warning="tagging.word_rows:warning_of_words",
     ),
     Entry(
+        name="multiple_choice",
+        architectures=("ForMultipleChoice",),
+        task_class="choosing.multiple_choice:MultipleChoice",
+        loader="choosing.training_data:load_choices",
+        job_opener="choosing.prediction:open_choice_files",
+        inputs_class="choosing.inputs:ChoiceInputs",
+        served_class="choosing.serving:Chooser",
+        file_test="choosing.choice_files:holds_choices",
+        dataset_test="choosing.tfds:holds_choices",
+    ),
+    Entry(
         name="pretraining",
         architectures=("ForPreTraining", "ForMaskedLM"),
         task_class="masked.pretraining:Pretraining",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tfbert.batches.inputs import INPUTS, TokenTensors, padded_inputs_in_graph
+from tfbert.batches.inputs import INPUTS, PaddedRows, TokenTensors, padded_inputs_in_graph
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Task
 from tfbert.tasks.trained import TrainedModel
 
@@ -29,9 +29,11 @@ class ServedModel(tf.Module):
 
     Attributes:
         num_texts: How many texts an input has; None if models of the task differ.
+        text_ranks: The dimensions of the texts that have another number than one.
     """
 
     num_texts: ClassVar[int | None] = None
+    text_ranks: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, model: TrainedModel):
         super().__init__()
@@ -50,7 +52,7 @@ class ServedModel(tf.Module):
         raise NotImplementedError
 
     def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The answers to texts, string `[n]` each, by name."""
+        """The answers to texts, string `[n]` each, or `[n, ...]` as `text_ranks` says, by name."""
         raise NotImplementedError
 
     def answer_ids(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -66,7 +68,8 @@ class ServedModel(tf.Module):
             No rows give no rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says the rule; a
             row of ids that do not exist has an `error`, and its logits are NaN.
         """
-        text = {name: tf.TensorSpec([None], tf.string, name=name) for name in self.text_inputs}
+        ranks = {name: self.text_ranks.get(name, 1) for name in self.text_inputs}
+        text = {name: tf.TensorSpec([None] * rank, tf.string, name=name) for name, rank in ranks.items()}
         ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
         # AutoGraph has nothing to convert, and takes seconds to find out.
         from_text = tf.function(self._from_text, autograph=False).get_concrete_function(**text)
@@ -75,7 +78,8 @@ class ServedModel(tf.Module):
 
     def _from_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         rule = f"Every row needs each of its texts: {' and '.join(self.text_inputs)} must be of one length. Received: "
-        fits = [_assert_all_equal([tf.shape(texts[name]) for name in self.text_inputs], rule)] if len(texts) > 1 else []
+        sizes = [tf.shape(texts[name])[:1] for name in self.text_inputs]
+        fits = [_assert_all_equal(sizes, rule)] if len(texts) > 1 else []
         with tf.control_dependencies(fits):
             return self.answer(**{name: tf.identity(part) for name, part in texts.items()})
 
@@ -122,6 +126,14 @@ class ServedModel(tf.Module):
         Returns:
             float32 `[tokens, labels]`, in the order of `tokens.flat`.
         """
+        return self._in_parts(tokens, lambda logits, padded: tf.boolean_mask(logits, padded.is_token))
+
+    def row_logits(self, tokens: TokenTensors) -> tf.Tensor:
+        """The logits of some rows, any number: float32 `[rows, labels]`."""
+        return self._in_parts(tokens, lambda logits, padded: logits)
+
+    def _in_parts(self, tokens: TokenTensors, keep: Callable[[tf.Tensor, PaddedRows], tf.Tensor]) -> tf.Tensor:
+        """What `keep` keeps of the logits of some rows, concatenated; takes those of some rows at a time."""
         count, labels = tf.size(tokens.lengths), len(self._model.task.head().labels)
 
         def compute(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
@@ -129,7 +141,7 @@ class ServedModel(tf.Module):
             rows = tf.range(first, tf.minimum(first + _ROWS_AT_ONCE, count))
             padded = padded_inputs_in_graph(tokens, rows, tf.reduce_max(tf.gather(tokens.lengths, rows)))
             logits = self._model.logits(padded.inputs)
-            return number + 1, found.write(number, tf.boolean_mask(logits, padded.is_token))
+            return number + 1, found.write(number, keep(logits, padded))
 
         none = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, labels])
         _, found = tf.while_loop(

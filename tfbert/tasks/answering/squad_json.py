@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from tfbert.data.json_rows import Articles, open_json
+from tfbert.data.json_rows import Articles, Lists, open_json
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.question_rows import OTHER_ANSWERS
@@ -59,6 +59,7 @@ def open_question_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile |
         UsageError: for a file that cannot be read, or that holds no rows.
     """
     file = open_json(source, name)
+    assert not isinstance(file, Lists)
     if isinstance(file, Articles):
         rows = (row for number, entry in enumerate(file.entries, 1) for row in _article_rows(entry, number, name))
         return NestedQuestions(name, rows, _NESTED_PLACES)

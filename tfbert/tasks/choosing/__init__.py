@@ -1,0 +1,1 @@
+"""One of several choices for each question: `--task=multiple_choice`."""

@@ -1,0 +1,221 @@
+"""Files of questions with their choices, in any of the `forms`: opened, and read question by question."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tfbert.config.data import DataConfig
+from tfbert.data.bad_rows import BadRows
+from tfbert.data.json_rows import Articles, Lists, open_json
+from tfbert.data.lines import source_name
+from tfbert.data.open_file import OpenFile
+from tfbert.data.rows import file_format, open_rows
+from tfbert.errors import UsageError
+from tfbert.tasks.choosing.answer_keys import find_indexes
+from tfbert.tasks.choosing.columns import Columns, find_columns, no_choices
+from tfbert.tasks.choosing.forms import (
+    CHECKS,
+    COPA,
+    RACE,
+    Checks,
+    Read,
+    copa_rows,
+    dream_rows,
+    race_rows,
+    table_rows,
+)
+from tfbert.tasks.choosing.questions import Asked, ChoiceExamples, Place, place_text
+
+AskedRow = tuple[Place, "Asked | UsageError"]
+IdColumn = Callable[[Sequence[str]], str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenQuestions:
+    """Questions whose form is known and that have yet to be read, once.
+
+    Attributes:
+        name: What messages call the file.
+        rows: The place of each question, and the question, or why it cannot be read.
+        place_names: What the numbers of a place count.
+        has_labels: Whether the file says which choices are right.
+    """
+
+    name: str
+    rows: Iterator[AskedRow]
+    place_names: tuple[str, ...]
+    has_labels: bool = True
+
+
+def open_questions(
+    source: str | pathlib.Path | BinaryIO,
+    config: DataConfig,
+    *,
+    choice_columns: Sequence[str] = (),
+    id_column: IdColumn | None = None,
+    checks: Checks = CHECKS,
+) -> OpenQuestions:
+    """Opens a file of questions.
+
+    Args:
+        source: A path, also of a .gz file; or an open binary stream such as standard input.
+        config: Says the format, and which columns hold what.
+        choice_columns: The columns of choices; empty: found by name.
+        id_column: Takes the columns of a table that are nothing else; returns the one that names its questions, empty
+            for none. None: names are not wanted.
+        checks: How rows are checked.
+
+    Raises:
+        UsageError: for a file that cannot be read, or that holds no questions with choices.
+    """
+    source = pathlib.Path(source) if isinstance(source, str) else source
+    name, format = source_name(source), config.input_format
+    if format == "auto":
+        format = file_format(source) if isinstance(source, pathlib.Path) else "jsonl"
+    has_columns = bool(config.text_column or choice_columns or config.label_column)
+    if format == "jsonl" and config.header and not config.delimiter:
+        opened = open_json(source, name, takes_lists=True)
+    else:
+        opened = open_rows(source, format, header=config.header, delimiter=config.separator)
+    if isinstance(opened, Articles):
+        raise UsageError(
+            "Multiple choice needs questions with their choices. "
+            f"Received: {name}, SQuAD's articles of questions. Pass --task=question_answering, or another file."
+        )
+    if isinstance(opened, Lists):
+        if has_columns or (id_column and id_column(())):
+            raise _no_columns(name)
+        read = dream_rows(checks)
+        rows = _rows(enumerate(opened.entries, 1), read, name, "dialogue", levels=2)
+        return OpenQuestions(name=name, rows=rows, place_names=("dialogue", "question"))
+    return opened_table(opened, config, choice_columns=choice_columns, id_column=id_column, checks=checks)
+
+
+def opened_table(
+    file: OpenFile,
+    config: DataConfig,
+    *,
+    choice_columns: Sequence[str] = (),
+    id_column: IdColumn | None = None,
+    checks: Checks = CHECKS,
+) -> OpenQuestions:
+    """Rows as questions; arguments as for `open_questions`.
+
+    Raises:
+        UsageError: for columns that are not there, or of which none, or several, could be meant.
+    """
+    name, columns_of = file.name, {*file.columns}
+    is_plain = not (config.text_column or choice_columns or config.label_column)
+    if is_plain and {*RACE[:3]} <= columns_of:
+        rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, levels=2)
+        has_labels = RACE[3] in columns_of
+        return OpenQuestions(name=name, rows=rows, place_names=(file.unit, "question"), has_labels=has_labels)
+    if is_plain and {*COPA} <= columns_of:
+        label = "label" * ("label" in columns_of)
+        columns = Columns(context="premise", question="question", choices=COPA[1:3], label=label)
+        read: Read = copa_rows(checks)
+    else:
+        columns = find_columns(
+            name,
+            file.columns,
+            text_column=config.text_column,
+            choice_columns=choice_columns,
+            label_column=config.label_column,
+        )
+        read = table_rows(columns, checks)
+    named_by = id_column([column for column in file.columns if column not in columns.all]) if id_column else ""
+    found = _as_dicts(file, [*dict.fromkeys([*columns.all, *filter(None, [named_by])])])
+    if not columns.choices:  # They can only be inside of the questions.
+        found, first = _with_first(found)
+        if not isinstance(first, UsageError) and not isinstance(first.get(columns.question), Mapping):
+            raise no_choices(name, file.columns)
+    rows = _rows(found, read, name, file.unit, levels=1, named_by=named_by)
+    return OpenQuestions(name=name, rows=rows, place_names=(file.unit,), has_labels=bool(columns.label))
+
+
+def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool | None = False) -> ChoiceExamples:
+    """Reads labelled questions.
+
+    Args:
+        opened: The file, just opened.
+        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them. None:
+            stop at the first, and do not suggest --skip_bad_rows.
+
+    Raises:
+        UsageError: for a bad question, one without a label, or no question at all.
+    """
+    bad_rows, name = BadRows(skip_bad_rows), opened.name
+
+    def at(place: Place) -> str:
+        return ", ".join([name, place_text(opened.place_names, place)])
+
+    def checked(place: Place, asked: Asked) -> tuple[Place, Asked]:
+        if asked.label is None and asked.index is None:
+            raise UsageError(
+                f"Every question needs a label, the right choice. Received: none in {at(place)}. "
+                "Add it or drop the question" + (", or pass --label_column." if not opened.has_labels else ".")
+            )
+        return place, asked
+
+    found = list(bad_rows.usable(opened.rows, checked))
+    indexes = find_indexes([asked for _, asked in found], [at(place) for place, _ in found])
+    good = bad_rows.usable(zip(found, indexes, strict=True), lambda one, index: (*one, index))
+    kept = [(place, dataclasses.replace(asked, index=index), index) for place, asked, index in good]
+    return ChoiceExamples(
+        name=name,
+        asked=[asked for _, asked, _ in kept],
+        labels=np.array([index for *_, index in kept], np.int32).reshape(-1),
+        places=np.array([place for place, *_ in kept], np.int32).reshape(len(kept), len(opened.place_names)),
+        place_names=opened.place_names,
+        notes=bad_rows.skipped(name, len(kept), "question", "questions"),
+    )
+
+
+def holds_choices(path: pathlib.Path, config: DataConfig) -> bool:
+    """Whether a file certainly holds questions with choices; False where the user chooses columns, or it cannot be
+    read."""
+    if config.text_column or config.label_column:
+        return False
+    try:
+        opened = open_questions(path, config)
+        _, first = next(opened.rows, (None, None))
+    except UsageError:
+        return False
+    # A column of choices alone is not enough: another task may read the others.
+    return isinstance(first, Asked) and (first.label is not None or first.index is not None)
+
+
+def _rows(
+    values: Iterable[tuple[int, Any]], read: Any, name: str, unit: str, *, levels: int, named_by: str = ""
+) -> Iterator[AskedRow]:
+    for line, value in values:
+        if isinstance(value, UsageError):
+            yield (line, *[0] * (levels - 1)), value
+            continue
+        for number, asked in enumerate(read(value, f"{name}, {unit} {line}"), 1):
+            if named_by and isinstance(asked, Asked):
+                asked = dataclasses.replace(asked, name=value.get(named_by))
+            yield ((line, number) if levels == 2 else (line,)), asked
+
+
+def _as_dicts(file: OpenFile, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | UsageError]]:
+    """Rows by column; those that the file does not have are left out. A line of JSON may have keys that the first line
+    lacks, but what a question is made of must be in the first."""
+    known = [column for column in wanted if column in file.columns]
+    for line, row in file.read(known):
+        yield line, row if isinstance(row, UsageError) else dict(zip(known, row, strict=True))
+
+
+def _with_first(rows: Iterator[tuple[int, Any]]) -> tuple[Iterator[tuple[int, Any]], Any]:
+    first = next(rows, None)
+    return itertools.chain([first] if first else [], rows), first[1] if first else {}
+
+
+def _no_columns(name: str) -> UsageError:
+    return UsageError(f"DREAM's dialogues have no columns to choose. Received: {name}, and columns to read. Drop them.")

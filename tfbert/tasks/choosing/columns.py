@@ -1,0 +1,134 @@
+"""Which columns of a table hold contexts, questions, choices and labels: as the user says, or by their usual names."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from tfbert.errors import UsageError
+
+CONTEXT_NAMES = ("context", "article", "passage", "premise", "paragraph", "dialogue", "story", "ctx", "sent1", "para")
+QUESTION_NAMES = ("question", "question_stem", "query", "goal", "sent2", "stem")
+LIST_NAMES = ("choices", "options", "endings", "choice")
+"""Usual names of a column that holds all choices of a question."""
+LABEL_NAMES = (("label",), ("answerkey", "answer", "gold_label", "correct_option", "labels", "target", "gold", "cop"))
+"""Usual names of the label's column; a plain `label` wins over all others."""
+_ENDS = re.compile(r"(choice|option|ending|answer|sol|op)?[_ ]?(\d|[a-h])")
+_LETTERS = "abcdefgh"
+_HINT = (
+    "Name them with --choice_columns (one column of lists, or one for each choice), "
+    "--text_column=CONTEXT,QUESTION and --label_column"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns of a table.
+
+    Attributes:
+        context: That of the contexts; empty where there is none.
+        question: That of the questions; empty where there is none.
+        choices: One whose cells hold all choices of a question, or one for each choice; empty where they are inside of
+            the question, as in ARC's own files.
+        label: That of the labels; empty where there is none.
+    """
+
+    context: str
+    question: str
+    choices: tuple[str, ...]
+    label: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(filter(None, (self.context, self.question, *self.choices, self.label)))
+
+
+def find_columns(
+    name: str,
+    columns: Sequence[str],
+    *,
+    text_column: Sequence[str] = (),
+    choice_columns: Sequence[str] = (),
+    label_column: str = "",
+) -> Columns:
+    """Decides which columns hold what.
+
+    Args:
+        name: What messages call the data.
+        columns: All columns there are.
+        text_column: As the user named them: context and question, or the only one of these. Empty: found by name.
+        choice_columns: As the user named them. Empty: found by name.
+        label_column: As the user named it. Empty: found by name.
+
+    Raises:
+        UsageError: for a column that is not there, or if none, or several, could be meant.
+    """
+    has = f"Received: {name} with columns {_listed(columns)}."
+    asked = {"text_column": text_column, "choice_columns": choice_columns, "label_column": filter(None, [label_column])}
+    for flag, names in asked.items():
+        for column in names:
+            if columns.count(column) != 1:
+                problem = "is in the data twice" if column in columns else "is not in the data"
+                raise UsageError(f"{flag}={column!r} {problem}. {has} Pass --{flag} with columns of the data.")
+    taken = {*text_column, *choice_columns, label_column}
+    usual: dict[str, list[str]] = {}
+    for column in columns:
+        if column not in taken:
+            usual.setdefault(column.strip().lower(), []).append(column)
+
+    def one_of(what: str, names: Sequence[str]) -> str:
+        found = [column for known in names for column in usual.get(known, ())]
+        if len(found) > 1:
+            raise UsageError(f"{' and '.join(map(repr, found))} both look like the {what}. {has} {_HINT}.")
+        return found[0] if found else ""
+
+    if text_column:
+        context, question = text_column if len(text_column) == 2 else ("", text_column[0])
+    else:
+        context, question = one_of("context", CONTEXT_NAMES), one_of("question", QUESTION_NAMES)
+    choices = tuple(choice_columns) or tuple(filter(None, [one_of("choices", LIST_NAMES)])) or _numbered(usual)
+    label = label_column
+    for names in () if label else LABEL_NAMES:
+        label = label or one_of("label", [known for known in names if not {*usual.get(known, ())} & {*choices}])
+    if not choices and label and "answers" in usual:
+        choices = tuple(usual["answers"])
+    if not context and not question:
+        raise UsageError(f"No column looks like a context or a question. {has} {_HINT}.")
+    if not choices and not question:
+        raise no_choices(name, columns)
+    found = Columns(context=context, question=question, choices=choices, label=label)
+    if len(set(found.all)) != len(found.all):
+        raise UsageError(
+            f"Contexts, questions, choices and labels must be different columns. Received: {', '.join(found.all)}. "
+            "Pass different ones."
+        )
+    return found
+
+
+def no_choices(name: str, columns: Sequence[str]) -> UsageError:
+    """The error for a table in which nothing looks like choices."""
+    return UsageError(f"No column looks like the choices. Received: {name} with columns {_listed(columns)}. {_HINT}.")
+
+
+def _numbered(usual: dict[str, list[str]]) -> tuple[str, ...]:
+    """Columns such as `ending0`, `ending1`, ..., or `A`, `B`, ...: those of the stem with most of them, at least two,
+    without a gap from 0, 1 or A on."""
+    stems: dict[tuple[str, bool], dict[int, str]] = {}
+    for key, names in usual.items():
+        if (match := _ENDS.fullmatch(key)) and len(names) == 1 and (match[1] or not match[2].isdigit()):
+            number = int(match[2]) if match[2].isdigit() else _LETTERS.index(match[2])
+            stems.setdefault((match[1] or "", match[2].isdigit()), {})[number] = names[0]
+    best: tuple[str, ...] = ()
+    for (_, has_digits), found in stems.items():
+        first = 1 if has_digits and 0 not in found else 0
+        numbers = range(first, first + len(found))
+        if len(found) >= 2 and set(numbers) == set(found) and len(found) > len(best):
+            best = tuple(found[number] for number in numbers)
+    return best
+
+
+def _listed(columns: Sequence[str]) -> str:
+    shown = [f"{column[:37]}..." if len(column) > 40 else column for column in columns[:20]]
+    return ", ".join(map(repr, shown)) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")

@@ -1,0 +1,27 @@
+"""The source of questions with their choices."""
+
+from __future__ import annotations
+
+from tfbert.config.data import STANDARD_STREAM, DataConfig
+from tfbert.config.tasks import ChoosingConfig
+from tfbert.data.streams import standard_input
+from tfbert.tasks.choosing.choice_files import open_questions, read_questions
+from tfbert.tasks.choosing.demo import demo_choices
+from tfbert.tasks.choosing.questions import ChoiceExamples
+from tfbert.tasks.tables import Source
+
+
+def choice_source(config: DataConfig, options: ChoosingConfig) -> Source[ChoiceExamples]:
+    """The source of questions that the configuration names."""
+
+    def read_file(path: str) -> ChoiceExamples:
+        source = standard_input("test_file") if path == STANDARD_STREAM else path
+        opened = open_questions(source, config, choice_columns=options.choice_columns)
+        return read_questions(opened, skip_bad_rows=config.skip_bad_rows)
+
+    def read_name(with_train: bool) -> dict[str, ChoiceExamples]:
+        from tfbert.tasks.choosing.tfds import read_tfds_choices  # imports TensorFlow Datasets
+
+        return read_tfds_choices(config, options, with_train=with_train)
+
+    return Source(read_file=read_file, read_name=read_name, demo=demo_choices)
