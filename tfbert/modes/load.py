@@ -106,7 +106,8 @@ class LoadedModel:
         origin: Where it came from.
 
     Attributes:
-        task: `classification`, `regression`, `token_classification`, `question_answering` or `pretraining`.
+        task: `classification`, `regression`, `token_classification`, `question_answering`,
+            `multiple_choice` or `pretraining`.
         label_names: Name of each class or tag; empty where there are none.
         max_seq_length: Longest input in tokens.
     """
@@ -156,6 +157,10 @@ class LoadedModel:
         `score` (its probability among the best ones), `start` and `end`, characters of the context, and `answer`, the
         text between them; if there is no answer, `answer` is empty, and `start` and `end` are 0.
 
+        Multiple choice: an input is `{"context": ..., "question": ..., "choices": [...]}`; context or question may be
+        left out; other keys are ignored. The answer has `index`, the best choice from 0, `choice`, its text, and
+        `score`, its probability.
+
         A pre-trained model: an input is a text with `[MASK]` where words are to be filled in. The answer is a list of
         words, best first, each with `score` (its probability), `token` (its id), `token_str` and `sequence`, the text
         with the word; for a text with several `[MASK]`, a list of such lists.
@@ -165,7 +170,7 @@ class LoadedModel:
                 or an array of NumPy, gives a list of answers in the same order. So the words of a single sentence go
                 into a list of their own: `model([["Ella", "sang"]])`.
             top_k: For classification and regression, the answer lists the `top_k` best classes, best first; with None
-                all classes; with `"best"` the best one, not in a list. For words to fill in, how many to give;
+                all classes; with `"best"` the best one, not in a list. Likewise the choices of multiple choice. For words to fill in, how many to give;
                 `"best"` gives 5.
             batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
             errors: What an input does that the model does not take, such as an empty question, or whose predictions are

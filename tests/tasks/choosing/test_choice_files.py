@@ -8,6 +8,7 @@ import pytest
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
+from tfbert.data.given_kinds import given_table
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.choice_files import holds_choices, open_questions, read_questions
 from tfbert.tasks.detect import detect_task
@@ -87,6 +88,11 @@ FORMS = {
         'context,question,choices,label\nc,q,"[""u"",""v""]",1\nc,,"[\'x\', \'y\', \'z\']",2\n',
         [("c", "q", ("u", "v"), 1), ("c", "", ("x", "y", "z"), 2)],
     ),
+    "names_of_columns.csv": (
+        "premise,choice1,choice2,question,label\np,a,b,effect,choice2\n",
+        [("p", "What happened as a result?", ("a", "b"), 1)],
+    ),
+    "letters_as_texts.csv": ("question,A,B,answer\nq,B,A,A\n", [("", "q", ("B", "A"), 0)]),
     "numbers_as_texts.csv": (
         "question,choice0,choice1,choice2,label\nq,3,7,9,7\nq,2,1,0,2\n",
         [("", "q", ("3", "7", "9"), 1), ("", "q", ("2", "1", "0"), 0)],
@@ -135,6 +141,17 @@ def test_parquet(tmp_path):
     rows = [{"context": "c", "question": "q", "options": ["u", "v"], "label": 1}]
     pandas.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
     assert shown(read(tmp_path / "a.parquet")) == [("c", "q", ("u", "v"), 1)]
+
+
+def test_data_in_memory():
+    pandas = pytest.importorskip("pandas")
+    rows = [{"context": "c", "question": "q", "choices": ["u", "v"], "label": i} for i in (0, 1)]
+    frame = pandas.DataFrame(rows)
+    for value in (rows, frame, pandas.DataFrame([json.loads(json.dumps(OF_HF))])):
+        table = given_table("train", value)
+        assert holds_choices(table, DataConfig())
+        expected = [("c", "q", ("u", "v"), 0), ("c", "q", ("u", "v"), 1)]
+        assert shown(read(table)) == (FORMS["arc_hf.jsonl"][1] if "answerKey" in table.columns else expected)
 
 
 def test_columns_by_other_names(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
+from tfbert.data.given_table import GivenTable
 from tfbert.data.json_rows import Articles, Lists, open_json
 from tfbert.data.lines import source_name
 from tfbert.data.open_file import OpenFile
@@ -54,7 +55,7 @@ class OpenQuestions:
 
 
 def open_questions(
-    source: str | pathlib.Path | BinaryIO,
+    source: str | pathlib.Path | BinaryIO | GivenTable,
     config: DataConfig,
     *,
     choice_columns: Sequence[str] = (),
@@ -64,7 +65,7 @@ def open_questions(
     """Opens a file of questions.
 
     Args:
-        source: A path, also of a .gz file; or an open binary stream such as standard input.
+        source: A path, also of a .gz file; an open binary stream such as standard input; or a table in memory.
         config: Says the format, and which columns hold what.
         choice_columns: The columns of choices; empty: found by name.
         id_column: Takes the columns of a table that are nothing else; returns the one that names its questions, empty
@@ -74,6 +75,8 @@ def open_questions(
     Raises:
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
+    if isinstance(source, GivenTable):
+        return opened_table(source.open(), config, choice_columns=choice_columns, id_column=id_column, checks=checks)
     source = pathlib.Path(source) if isinstance(source, str) else source
     name, format = source_name(source), config.input_format
     if format == "auto":
@@ -177,7 +180,7 @@ def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool | None = False)
     )
 
 
-def holds_choices(path: pathlib.Path, config: DataConfig) -> bool:
+def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
     """Whether a file certainly holds questions with choices; False where the user chooses columns, or it cannot be
     read."""
     if config.text_column or config.label_column:

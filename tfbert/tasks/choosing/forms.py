@@ -157,7 +157,7 @@ def copa_rows(checks: Checks) -> Read:
                     "--text_column=premise,question --choice_columns=choice1,choice2."
                 )
             label = label_of(row.get("label"), where) if checks.labelled else None
-            own = {} if label is None else {"label": label}
+            own = {"label": label, "index": _of_column(COPA[1:3], label)}
             choices = [row.get("choice1"), row.get("choice2")]
             yield checks.asked(row.get("premise"), _CAUSE_OR_EFFECT[kind], choices, where, **own)
         except UsageError as error:
@@ -181,7 +181,7 @@ def table_rows(columns: Columns, checks: Checks) -> Read:
                 question = question.get("stem")
             choices, letters = _choices(own, where)
             label = label_of(row.get(columns.label), where) if columns.label and checks.labelled else None
-            index = None
+            index = _of_column(columns.choices, label)
             if letters and label is not None:
                 index = _only_index(letters, str(label), where)
             yield checks.asked(context, question, choices, where, label=label, index=index)
@@ -257,6 +257,13 @@ def _by_letter(answer: Any, count: int, where: str) -> dict[str, Any]:
             f"{where}. {_REPAIR}"
         )
     return {"label": answer, "index": index}
+
+
+def _of_column(columns: Sequence[str], label: int | str | None) -> int | None:
+    """The choice whose column a label names, as in `choice2`; None for other labels. Columns without a header have
+    numbers, which labels do not mean."""
+    is_name = isinstance(label, str) and not label.strip().isdigit() and len(columns) > 1
+    return columns.index(label.strip()) if is_name and label.strip() in columns else None
 
 
 def _only_index(values: Sequence[Any], wanted: Any, where: str) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfbert.config.data import STANDARD_STREAM, DataConfig
+from tfbert.config.data import DataConfig
 from tfbert.config.tasks import ChoosingConfig
-from tfbert.data.streams import standard_input
+from tfbert.data.streams import labelled_source
 from tfbert.tasks.choosing.choice_files import open_questions, read_questions
 from tfbert.tasks.choosing.demo import demo_choices
 from tfbert.tasks.choosing.questions import ChoiceExamples
@@ -15,8 +15,7 @@ def choice_source(config: DataConfig, options: ChoosingConfig) -> Source[ChoiceE
     """The source of questions that the configuration names."""
 
     def read_file(path: str) -> ChoiceExamples:
-        source = standard_input("test_file") if path == STANDARD_STREAM else path
-        opened = open_questions(source, config, choice_columns=options.choice_columns)
+        opened = open_questions(labelled_source(path), config, choice_columns=options.choice_columns)
         return read_questions(opened, skip_bad_rows=config.skip_bad_rows)
 
     def read_name(with_train: bool) -> dict[str, ChoiceExamples]:
