@@ -170,8 +170,8 @@ class LoadedModel:
                 or an array of NumPy, gives a list of answers in the same order. So the words of a single sentence go
                 into a list of their own: `model([["Ella", "sang"]])`.
             top_k: For classification and regression, the answer lists the `top_k` best classes, best first; with None
-                all classes; with `"best"` the best one, not in a list. Likewise the choices of multiple choice. For words to fill in, how many to give;
-                `"best"` gives 5.
+                all classes; with `"best"` the best one, not in a list. Likewise the choices of multiple choice. For
+                words to fill in, how many to give; `"best"` gives 5.
             batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
             errors: What an input does that the model does not take, such as an empty question, or whose predictions are
                 not finite: `"raise"` an error, or `"return"` `{"error": WHY}` in its place, so that it does not decide
