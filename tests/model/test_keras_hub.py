@@ -125,6 +125,21 @@ def test_weights_are_the_same_bits(made):
     np.testing.assert_array_equal(read, given)
 
 
+def test_names_of_early_versions_of_keras_are_read(made, tmp_path):
+    shutil.copytree(made[0] / "preset", tmp_path / "old")
+    with h5py.File(tmp_path / "old" / "model.weights.h5", "r+") as file:
+        for layer in list(file["layers"]):
+            if "_self_attention_layer" in file[f"layers/{layer}"]:
+                attention = file[f"layers/{layer}/_self_attention_layer"]
+                for part in list(attention):
+                    attention.move(part, f"_{part}")
+        file.move("layers", "_layer_checkpoint_dependencies")
+    _, tensors = read_encoder(tmp_path / "old")
+    _, wanted = read_encoder(made[0] / "preset")
+    assert tensors.keys() == wanted.keys() and all(np.array_equal(tensors[n], wanted[n]) for n in tensors)
+
+
+@pytest.mark.slow
 def test_bfloat16_is_read(made, tmp_path):
     directory, own = made
     half = models.BertBackbone.from_preset(str(directory / "backbone"), dtype="bfloat16")

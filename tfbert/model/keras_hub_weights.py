@@ -113,8 +113,7 @@ def tensor_name(dataset: str, layers: dict[str, str]) -> tuple[str, bool]:
         dataset: `layers/CLASS_NUMBER/PART/vars/NUMBER`.
         layers: What layers and parts are called.
     """
-    inner = dataset.replace("_layer_checkpoint_dependencies/", "layers/").removeprefix("layers/")
-    stem = ""
+    inner, stem = dataset.removeprefix("layers/"), ""
     if block := re.match(r"transformer_encoder(?:_(\d+))?/", inner):
         stem, inner = f"bert.encoder.layer.{int(block[1] or 0)}.", inner[block.end() :]
     if inner in layers:
@@ -153,10 +152,13 @@ def _datasets(file: h5py.File, tables: list[tuple[str, dict[str, str]]], heads: 
             return
         if item.external or item.is_virtual:
             raise ValueError(f"{name} is stored in another file")
+        # As Keras names them now; early versions had other names for the same.
+        plain = name.replace("_layer_checkpoint_dependencies/", "layers/")
+        plain = plain.replace("_self_attention_layer/_", "_self_attention_layer/")
         own, is_transposed = name, False
         for begin, layers in tables:
-            if own == name and (match := re.match(begin + r"(?=layers/|_layer_ch)", name)):
-                inner = name[match.end() :]
+            if own == name and (match := re.match(begin + "(?=layers/)", plain)):
+                inner = plain[match.end() :]
                 own, is_transposed = tensor_name(inner, layers)
                 own = name if own == inner else own
         shape = tuple(item.shape)

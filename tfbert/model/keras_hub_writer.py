@@ -122,8 +122,9 @@ def preset_logits(directory: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> 
     """
     names = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
     with _keras_hub() as models:
-        task = models.BertTextClassifier.from_preset(str(directory), dtype="float32")
-        return np.asarray(task({name: inputs[own] for name, own in names.items()}), np.float32)
+        task = models.BertTextClassifier.from_preset(str(directory), preprocessor=None, dtype="float32")
+        task.run_eagerly = True  # For a few rows, tracing would take longer.
+        return np.asarray(task.predict({name: inputs[own] for name, own in names.items()}, verbose=0), np.float32)
 
 
 def text_logits(directory: pathlib.Path, columns: Sequence[Sequence[str]], *, batch_size: int) -> np.ndarray:
