@@ -149,7 +149,7 @@ def test_what_comes_after_training_runs(tmp_path):
     text = (ROOT / "docs" / "after_training.md").read_text()
     lines = [line for line in re.findall(r"^    (.*)", text, re.MULTILINE) if "run_finetune.py" in line]
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(lines) == 7 and len(blocks) == 3
+    assert len(lines) == 9 and len(blocks) == 3
     for line in lines:
         in_shell(line, tmp_path)
     script = "\n".join(["table = {'review': ['good', 'bad']}", *blocks])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     from tfbert.finetuner import FineTuner
     from tfbert.modes.load import load
     from tfbert.python.finetune import Results, finetune, pretrain
+    from tfbert.python.sweep import SweepResults, sweep
     from tfbert.tokens.tokenizer import BertTokenizer
 
 __version__ = "0.1.0"
@@ -38,6 +39,8 @@ _LAZY = {
     "Results": "tfbert.python.finetune",
     "finetune": "tfbert.python.finetune",
     "pretrain": "tfbert.python.finetune",
+    "sweep": "tfbert.python.sweep",
+    "SweepResults": "tfbert.python.sweep",
     "load": "tfbert.modes.load",
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
@@ -56,6 +59,7 @@ __all__ = [
     "Results",
     "RunError",
     "RuntimeConfig",
+    "SweepResults",
     "TaggingConfig",
     "TrainingConfig",
     "UsageError",
@@ -64,6 +68,7 @@ __all__ = [
     "keep_freed_memory",
     "load",
     "pretrain",
+    "sweep",
 ]
 
 

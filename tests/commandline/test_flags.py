@@ -95,6 +95,7 @@ GIVEN = {
     "max_compiled_shapes": ("4", 4),
     "seed": ("7", 7),
     "seeds": ("3,1,2", (3, 1, 2)),
+    "sweep": ("xla=true,false", "xla=true,false"),
     "deterministic": ("true", True),
     "keep_freed_memory": ("false", False),
     "output_dir": ("somewhere", "somewhere"),

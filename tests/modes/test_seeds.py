@@ -22,7 +22,7 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.modes import seeds as seeds_module
+from tfbert.modes import many
 from tfbert.modes.seeds import train_seeds
 from tfbert.report import seed_files
 from tfbert.report.compare import compare, plain_table, tables
@@ -291,7 +291,7 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
             train_seeds(config_for(tmp_path, 1, **output), fake)
         assert fake.seeds == [1]
     # But a restart of the same launch takes what its first start made.
-    monkeypatch.setattr(seeds_module.launch_mark, "is_restart", lambda directory: True)
+    monkeypatch.setattr(many.launch_mark, "is_restart", lambda directory: True)
     fake = Fake()
     train_seeds(config_for(tmp_path, 1, 2, overwrite_output_dir=True), fake)
     assert fake.seeds == [2]
@@ -365,7 +365,7 @@ def test_a_worker_whose_process_was_killed_ends_for_all_to_start_again(tmp_path,
 
 def test_a_worker_waits_for_what_the_chief_writes(tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", cluster(1))
-    monkeypatch.setattr(seeds_module, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(many, "_POLL_SECONDS", 0.01)
     config = config_for(tmp_path, 1)
     runtime = dataclasses.replace(config.runtime, strategy="multi_worker", cluster_timeout_seconds=1)
     with pytest.raises(RunError, match=r"seed 1 \(exit status 1\)"):

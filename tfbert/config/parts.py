@@ -107,6 +107,11 @@ class RuntimeConfig(Options):
     seeds: tuple[int, ...] = option((), resume="free", modes=("train",))
     """Train with each of these in turn, as `1,2,3`, in `output_dir/seed-N`, each in a process of its own, and report
     mean, standard deviation and the best. The same command resumes. Empty: train once, with `seed`."""
+    sweep: str = option("", resume="free", modes=("train",))
+    """Train once for each combination of these values, as `learning_rate=1e-5,3e-5;global_batch_size=16,32`, with each
+    of `seeds` where there are any, each run in a directory of its own in `output_dir`, and rank them by the metric that
+    decides. The same command resumes. A curve is drawn over the option with most values: with
+    `max_train_examples=100,300,1000` it is a learning curve. Empty: train once."""
     deterministic: bool = option(False, resume="split", modes=COMPUTE)
     """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
     keep_freed_memory: bool = option(True, resume="free", modes=EVERY)

@@ -17,6 +17,7 @@ from tfbert.config.rules import (
     refuse_unknown,
     unmet_needs,
 )
+from tfbert.config.sweep import sweep_problems
 from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import (
     TaskOptions,
@@ -41,6 +42,10 @@ class Config(Parts):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.mode == "train" and self.runtime.sweep:
+            if problems := sweep_problems(self):
+                raise UsageError("\n".join(problems))
+            return
         problems = choice_problems(self)
         if not problems:
             problems += mode_problems(self)

@@ -7,12 +7,15 @@ import os
 import pathlib
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from tfbert.launch.worker_group import Signals, dies_with
 
 STOP_SECONDS = 30
+_LAST_LINES_SECONDS = 5
+"""For the output that is left when a command has ended; a process that it started may keep the pipe open."""
 
 
 def start_child(command: Sequence[str], variables: Mapping[str, str] | None = None, **streams: Any) -> subprocess.Popen:
@@ -53,18 +56,33 @@ def end_child(child: subprocess.Popen) -> None:
             signal.signal(number, handler)
 
 
-def run_to_its_end(command: Sequence[str], variables: Mapping[str, str], signals: Signals) -> int:
-    """Runs a command with this process's output, and passes signals on to it; waits as long as it takes.
+def run_to_its_end(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    signals: Signals,
+    *,
+    output: int | None = None,
+    on_text: Callable[[str], None] | None = None,
+) -> int:
+    """Runs a command, and passes signals on to it; waits as long as it takes.
 
     Args:
         command: Program and arguments.
         variables: Environment variables, added to this process's.
         signals: Where signals to this process arrive.
+        output: Where its output goes, as `subprocess.Popen` takes it. None: where this process's goes.
+        on_text: Called with each line of its output, in a thread, in place of that.
 
     Returns:
         Its exit status; negative for a signal that killed it.
     """
-    child = start_child(command, variables, stdin=subprocess.DEVNULL)
+    streams: dict[str, Any] = {"stdout": output, "stderr": output}
+    if on_text is not None:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    child = start_child(command, variables, stdin=subprocess.DEVNULL, **streams)
+    reader = threading.Thread(target=_read_lines, args=(child.stdout, on_text), daemon=True)
+    if on_text is not None:
+        reader.start()
 
     def forward(number: int) -> None:
         if child.returncode is None:
@@ -78,6 +96,13 @@ def run_to_its_end(command: Sequence[str], variables: Mapping[str, str], signals
     finally:
         signals.forward = None
         end_child(child)
+        if on_text is not None:
+            reader.join(_LAST_LINES_SECONDS)
+
+
+def _read_lines(stream: TextIO, on_text: Callable[[str], None]) -> None:
+    for line in stream:
+        on_text(line)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from tfbert.modes.prepare import prepare_records
 from tfbert.modes.seeds import train
 from tfbert.output import output_dir
 from tfbert.report.seeds import OverSeeds
+from tfbert.report.sweep import Swept
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -35,20 +36,23 @@ log = logging.getLogger("tfbert")
 _TOKENS_OF_BUILT_IN = 1000
 
 
-def pretrain(config: Config) -> dict[str, float] | OverSeeds | None:
+def pretrain(config: Config) -> dict[str, float] | OverSeeds | Swept | None:
     """Pre-trains as the configuration says; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
         config: The run, with task `pretraining`.
 
     Returns:
-        As `finetune`, or as `train_seeds`.
+        As `finetune`, `train_seeds` or `train_sweep`.
 
     Raises:
         UsageError: as these do, and for several workers without records.
     """
     with output_dir.one_start_time():
-        return train(with_records(config))
+        if not config.runtime.sweep:
+            return train(with_records(config))
+        # What records say about lengths and masks is for each run to find out: the sweep may be over these.
+        return train(config if config.pretraining.train_records else _with_built_in_records(config))
 
 
 def benchmark(config: Config) -> Any:

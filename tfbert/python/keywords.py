@@ -44,7 +44,12 @@ def options_of(command: Command) -> dict[str, dict[str, dataclasses.Field]]:
 
 
 def config_of(
-    command: Command, config: Config | None, given: Mapping[str, Any], data: Mapping[str, Any] | None = None
+    command: Command,
+    config: Config | None,
+    given: Mapping[str, Any],
+    data: Mapping[str, Any] | None = None,
+    *,
+    several: bool = False,
 ) -> Config:
     """The configuration that arguments describe.
 
@@ -53,6 +58,7 @@ def config_of(
         config: What the arguments change; None for the defaults.
         given: The arguments, by name.
         data: `train`, `validation` and `test`, which stand for options; None where one was not given.
+        several: Whether it may describe several runs: seeds, and a sweep.
 
     Raises:
         UsageError: naming all arguments that are unknown, of another type, or break a rule.
@@ -81,7 +87,7 @@ def config_of(
     if command.task and config is None:
         changed["data"] = dataclasses.replace(changed.get("data", base.data), task=command.task)
     config = dataclasses.replace(base, **changed)
-    _check(config, command, function)
+    _check(config, command, function, several)
     return config
 
 
@@ -132,7 +138,7 @@ def _unknown(command: Command, name: str, value: Any) -> str:
     )
 
 
-def _check(config: Config, command: Command, function: str) -> None:
+def _check(config: Config, command: Command, function: str, several: bool) -> None:
     """What a call cannot do that a configuration can say.
 
     Raises:
@@ -145,8 +151,12 @@ def _check(config: Config, command: Command, function: str) -> None:
             f"Pre-training has a function of its own. Received: task={config.data.task!r}. "
             f"Call {FUNCTIONS[command_of(config).word]} instead."
         )
-    if config.runtime.seeds:
+    if config.runtime.sweep and not several:
+        raise UsageError(
+            f"A call trains one run. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command."
+        )
+    if config.runtime.seeds and not several:
         raise UsageError(
             f"A call trains one seed. Received: seeds={list(config.runtime.seeds)}. "
-            "Call it for each with seed=, or use the command."
+            "Call it for each with seed=, call tfbert.sweep, or use the command."
         )

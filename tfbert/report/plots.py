@@ -15,6 +15,9 @@ _DASHES = ("-", "--", ":", "-.")
 _WIDTH, _HEIGHT = 4.4, 2.7
 """Inches: about a phone's width, so that text keeps its size there; a page puts two side by side."""
 _LONGEST_LABEL = 56
+_FAR_APART = 8
+"""An axis is logarithmic from this ratio of its values on."""
+_MOST_TICKS = 8
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # Text stays text: small, searchable, and in the page's own font.
@@ -50,6 +53,65 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     is_marked: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A line through points with deviations, each with its own mark on the horizontal axis.
+
+    Attributes:
+        label: For the legend; empty for none.
+        x: `[n]`, ascending.
+        y: `[n]`.
+        deviations: `[n]`, 0 where there is none.
+        ticks: `[n]`, what stands below each point.
+        is_scale: Whether distances on the horizontal axis mean something; else points are places in a list.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    deviations: Sequence[float]
+    ticks: Sequence[str]
+    is_scale: bool
+
+
+def curves(drawn: Sequence[Curve], *, x_label: str, y_label: str) -> str:
+    """A plot of curves over the same axis; logarithmic where its values are far apart.
+
+    Args:
+        drawn: One or more.
+        x_label: Under the plot.
+        y_label: Beside it.
+    """
+
+    def draw(axes):
+        places = {x: tick for curve in drawn for x, tick in zip(curve.x, curve.ticks, strict=True)}
+        is_scale = drawn[0].is_scale
+        for index, curve in enumerate(drawn):
+            color, style = COLORS[index % len(COLORS)], "-" if is_scale else ""
+            bars = curve.deviations if any(curve.deviations) else None
+            axes.errorbar(curve.x, curve.y, yerr=bars, color=color, linestyle=style, marker="o", markersize=4)
+        if is_scale and min(places) > 0 and max(places) >= _FAR_APART * min(places):
+            axes.set_xscale("log")
+        if not is_scale:
+            axes.set_xlim(-0.5, max(places) + 0.5)
+        if len(places) <= _MOST_TICKS or not is_scale:
+            axes.set_xticks(list(places), [shortened(tick) for tick in places.values()])
+            axes.minorticks_off()
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        if any(curve.label for curve in drawn):
+            axes.legend(
+                axes.containers,
+                [shortened(curve.label) for curve in drawn],
+                loc="upper left",
+                bbox_to_anchor=(-0.1, -0.22),
+                frameon=False,
+                fontsize=8,
+            )
+
+    return _svg(draw, _HEIGHT)
 
 
 def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False) -> str:

@@ -57,6 +57,10 @@ def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]
         raise UsageError(
             f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it for each, or use the command."
         )
+    if config.runtime.sweep:
+        raise UsageError(
+            f"A call trains one run. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command."
+        )
     try:
         with runtime.settings_kept():
             return _finetune(detect_task(config).resolved(), at_end)

@@ -1,0 +1,178 @@
+"""`--sweep`: each run of the grid is trained once whatever happens, and the table ranks NumPy's means."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.support.processes import wait_until
+from tests.support.sweeps import FakeRuns as Fake
+from tfbert.config.parts import OutputConfig, RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
+from tfbert.devices.start import inform_on_chief_alone
+from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.modes.sweep import train_sweep
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def everything_is_told():
+    yield
+    inform_on_chief_alone(True)
+
+
+def config_for(directory, sweep="learning_rate=1e-5,3e-5,1e-4", seeds=(), **output):
+    runtime = RuntimeConfig(sweep=sweep, seeds=seeds)
+    return Config(runtime=runtime, output=OutputConfig(output_dir=str(directory), **output))
+
+
+def written(directory):
+    return json.loads((directory / "sweep.json").read_text())
+
+
+def test_the_table_ranks_the_means(tmp_path, caplog):
+    caplog.set_level("INFO", "tfbert")
+    fake = Fake()
+    sweep = "global_batch_size=16,32;learning_rate=1e-5,3e-5"
+    found = train_sweep(config_for(tmp_path, sweep, seeds=(1, 2, 3)), fake)
+    assert len(fake.started) == 12 and fake.started[0] == "global_batch_size=16,learning_rate=1e-05,seed=1"
+    best, *others = written(tmp_path)["points"]
+    assert best["values"] == {"global_batch_size": 32, "learning_rate": 3e-5} and len(others) == 3
+    numbers = [0.75 + 32 / 1024 + seed / 4096 for seed in (1, 2, 3)]
+    assert best["mean"]["eval_accuracy"] == pytest.approx(np.mean(numbers), abs=1e-12)
+    assert best["standard_deviation"]["eval_accuracy"] == pytest.approx(np.std(numbers, ddof=1), abs=1e-12)
+    means = [point["mean"]["eval_accuracy"] for point in written(tmp_path)["points"]]
+    assert means == sorted(means, reverse=True)
+    assert [run["seed"] for run in best["runs"]] == [1, 2, 3]
+    assert written(tmp_path)["best"] == best and best["directory"].endswith("seed=3")
+
+    table = (tmp_path / "sweep.md").read_text().splitlines()
+    assert table[0] == "| global_batch_size | learning_rate | runs | eval_accuracy | eval_loss | time |"
+    assert table[2] == "| 32 | 3e-05 | 3 of 3 | 0.7817 ± 0.0002 | 0.2183 ± 0.0002 | 12.0 s |"
+    assert "Best by eval_accuracy: global_batch_size=32, learning_rate=3e-05, in" in caplog.text
+    page = (tmp_path / "sweep.html").read_text()
+    assert 'href="global_batch_size%3D32%2Clearning_rate%3D3e-05%2Cseed%3D3/report.html"' in page
+    assert page.count("<svg") == 1 and "learning_rate=3e-05</text>" in page and "0.7817 ± 0.0002" in page
+    rows = found.rows()
+    assert rows[0]["eval_accuracy"] == best["mean"]["eval_accuracy"] and rows[0]["learning_rate"] == 3e-5
+    assert rows[0]["eval_accuracy_std"] > 0 and rows[0]["directory"] == best["directory"]
+
+
+def test_the_same_command_goes_on_and_may_grow(tmp_path):
+    train_sweep(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
+    first = written(tmp_path)
+    fake = Fake()
+    train_sweep(config_for(tmp_path, "learning_rate=0.00003,1e-5"), fake)
+    assert fake.started == [] and written(tmp_path)["points"] == first["points"]
+    train_sweep(config_for(tmp_path), fake)
+    assert fake.started == ["learning_rate=0.0001"] and len(written(tmp_path)["points"]) == 3
+    train_sweep(config_for(tmp_path, "learning_rate=1e-5", seeds=(1,)), fake)
+    assert fake.started[1:] == ["learning_rate=1e-05,seed=1"] and len(written(tmp_path)["points"]) == 1
+
+
+def test_other_settings_and_other_things_in_the_directory_are_refused(tmp_path):
+    train_sweep(config_for(tmp_path, "learning_rate=1e-5"), Fake())
+    config = dataclasses.replace(config_for(tmp_path), training=TrainingConfig(weight_decay=0.5))
+    fake = Fake()
+    with pytest.raises(UsageError, match=r"what is swept alone\. Received: .*weight_decay=0\.01 before and 0\.5 now"):
+        train_sweep(config, fake)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(UsageError, match=r"of a sweep must be new, or hold only runs of a sweep\. .*'config.json'"):
+        train_sweep(config_for(tmp_path), fake)
+    assert fake.started == []
+
+
+def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
+    fake = Fake({"learning_rate=1e-05": 2, "learning_rate=3e-05": -signal.SIGKILL})
+    with pytest.raises(RunError, match=r"2 of 3 runs that failed, learning_rate=1e-05 \(refused, see its message\)"):
+        train_sweep(config_for(tmp_path), fake)
+    table = (tmp_path / "sweep.md").read_text()
+    assert "| 1e-05 | – | – | – |" in table and "is missing: killed by SIGKILL" in table.replace("\\", "")
+    again = Fake()
+    train_sweep(config_for(tmp_path), again)
+    assert again.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
+    with pytest.raises(UsageError, match="Received: learning_rate=1e-05, which was refused"):
+        train_sweep(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
+
+
+def test_a_signal_ends_the_sweep_after_the_run_at_hand(tmp_path):
+    fake = Fake({"learning_rate=3e-05": 75}, {"learning_rate=3e-05": lambda s: os.kill(os.getpid(), signal.SIGTERM)})
+    with pytest.raises(Preempted, match=rf"runs that are done are kept, and the same command resumes in {tmp_path}"):
+        train_sweep(config_for(tmp_path), fake)
+    assert len(fake.started) == 2 and not (tmp_path / "sweep.json").exists()
+
+
+def test_equal_runs_have_no_best(tmp_path):
+    found = train_sweep(config_for(tmp_path, "warmup_ratio=0.1,0.2"), Fake())
+    assert (found.best, found.equal, written(tmp_path)["best"]) == (None, 2, None)
+    assert "Best by eval\\_accuracy: none, 2 are equal." in (tmp_path / "sweep.md").read_text()
+
+
+def test_a_learning_curve_is_over_the_examples_that_there_were(tmp_path):
+    train_sweep(config_for(tmp_path, "max_train_examples=10,100,3000", seeds=(1, 2)), Fake())
+    page = (tmp_path / "sweep.html").read_text()
+    svg = re.search(r"<svg.*?</svg>", page, re.DOTALL)[0]
+    assert {"training examples", "10", "100", "500"} <= {*re.findall(r"<text[^>]*>([^<]*)</text>", svg)}
+    assert "There are 500 training examples, fewer than the 3,000 asked for." in page
+
+
+@pytest.mark.parametrize(
+    "sweep, drawn", [("xla=true,false", 1), ("lr_schedule=linear,cosine;xla=true", 1), ("xla=on", 0)]
+)
+def test_options_without_numbers_are_drawn_as_places(tmp_path, sweep, drawn):
+    train_sweep(config_for(tmp_path, sweep), Fake())
+    assert (tmp_path / "sweep.html").read_text().count("<svg") == drawn
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_killed_goes_on_and_gives_the_same_table(corpus):
+    """The sweep itself and then a run of it are killed by SIGKILL, which nobody can handle."""
+    common = [f"--train_file={corpus / 'train.tsv'}", f"--validation_file={corpus / 'dev.tsv'}", "--max_seq_length=16"]
+    common += ["--max_steps=60", "--device=cpu", "--logging_steps=1", "--save_steps=5", "--eval_steps=20"]
+    common += ["--sweep=learning_rate=1e-3,5e-3", "--seeds=5,6"]
+
+    def command(name):
+        return [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={corpus / name}"]
+
+    straight = subprocess.run(command("straight"), cwd=corpus, capture_output=True, text=True, timeout=600)
+    assert straight.returncode == 0, straight.stderr[-2000:]
+
+    out = corpus / "killed"
+    for seed, of_sweep in ((5, True), (6, False)):
+        run = out / f"learning_rate=0.001,seed={seed}"
+        process = subprocess.Popen(command("killed"), cwd=corpus, stderr=subprocess.PIPE, text=True)
+        try:
+            assert wait_until(
+                lambda run=run: (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir()), 200
+            )
+            if of_sweep:
+                process.kill()
+                process.communicate(timeout=60)
+                continue
+            child = next(int(pid) for pid in children_of(process.pid))
+            os.kill(child, signal.SIGKILL)
+            _, errors = process.communicate(timeout=600)
+        finally:
+            process.kill()
+        assert process.returncode == 1 and "learning_rate=0.001, seed 6 (killed by SIGKILL)" in errors
+    done = subprocess.run(command("killed"), cwd=corpus, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "resuming at step" in done.stderr, done.stderr[-2000:]
+
+    def scores(directory):
+        return [(p["values"], p["mean"], p["standard_deviation"]) for p in written(directory)["points"]]
+
+    assert scores(out) == scores(corpus / "straight")
+    assert len(scores(out)) == 2
+
+
+def children_of(pid):
+    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -1,0 +1,249 @@
+"""`--sweep`: options with several values each -> the runs of their grid. Imports nothing but the standard library."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import difflib
+import hashlib
+import io
+import itertools
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from tfbert.config.types import field_types
+from tfbert.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfbert.config.parts import Parts
+
+_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_ALIASES = {"model": "model_name_or_path"}
+_USUAL = {"bs": "global_batch_size", "epochs": "num_train_epochs", "lr": "learning_rate", "steps": "max_steps"}
+"""What others call options."""
+_FIXED = ("seed", "task", "strategy", "metric_for_best_model")
+"""Options with other values of which runs could not be ranked; those of `resume="free"` decide nothing of a result."""
+_LONGEST_NAME = 180
+_FORM = "Write for example --sweep='learning_rate=1e-5,3e-5;global_batch_size=16,32'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """An option that a sweep varies.
+
+    Attributes:
+        part: The part of `Config` that it belongs to.
+        name: Its name.
+        values: Two or more, or one.
+    """
+
+    part: str
+    name: str
+    values: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A run of the grid.
+
+    Attributes:
+        values: The value of each option that is varied, by its name.
+        config: The run, perhaps with several seeds; it sweeps nothing itself.
+    """
+
+    values: Mapping[str, Any]
+    config: Any
+
+    @property
+    def label(self) -> str:
+        """What messages and tables call it: `learning_rate=1e-05, global_batch_size=16`."""
+        return ", ".join(f"{name}={shown(value)}" for name, value in self.values.items())
+
+    @property
+    def directory(self) -> str:
+        """The name of its directory: the same values have the same name, however they were written."""
+        parts = [f"{name}={urllib.parse.quote(shown(value), safe='+')}" for name, value in self.values.items()]
+        name = ",".join(parts)
+        if len(name) <= _LONGEST_NAME:
+            return name
+        return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def shown(value: Any) -> str:
+    """A value as it may be typed."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return text if float(text := f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+def sweep_text(values: Mapping[str, Sequence[Any]]) -> str:
+    """What `--sweep` takes for these values of options."""
+    return ";".join(f"{name}={','.join(_quoted(shown(value)) for value in given)}" for name, given in values.items())
+
+
+def axes_of(text: str, parts: Mapping[str, type]) -> list[Axis]:
+    """The options that a sweep varies, in the order of `Config`, so that another order of the text is the same sweep.
+
+    Args:
+        text: As `RuntimeConfig.sweep` has it.
+        parts: The dataclasses of `Config`, by name.
+
+    Raises:
+        UsageError: for text of another form; an unknown option, one that cannot vary, or one that is there twice; a
+            value of another type, no value, or a value that is there twice.
+    """
+    fields = {f.name: (part, f) for part, kind in parts.items() for f in dataclasses.fields(kind)}
+    found: dict[str, Axis] = {}
+    for item in _split(text, ";"):
+        given, equals, values = item.partition("=")
+        name = _ALIASES.get(given.strip().removeprefix("--"), given.strip().removeprefix("--"))
+        if not equals:
+            raise UsageError(f"A sweep is a list of NAME=VALUE,VALUE,... with ; between. Received: {item!r}. {_FORM}.")
+        if name not in fields:
+            near = [_USUAL[name]] if name in _USUAL else [f for f in fields if f"_{name}_" in f"_{f}_"]
+            near = near or difflib.get_close_matches(name, fields, n=1)
+            advice = f"Did you mean {' or '.join(near[:3])}?" if near else "--help lists the options."
+            raise UsageError(f"A sweep varies options by their names. Received: sweep={item!r}. {advice}")
+        part, field = fields[name]
+        _check_can_vary(name, field)
+        if name in found:
+            raise UsageError(f"A sweep names each option once. Received: {name!r} twice. Put its values together.")
+        kind = field_types(parts[part])[name]
+        if get_origin(kind) is tuple:
+            raise UsageError(f"A sweep cannot vary {name}, which takes a list. Received: sweep={item!r}. Drop it.")
+        found[name] = Axis(part, name, _values(name, values, kind, item))
+    if not found:
+        raise UsageError(f"A sweep varies at least one option. Received: sweep={text!r}. {_FORM}, or drop --sweep.")
+    return [found[name] for name in fields if name in found]
+
+
+def points_of(config: Parts) -> list[Point]:
+    """The runs of a configuration's sweep, the last option varying fastest.
+
+    Raises:
+        UsageError: as `axes_of`, and naming the rules that single runs break.
+    """
+    fields = [field.name for field in dataclasses.fields(config)]
+    parts = {name: type(getattr(config, name)) for name in fields if dataclasses.is_dataclass(getattr(config, name))}
+    axes = axes_of(config.runtime.sweep, parts)
+    points, problems = [], []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        changed: dict[str, Any] = {"runtime": dataclasses.replace(config.runtime, sweep="")}
+        try:
+            for axis, value in zip(axes, values, strict=True):
+                base = changed.get(axis.part, getattr(config, axis.part))
+                changed[axis.part] = dataclasses.replace(base, **{axis.name: value})
+            point = dataclasses.replace(config, **changed)
+        except UsageError as error:
+            problems += str(error).splitlines()
+            continue
+        points.append(Point({axis.name: value for axis, value in zip(axes, values, strict=True)}, point))
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
+    return points
+
+
+def sweep_problems(config: Parts) -> list[str]:
+    """What is wrong with a configuration that has a sweep, a line each. It is the runs of the grid that must be right:
+    the configuration itself lacks the values that are varied."""
+    try:
+        points = points_of(config)
+    except UsageError as error:
+        return str(error).splitlines()
+    out = []
+    if config.hub.push_to_hub:
+        out.append(
+            "An upload is one model, but a sweep makes several. "
+            "Received: push_to_hub with sweep. Drop --push_to_hub, and upload the best model by hand."
+        )
+    if config.runtime.strategy == "multi_worker" and not config.output.output_dir:
+        out.append(
+            "With a sweep, all workers need the same output directory. "
+            "Received: output_dir='' with sweep and strategy='multi_worker'. Pass --output_dir."
+        )
+    for name in points[0].values:
+        part = next(part for part in config.parts() if hasattr(part, name))
+        default = next(field.default for field in dataclasses.fields(part) if field.name == name)
+        if (value := getattr(part, name)) != default:
+            out.append(f"sweep takes the place of {name}. Received: {name}={value!r} beside it. Drop --{name}.")
+    return out
+
+
+def _check_can_vary(name: str, field: dataclasses.Field) -> None:
+    """Refuses an option of which other values make no other result.
+
+    Raises:
+        UsageError: saying what to do.
+    """
+    if "train" in field.metadata["modes"] and field.metadata["resume"] not in (None, "free") and name not in _FIXED:
+        return
+    ways = {
+        "seed": "Pass --seeds=1,2,3 beside the sweep.",
+        "seeds": "Pass --seeds=1,2,3 beside the sweep.",
+        "output_dir": "Each run has a directory of its own in output_dir.",
+    }
+    raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {ways.get(name, 'Drop it.')}")
+
+
+def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
+    found = []
+    for word in _split(text, ",", keep_empty=True):
+        word = word.strip()
+        if len(word) > 1 and word[0] == word[-1] == '"':
+            word = word[1:-1].replace('""', '"')
+        if not word:
+            raise UsageError(
+                f"Each option of a sweep has values. Received: sweep={item!r}, with an empty one. {_FORM}."
+            )
+        try:
+            value = _typed(word, kind)
+        except ValueError as error:
+            raise UsageError(f"{name} is {error}. Received: {word!r} in sweep={item!r}. Repair or drop it.") from None
+        if value in found:
+            raise UsageError(f"Each value of a sweep has one run. Received: {name}={shown(value)} twice. Drop one.")
+        found.append(value)
+    return tuple(found)
+
+
+def _typed(text: str, kind: Any) -> Any:
+    """A text as an option holds it.
+
+    Raises:
+        ValueError: saying what the option takes.
+    """
+    members = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
+    words = [word for member in members if get_origin(member) is Literal for word in get_args(member) if word]
+    if text in words:
+        return text
+    for member, convert in ((bool, lambda text: _SWITCH[text.lower()]), (int, int), (float, float), (str, str)):
+        if member in members:
+            try:
+                return convert(text)
+            except (ValueError, KeyError):
+                continue
+    names = {bool: "true or false", int: "an integer", float: "a number"}
+    takes = [names[member] for member in members if member in names]
+    raise ValueError(" or ".join([*takes, *([f"one of {', '.join(words)}"] if len(words) > 1 else words)]))
+
+
+def _split(text: str, separator: str, *, keep_empty: bool = False) -> list[str]:
+    """A text's parts between separators that are not in double quotes; an empty one at the end does not count."""
+    parts, is_quoted = [""], False
+    for character in text:
+        is_quoted ^= character == '"'
+        if character == separator and not is_quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts if keep_empty else [part.strip() for part in parts if part.strip()]
+
+
+def _quoted(text: str) -> str:
+    if text == text.strip() and text and not {*text} & {*',;"'}:
+        return text
+    file = io.StringIO()
+    csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="").writerow([text])
+    return file.getvalue()

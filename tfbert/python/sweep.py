@@ -1,0 +1,148 @@
+"""`tfbert.sweep`: the runs of a grid as one call, each in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfbert.config.commands import FINETUNE, command_of
+from tfbert.config.run import Config
+from tfbert.config.sweep import sweep_text
+from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.quiet import imported_quietly
+from tfbert.errors import UsageError
+from tfbert.output import output_dir
+from tfbert.output.screen import shown
+from tfbert.python.keywords import config_of
+
+if TYPE_CHECKING:
+    from tfbert.launch.worker_group import Signals
+    from tfbert.modes.load import LoadedModel
+
+
+class SweepResults(list[dict[str, Any]]):
+    """The rows of a sweep's table, the best first: the values that were varied, the mean of each metric, its standard
+    deviation as `METRIC_std` where there are several seeds, and the run's `directory`.
+
+    Attributes:
+        directory: Where `sweep.html`, `sweep.md`, `sweep.json` and all runs are.
+        decisive: The metric by which the rows are ranked; empty where nothing was evaluated.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], directory: pathlib.Path, decisive: str):
+        super().__init__(map(dict, rows))
+        self.directory, self.decisive = directory, decisive
+
+    def load(self, **options: Any) -> LoadedModel:
+        """The best run's model as a function; `tfbert.load` of its directory, whose options it takes."""
+        from tfbert.modes.load import load
+
+        return load(self[0]["directory"], **options)
+
+    def __reduce__(self):
+        return SweepResults, (list(self), self.directory, self.decisive)
+
+
+def sweep(
+    values: Mapping[str, Any],
+    config: Config | None = None,
+    *,
+    seeds: Sequence[int] = (),
+    quiet: bool = False,
+    **options: Any,
+) -> SweepResults:
+    """Trains once for each combination of values, and ranks the runs by the metric that decides.
+
+    Each run is the command in a process of its own, in a directory of its own in `output_dir`; so what this process
+    holds in the memory of a GPU is not theirs. The same call again trains what is missing, and resumes what was
+    interrupted; values may be added.
+
+    Args:
+        values: For each option that is varied, by its name, a list of values.
+        config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
+        seeds: Train each combination with each of these, and rank by the means. Empty: once, with `seed`.
+        quiet: Show nothing.
+        **options: The other options, as for `tfbert.finetune`; for pre-training, those of `tfbert.pretrain`, with its
+            configuration.
+
+    Returns:
+        The rows of the table, the best first.
+
+    Raises:
+        UsageError: for anything given that cannot be used, before anything runs; or if every run was refused.
+        RunError: if a run failed; the others were trained, and the table has them.
+        Preempted: if asked to stop, by a signal or by Ctrl-C; runs that are done are kept.
+
+    Examples:
+        >>> found = tfbert.sweep({"learning_rate": [1e-5, 3e-5]}, seeds=[1, 2], train_file="train.tsv",
+        ...                      validation_file="dev.tsv", output_dir="runs/rates")
+        >>> found[0]
+        {'learning_rate': 3e-05, 'eval_accuracy': 0.93, 'eval_accuracy_std': 0.01, ...}
+        >>> classify = found.load()
+    """
+    given = {"sweep": _text(values), "seeds": seeds}
+    command = command_of(config) if isinstance(config, Config) else FINETUNE
+    config = config_of(command, config, {**options, **given}, several=True)
+    directory = output_dir.run_directory(config, output_dir.start_time())
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(directory)))
+    if config.runtime.keep_freed_memory:
+        keep_freed_memory()
+    with shown(quiet):
+        with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
+            from tfbert.modes.sweep import train_sweep
+        found = train_sweep(config, _Starter(quiet))
+    return SweepResults(found.rows() if found else (), directory, found.decisive if found else "")
+
+
+def _text(values: Any) -> str:
+    """The values as an option holds them.
+
+    Raises:
+        UsageError: for anything but lists by name.
+    """
+    if not isinstance(values, Mapping) or not values:
+        raise UsageError(
+            "A sweep takes a dictionary: for each option, by its name, a list of values. "
+            f"Received: {values!r:.80}. Pass for example {{'learning_rate': [1e-5, 3e-5]}}."
+        )
+    lists = {}
+    for name, given in values.items():
+        given = given.tolist() if hasattr(given, "tolist") else given
+        if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+            raise UsageError(
+                f"Each option of a sweep has a list of values. Received: {name}={given!r:.80}. Pass {name}=[...]."
+            )
+        lists[name] = [value.item() if hasattr(value, "item") else value for value in given]
+    return sweep_text(lists)
+
+
+class _Starter:
+    """Runs a command to its end, and shows its output where this process shows its own: also in a notebook."""
+
+    def __init__(self, quiet: bool):
+        self._quiet = quiet
+
+    def __call__(self, command: Sequence[str], _: Mapping[str, str], signals: Signals) -> int:
+        from tfbert.modes.child import run_to_its_end
+
+        # No variables: what this process was started as is not what its user typed. The run names itself.
+        if self._quiet:
+            return run_to_its_end(command, {}, signals, output=subprocess.DEVNULL)
+        return run_to_its_end(command, {}, signals, on_text=None if _is_own(sys.stderr) else _show)
+
+
+def _is_own(stream: Any) -> bool:
+    """Whether what a child writes on its standard error arrives where this stream does."""
+    try:
+        return stream.fileno() == 2
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def _show(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
