@@ -1,7 +1,10 @@
 """The types of options: what is taken for each annotation, what it becomes, and what is refused."""
 
+import copy
 import json
 import pathlib
+import pickle
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -104,3 +107,30 @@ def test_all_wrong_types_are_named_at_once():
     with pytest.raises(UsageError) as caught:
         tfbert.TrainingConfig(max_steps="2", warmup_steps=None, learning_rate=1e-5)
     assert [line.split()[0] for line in str(caught.value).splitlines()] == ["max_steps", "warmup_steps"]
+
+
+@pytest.mark.parametrize(
+    "part, given, advice",
+    [
+        (tfbert.ModelConfig, {"model": "bert-base-uncased"}, "Did you mean model_name_or_path?"),
+        (tfbert.TrainingConfig, {"max_step": 3}, "Did you mean max_steps?"),
+        (tfbert.TrainingConfig, {"xla": True}, "It is one of RuntimeConfig."),
+        (tfbert.OutputConfig, {"zzz": 1}, "It has output_dir, overwrite_output_dir"),
+        (tfbert.Config, {"trainin": tfbert.TrainingConfig()}, "Did you mean training"),
+        (tfbert.Config, {"max_steps": 3}, "It is one of TrainingConfig."),
+    ],
+)
+def test_an_unknown_name_is_refused_with_what_is_meant(part, given, advice):
+    with pytest.raises(UsageError, match=re.escape(advice)) as caught:
+        part(**given)
+    assert f"Received: {next(iter(given))}=" in str(caught.value)
+
+
+def test_configurations_can_be_copied():
+    config = tfbert.Config(training=tfbert.TrainingConfig(max_steps=3, class_weights=[1, 2]))
+    assert (
+        pickle.loads(pickle.dumps(config))
+        == copy.deepcopy(config)
+        == config
+        == tfbert.Config.from_json(config.to_json())
+    )

@@ -44,7 +44,9 @@ def arguments(corpus, name):
 @pytest.fixture(scope="module")
 def run(corpus):
     with undrawn():
-        return tfbert.finetune(**arguments(corpus, "called"))
+        run = tfbert.finetune(**arguments(corpus, "called"))
+    assert not _earlier_models, "freed before the call returns"
+    return run
 
 
 def test_a_call_trains_what_the_command_trains(run, corpus):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import numbers
 import os
@@ -29,8 +30,13 @@ class Options:
     """The base of configuration dataclasses: construction converts and checks every field by its annotation.
 
     Raises:
-        UsageError: naming each field whose value is of another type.
+        UsageError: naming each field that does not exist, or whose value is of another type.
     """
+
+    def __new__(cls, *values: Any, **given: Any):
+        if problems := [_unknown(cls, name, given[name]) for name in given if name not in field_types(cls)]:
+            raise UsageError("\n".join(problems))
+        return super().__new__(cls)
 
     def __post_init__(self):
         given = vars(self)
@@ -81,6 +87,19 @@ def shown(value: Any) -> str:
     """A value of any type, such as a table, in a few words of one line."""
     text = " ".join(reprlib.repr(value).split())
     return text if value is None or isinstance(value, bool) else f"{text} ({type(value).__name__})"
+
+
+def _unknown(part: type, name: str, value: Any) -> str:
+    """The line for a field that a configuration dataclass does not have."""
+    own = list(field_types(part))
+    near = [field for field in own if f"_{name}_" in f"_{field}_"]
+    near = near or difflib.get_close_matches(name, own, n=3, cutoff=0.75)
+    kinds = {other: field_types(other).get(name) for other in Options.__subclasses__()}
+    others = [other.__name__ for other, kind in kinds.items() if kind and not dataclasses.is_dataclass(kind)]
+    advice = f"It has {', '.join(own)}."
+    if near or others:
+        advice = f"Did you mean {' or '.join(near)}?" if near else f"It is one of {others[0]}."
+    return f"{part.__name__} has no option of this name. Received: {name}={shown(value)}. {advice}"
 
 
 def _fitted(value: Any, kind: Any, name: str, joined: bool = False) -> Any:
