@@ -6,6 +6,8 @@
         --validation_file=dev.txt --test_file=test.txt --torch_python=peer/bin/python
     python benchmarks/tasks_in_turns.py --task=question_answering --model=DIR --train_file=train.json \\
         --validation_file=dev.json --seeds=42 --torch_python=peer/bin/python
+    python benchmarks/tasks_in_turns.py --task=multiple_choice --model=DIR --train_file=train.json.gz \\
+        --validation_file=dev.json.gz --test_file=test.json.gz --torch_python=peer/bin/python
 
 The peer is `peers/TASK.py`: Hugging Face's Trainer at the same settings. Every seed is a turn; the side that comes
 first alternates. A side trains, is evaluated with its final weights, and predicts `--predict_examples` examples once
@@ -30,13 +32,16 @@ from turns_report import turns_report
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.data.files import read_file  # noqa: E402
 from tfbert.report.facts import environment  # noqa: E402
 from tfbert.tasks.answering.squad import read_questions  # noqa: E402
+from tfbert.tasks.choosing.choice_files import open_questions as open_choices  # noqa: E402
+from tfbert.tasks.choosing.choice_files import read_questions as read_choices  # noqa: E402
 from tfbert.tasks.tagging.tagged import read_sentences  # noqa: E402
 
-_EPOCHS = {"classification": 3.0, "token_classification": 3.0, "question_answering": 2.0}
-_LENGTHS = {"classification": 128, "token_classification": 128, "question_answering": 256}
+_EPOCHS = {"classification": 3.0, "token_classification": 3.0, "question_answering": 2.0, "multiple_choice": 3.0}
+_LENGTHS = {"classification": 128, "token_classification": 128, "question_answering": 256, "multiple_choice": 256}
 
 
 def main() -> None:
@@ -110,6 +115,9 @@ def write_examples(args: argparse.Namespace, path: pathlib.Path) -> int:
         rows = [dict(zip(table.text_columns, row, strict=True)) for row in texts]
     elif args.task == "token_classification":
         rows = [{"tokens": words} for words in read_sentences(source).words]
+    elif args.task == "multiple_choice":
+        asked = read_choices(open_choices(source, DataConfig())).asked
+        rows = [{"context": one.context, "question": one.question, "choices": one.choices} for one in asked]
     else:
         table = read_questions(source, version_2_with_negative=args.version_2_with_negative)
         rows = [{"question": asked, "context": table.context(i)} for i, asked in enumerate(table.questions)]

@@ -12,9 +12,21 @@ _TITLES = {
     "classification": "Classification against PyTorch",
     "token_classification": "Token classification against PyTorch",
     "question_answering": "Question answering against PyTorch",
+    "multiple_choice": "Multiple choice against PyTorch",
 }
-_METRICS = ("f1", "macro_f1", "precision", "recall", "accuracy", "exact_match", "exact", "HasAns_f1", "NoAns_f1")
-_PARTS_OF_ONE = ("classification", "token_classification")
+_METRICS = (
+    "f1",
+    "macro_f1",
+    "precision",
+    "recall",
+    "accuracy",
+    "mean_reciprocal_rank",
+    "exact_match",
+    "exact",
+    "HasAns_f1",
+    "NoAns_f1",
+)
+_PARTS_OF_ONE = ("classification", "token_classification", "multiple_choice")
 """Tasks whose metrics are fractions; they are shown as percentages."""
 _SIDES = ("pytorch", "tfbert")
 
