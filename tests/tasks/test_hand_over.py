@@ -21,12 +21,14 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import HubConfig, ModelConfig
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import ChoosingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import hub
 from tfbert.report.model_card import _string, command_line, model_card
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.base import TaskData
+from tfbert.tasks.choosing.multiple_choice import MultipleChoice
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.tagging.token_classification import TokenClassification
 from tfbert.tasks.text_task import TextExamples
@@ -84,6 +86,7 @@ def test_the_command_of_a_card_is_that_of_the_run(runs):
         (Classification(("a", "b")), ["text-classification"]),
         (TokenClassification(("O", "B-X")), ["token-classification"]),
         (QuestionAnswering(), []),  # transformers 5 has no pipeline for it.
+        (MultipleChoice(ChoosingConfig()), []),
         (Pretraining(next_sentence=True, options=PretrainingConfig()), ["fill-mask"]),
     ],
 )

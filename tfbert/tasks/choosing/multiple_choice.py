@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfbert")
 
+_SHOWN_CONTEXT = 800
+"""Characters of a context that a report shows."""
 _FEW = 20
 """So many examples that have no first choice among their answers are no accident."""
 
@@ -153,7 +155,10 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
                 {"text": text, "probability": float(shares[row, number]), "mark": mark(number, row)}
                 for number, text in enumerate(one.choices)
             ]
-            return {"context": one.context, "question": one.question, "choices": choices}
+            context = one.context
+            if len(context) > _SHOWN_CONTEXT:
+                context = f"{context[:_SHOWN_CONTEXT]} …"
+            return {"context": context, "question": one.question, "choices": choices}
 
         return ErrorAnalysis(
             errors=np.where(chosen != labels, predictions.losses(labels), 0.0),
@@ -167,6 +172,9 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
     def card(self, num_texts: int) -> list[str]:
         return ["A BERT model that chooses which of several choices answers a question, or ends a text."]
+
+    def example(self, num_texts: int) -> str:
+        return '{"context": "...", "question": "...", "choices": ["...", "..."]}'
 
     def usage(self, num_texts: int) -> list[str]:
         return [
