@@ -41,7 +41,7 @@ def documented():
 def test_a_command_parses(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flags").symlink_to(ROOT / "flags")  # Presets are named from there.
-    for files in (word.partition("=")[2] for word in words if re.match(r"--\w+_files?=", word)):
+    for files in (word.partition("=")[2] for word in words if re.match(r"--(\w+_files?=|label_names=.*\.txt$)", word)):
         for name in files.split(","):
             path = tmp_path / name.replace("*", "a")
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.wording import of_arguments
 from tfbert.devices.allocator import keep_freed_memory
@@ -54,6 +54,7 @@ __all__ = [
     "DataConfig",
     "FineTuner",
     "ModelConfig",
+    "MultiLabelConfig",
     "OutputConfig",
     "Preempted",
     "Results",

@@ -13,13 +13,14 @@ from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 
 PARTS = {
     "model": ModelConfig,
     "data": DataConfig,
+    "multi_label": MultiLabelConfig,
     "tagging": TaggingConfig,
     "answering": AnsweringConfig,
     "choosing": ChoosingConfig,
@@ -58,6 +59,10 @@ GIVEN = {
     "input_format": ("csv", "csv"),
     "delimiter": (";", ";"),
     "skip_bad_rows": ("true", True),
+    "label_separator": ("|", "|"),
+    "label_threshold": ("auto", "auto"),
+    "top_k": ("3", 3),
+    "column_per_label": ("true", True),
     "label_all_tokens": ("true", True),
     "strict_entities": ("true", True),
     "doc_stride": ("64", 64),
@@ -140,6 +145,7 @@ PREDICT = ["--mode=predict", "--model=saved", "--input_file={file}"]
 BESIDE = {
     **{field.name: PREDICT for field in dataclasses.fields(PredictConfig)},
     **{field.name: ["--mode=benchmark"] for field in dataclasses.fields(BenchmarkConfig)},
+    **dict.fromkeys(("top_k", "column_per_label"), PREDICT),
     "text": ["--mode=predict", "--model=saved"],
     "text_pair": ["--mode=predict", "--model=saved", "--text=one"],
     **dict.fromkeys(("export_format", "export_float16"), ["--mode=export", "--model=saved", "--output_dir=exported"]),

@@ -46,7 +46,7 @@ def test_the_commands_of_a_preset_parse(path, tmp_path, monkeypatch):
     for words in found:
         for word in words:
             name, _, value = word.partition("=")
-            for file in value.split(",") if name.endswith("_file") else ():
+            for file in value.split(",") if name.endswith("_file") or value.endswith("labels.txt") else ():
                 pathlib.Path(file).parent.mkdir(parents=True, exist_ok=True)
                 pathlib.Path(file).touch()
         config = parse(words)

@@ -18,7 +18,7 @@ from tfbert.errors import UsageError
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]
 PARTS += [BenchmarkConfig, CorpusConfig, PretrainingConfig]
 PART_NAMES = {"model", "data", "tagging", "answering", "training", "runtime", "output", "predict", "export", "hub"}
-PART_NAMES |= {"benchmark", "choosing", "corpus", "pretraining"}
+PART_NAMES |= {"benchmark", "choosing", "corpus", "multi_label", "pretraining"}
 SAVED = ModelConfig(model_name_or_path="saved")
 
 

@@ -1,4 +1,5 @@
-"""Small data of tagged words and of questions, what trains on it, and the command in this process."""
+"""Small data of tagged words, of questions and of several labels a text, what trains on it, and the command in this
+process."""
 
 import contextlib
 import dataclasses
@@ -18,11 +19,12 @@ from tfbert.config.parts import ModelConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 
 SENTENCES, QUESTIONS, CHOICES = "token_classification", "question_answering", "multiple_choice"
+LABELS, LABEL_WORDS = "multi_label_classification", ("cast", "film", "plot", "slow")
 
 
 def write_tasks(directory):
-    """Training and validation data of the tasks, with sentences and contexts longer than a row of 16 or 24 tokens, and
-    two to five choices a question; and a vocabulary."""
+    """Training and validation data of the tasks, with sentences, texts and contexts longer than a row of 16 or 24
+    tokens, and two to five choices a question; and a vocabulary."""
     rng = np.random.default_rng(5)
     for name, count in (("train", 27), ("dev", 13)):
         (directory / f"{name}.conll").write_text("".join(_sentence(rng) for _ in range(count)))
@@ -31,9 +33,23 @@ def write_tasks(directory):
         (directory / f"{name}.json").write_text(json.dumps(data))
         rows = [json.dumps(_choices(rng, i)) + "\n" for i in range(count)]
         (directory / f"{name}.jsonl").write_text("".join(rows))
+    write_label_sets(directory)
     (directory / "vocab.txt").write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n"
     )
+
+
+def write_label_sets(directory):
+    """Texts of up to 22 words; their labels are the words of `LABEL_WORDS` in them, but for some noise."""
+    rng = np.random.default_rng(6)
+    for name, count in (("train", 43), ("dev", 21)):
+        rows = []
+        for _ in range(count):
+            words = [str(word) for word in rng.choice(WORDS, rng.integers(2, 23))]
+            rows.append(
+                {"text": " ".join(words), "labels": [w for w in LABEL_WORDS if (w in words) != (rng.random() < 0.1)]}
+            )
+        (directory / f"{name}-labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _sentence(rng):
@@ -83,6 +99,12 @@ def arguments_of(directory, task, name):
     if task == CHOICES:
         files = [f"--train_file={directory / 'train.jsonl'}", f"--validation_file={directory / 'dev.jsonl'}"]
         return [*common, f"--task={CHOICES}", *files, "--max_seq_length=24"]
+    if task == LABELS:
+        files = [
+            f"--train_file={directory / 'train-labels.jsonl'}",
+            f"--validation_file={directory / 'dev-labels.jsonl'}",
+        ]
+        return [*common, *files, f"--task={LABELS}", "--max_seq_length=16", "--label_threshold=auto_per_label"]
     files = [f"--train_file={directory / 'train.json'}", f"--validation_file={directory / 'dev.json'}"]
     own = ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"]
     return [*common, *files, *own]

@@ -1,19 +1,33 @@
-"""Tagged words, answers and choices, trained by the command, end in one device's weights however a batch is split,
-dropout on: of {one device, two replicas, two workers through TF_CONFIG} x {1, 2, 4 micro-batches} x {float32, bfloat16,
-float16} x {XLA off, on}, the 18 cells in which each two values meet. Sentences and contexts are longer than a row, and
-the last batch is ragged."""
+"""Tagged words, answers, choices and several labels a text, trained by the command, end in one device's weights however
+a batch is split, dropout on: of {one device, two replicas, two workers through TF_CONFIG} x {1, 2, 4 micro-batches} x
+{float32, bfloat16, float16} x {XLA off, on}, the 18 cells in which each two values meet. Sentences and contexts are
+longer than a row, and the last batch is ragged."""
 
 import functools
 import itertools
 
 import numpy as np
 import pytest
-from transformers import TFBertForMultipleChoice, TFBertForQuestionAnswering, TFBertForTokenClassification
+from transformers import (
+    TFBertForMultipleChoice,
+    TFBertForQuestionAnswering,
+    TFBertForSequenceClassification,
+    TFBertForTokenClassification,
+)
 
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import weights
 from tests.support.splits import DEVICES, NO_GRADIENT, PRECISIONS, alone, assert_same_update, launched, split_flags
-from tests.support.task_runs import CHOICES, QUESTIONS, SENTENCES, arguments_of, command, write_tasks
+from tests.support.task_runs import (
+    CHOICES,
+    LABEL_WORDS,
+    LABELS,
+    QUESTIONS,
+    SENTENCES,
+    arguments_of,
+    command,
+    write_tasks,
+)
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -22,15 +36,18 @@ HEADS = {
     SENTENCES: (TFBertForTokenClassification, TAGS, "classifier.weight"),
     QUESTIONS: (TFBertForQuestionAnswering, ("LABEL_0", "LABEL_1"), "qa_outputs.weight"),
     CHOICES: (TFBertForMultipleChoice, ("LABEL_0",), "classifier.weight"),
+    LABELS: (TFBertForSequenceClassification, LABEL_WORDS, "classifier.weight"),
 }
 # The scores of all tokens of a row are one softmax, which feels no constant: nothing that adds one to every token.
-WITHOUT = {SENTENCES: NO_GRADIENT, QUESTIONS: (*NO_GRADIENT, "qa_outputs.bias", "layer.0.output.LayerNorm.bias")}
+WITHOUT = {QUESTIONS: (*NO_GRADIENT, "qa_outputs.bias", "layer.0.output.LayerNorm.bias")}
 WITHOUT[CHOICES] = (*NO_GRADIENT, "classifier.bias")  # Likewise the scores of all choices.
-OWN = {SENTENCES: ["--class_weights=1,2,0.5,1.5", "--label_smoothing=0.1"], QUESTIONS: [], CHOICES: []}
+WITHOUT |= dict.fromkeys((SENTENCES, LABELS), NO_GRADIENT)
+OWN = dict.fromkeys((SENTENCES, LABELS), ["--class_weights=1,2,0.5,1.5", "--label_smoothing=0.1"])
+OWN |= {QUESTIONS: [], CHOICES: []}
 MICRO_BATCHES = (1, 2, 4)
 GRID = [
     (task, devices, MICRO_BATCHES[(i + j + xla + 1) % 3], precision, xla)
-    for task in (SENTENCES, QUESTIONS, CHOICES)
+    for task in (SENTENCES, QUESTIONS, CHOICES, LABELS)
     for (i, devices), (j, precision), xla in itertools.product(enumerate(DEVICES), enumerate(PRECISIONS), (False, True))
 ]
 

@@ -1,5 +1,6 @@
-"""Updates on tagged words and on answers are those of one big batch however it is split: split sentences and windows,
-weights of classes, and a ragged last batch included; packed rows of sentences compute what plain ones do."""
+"""Updates on tagged words, on answers and on several labels a text are those of one big batch however it is split:
+split sentences and windows, weights of classes, and a ragged last batch included; packed rows of sentences compute what
+plain ones do."""
 
 import dataclasses
 import itertools
@@ -7,11 +8,25 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from transformers import TFBertForMultipleChoice, TFBertForQuestionAnswering, TFBertForTokenClassification
+from transformers import (
+    TFBertForMultipleChoice,
+    TFBertForQuestionAnswering,
+    TFBertForSequenceClassification,
+    TFBertForTokenClassification,
+)
 
 from tests.support.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
 from tests.support.runs import assert_same_bits, run_to, undrawn, weights
-from tests.support.task_runs import CHOICES, QUESTIONS, SENTENCES, arguments_of, command, config_of, write_tasks
+from tests.support.task_runs import (
+    CHOICES,
+    LABELS,
+    QUESTIONS,
+    SENTENCES,
+    arguments_of,
+    command,
+    config_of,
+    write_tasks,
+)
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import make_dataset
@@ -24,16 +39,18 @@ from tfbert.tasks.examples import load_data
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
-BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24, CHOICES: 24}, 0.1
+BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24, CHOICES: 24, LABELS: 16}, 0.1
 KINDS = {
     SENTENCES: TFBertForTokenClassification,
     QUESTIONS: TFBertForQuestionAnswering,
     CHOICES: TFBertForMultipleChoice,
+    LABELS: TFBertForSequenceClassification,
 }
 OPTIONS = TaskOptions(answering=AnsweringConfig(doc_stride=9, max_query_length=5, version_2_with_negative=True))
 TRAINING = TrainingConfig(label_smoothing=SMOOTHING, class_weights=(1.0, 2.0, 0.5, 1.5))
-TASKS = (SENTENCES, QUESTIONS, CHOICES)
-QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2)]  # test_terms has labels of tokens.
+WEIGHTS = np.array(TRAINING.class_weights, np.float32)
+TASKS = (SENTENCES, QUESTIONS, CHOICES, LABELS)
+QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2), (LABELS, 1, 4)]  # test_terms has labels of tokens.
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in itertools.product(TASKS, (1, 2), (1, 2, 4))
@@ -48,10 +65,11 @@ def encoded(tmp_path_factory):
     words = (directory / "vocab.txt").read_text().split()
     tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(VOCAB - len(words))])
     found = {}
-    for name, suffix in ((SENTENCES, "conll"), (QUESTIONS, "json"), (CHOICES, "jsonl")):
-        data = load_data(DataConfig(train_file=str(directory / f"train.{suffix}"), task=name), OPTIONS)
+    files = {SENTENCES: "train.conll", QUESTIONS: "train.json", CHOICES: "train.jsonl", LABELS: "train-labels.jsonl"}
+    for name, file in files.items():
+        data = load_data(DataConfig(train_file=str(directory / file), task=name), OPTIONS)
         rows = data.task.encode(data.train, tokenizer, WIDTH[name], TRAINING)
-        assert len(rows.tokens) > len(data.train), "long ones must be split"
+        assert len(rows.tokens) > len(data.train) or name == LABELS, "long ones must be split"
         found[name] = data.task, rows
     return found
 
@@ -101,7 +119,16 @@ def choice_losses(model, inputs, labels):
     return tf.math.log(tf.reduce_sum(shares, axis=1)) - tf.math.log(tf.gather(shares, labels, batch_dims=1))
 
 
-VALUES = {SENTENCES: tag_losses, QUESTIONS: span_losses, CHOICES: choice_losses}
+def label_losses(model, inputs, labels):
+    """Of each row, the mean over labels with label smoothing and the weights of those that the row has."""
+    logits = tf.cast(model(inputs, training=True).logits, tf.float32)
+    has = tf.cast(labels > 0, tf.float32)
+    targets = has * (1 - SMOOTHING) + SMOOTHING / 2
+    terms = -targets * tf.math.log_sigmoid(logits) - (1 - targets) * tf.math.log_sigmoid(-logits)
+    return tf.reduce_mean(terms * (1 + has * (WEIGHTS - 1)), axis=1)
+
+
+VALUES = {SENTENCES: tag_losses, QUESTIONS: span_losses, CHOICES: choice_losses, LABELS: label_losses}
 
 
 def make_model(name, task):
@@ -140,15 +167,16 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, nam
     assert_equal_weights(model, references[name], TOLERANCE["float32"])
 
 
-def test_packed_sentences_give_the_loss_and_gradients_of_plain_ones(encoded):
-    task, rows = encoded[SENTENCES]
+@pytest.mark.parametrize("name", [SENTENCES, pytest.param(LABELS, marks=pytest.mark.slow)])
+def test_packed_examples_give_the_loss_and_gradients_of_plain_ones(encoded, name):
+    task, rows = encoded[name]
     lengths, options = rows.tokens.lengths, {"global_batch_size": BATCH, "seed": 3}
     shape = choose_packed_shape(lengths, **options, epochs=range(1), num_parts=1, max_width=40)
     plan = plan_packed_epoch(lengths, **options, epoch=0, shape=shape)
     packed = list(make_dataset(rows, lambda: iter([plan]), range(1), 1, shape=shape))
     widths = np.full(len(plan), lengths.max(), np.int32)
     plain = list(make_dataset(rows, lambda: iter([BatchPlan(rows=plan.rows, widths=widths)]), range(1), 1))
-    model, loss = make_model(SENTENCES, task), task.loss(TRAINING)
+    model, loss = make_model(name, task), task.loss(TRAINING)
 
     @tf.function
     def compute(inputs, labels, weights):
@@ -166,7 +194,7 @@ def test_packed_sentences_give_the_loss_and_gradients_of_plain_ones(encoded):
         size = float(tf.linalg.global_norm(theirs))
         for variable, a, b in zip(model.trainable_variables, mine, theirs, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5 * max(1.0, size), rtol=0, err_msg=variable.name)
-    assert sum(counts) == len(rows.first_pieces), "every word counts once"
+    assert sum(counts) == (len(rows.first_pieces) if name == SENTENCES else len(rows)), "every label counts once"
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +214,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(data, monkeypatch, name):
     run_to(5, config, monkeypatch)
     resumed = finetune(config)
     assert_same_bits(weights(data / f"{name}-straight"), weights(data / f"{name}-stopped"))
+    configs = [(data / f"{name}-{kind}" / "config.json").read_text() for kind in ("straight", "stopped")]
+    assert configs[0] == configs[1], "what an evaluation decides, such as thresholds, is decided again"
     names = [key for key in straight if key.startswith("eval_")] + ["train_loss"]
     assert {key: straight[key] for key in names} == {key: resumed[key] for key in names}
 

@@ -1,5 +1,5 @@
 """Runs killed with SIGKILL end in the bits of a run never killed: {devices} x {precision} x {XLA}, dropout on; and
-pre-training, tagged words, answers and choices, on one device and two workers.
+pre-training, tagged words, answers, choices and several labels a text, on one device and two workers.
 
 Each case is one `tfbert.launch` that starts again by itself after three kills: from outside at a random time, by the
 worker itself with half of a checkpoint's file written, and from outside once more. The seed of the times is
@@ -21,7 +21,16 @@ import numpy as np
 import pytest
 
 from tests.support.runs import assert_same_bits, changed, make_config, steps_logged, weights
-from tests.support.task_runs import CHOICES, QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
+from tests.support.task_runs import (
+    CHOICES,
+    LABELS,
+    QUESTIONS,
+    SENTENCES,
+    arguments_of,
+    config_of,
+    pretraining,
+    write_tasks,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEPS = 120
@@ -73,12 +82,13 @@ RUNS = {
     SENTENCES: ("run_finetune", functools.partial(of_task, SENTENCES)),
     QUESTIONS: ("run_finetune", functools.partial(of_task, QUESTIONS)),
     CHOICES: ("run_finetune", functools.partial(of_task, CHOICES)),
+    LABELS: ("run_finetune", functools.partial(of_task, LABELS)),
 }
 """By kind of data, the command that trains on it, and the function that writes it and makes the configuration."""
 GRID = [("texts", *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
 GRID += [
     (kind, devices, "float32", False)
-    for kind in ("pretraining", SENTENCES, QUESTIONS, CHOICES)
+    for kind in ("pretraining", SENTENCES, QUESTIONS, CHOICES, LABELS)
     for devices in ("one_device", "two_workers")
 ]
 

@@ -72,22 +72,26 @@ def part_from_flags(base: Any, names: Iterable[str], values: flags.FlagValues, *
     return dataclasses.replace(base, **changes)
 
 
-class _IntegerOrWord(flags.ArgumentParser):
-    """Parses an integer, or one of a few words."""
+class _NumberOrWord(flags.ArgumentParser):
+    """Parses a number, or one of a few words."""
 
-    def __init__(self, words: list[str]):
-        self._words = words
+    def __init__(self, kind: type, words: list[str]):
+        self._kind, self._words = kind, words
 
-    def parse(self, argument: str | int) -> str | int:
-        if argument in self._words or isinstance(argument, int):
+    def parse(self, argument: str | float | None) -> str | float | None:
+        if argument is None or argument in self._words or isinstance(argument, self._kind):
             return argument
         try:
-            return int(argument)
+            return self._kind(argument)
         except ValueError:
-            raise ValueError(f"must be an integer or {' or '.join(self._words)}") from None
+            raise ValueError(f"must be {self._article} {self.flag_type()}") from None
+
+    @property
+    def _article(self) -> str:
+        return "an" if self._kind is int else "a"
 
     def flag_type(self) -> str:
-        return f"integer or {' or '.join(self._words)}"
+        return f"{'integer' if self._kind is int else 'number'} or {' or '.join(self._words)}"
 
 
 def _define(name: str, default: Any, kind: Any, doc: str, values: flags.FlagValues) -> None:
@@ -98,8 +102,8 @@ def _define(name: str, default: Any, kind: Any, doc: str, values: flags.FlagValu
         flags.DEFINE_enum(name, default, list(members), doc, flag_values=values)
     elif kind is int or members == [int]:
         flags.DEFINE_integer(name, default, doc, flag_values=values)
-    elif int in members and get_origin(kind) is not tuple:  # Or a word.
-        parser = _IntegerOrWord([word for member in members for word in get_args(member)])
+    elif len(members) > 1 and members[0] in (int, float) and get_origin(kind) is not tuple:  # Or a word.
+        parser = _NumberOrWord(members[0], [word for member in members for word in get_args(member)])
         flags.DEFINE(parser, name, default, doc, flag_values=values, serializer=flags.ArgumentSerializer())
     elif members == [float]:
         flags.DEFINE_float(name, default, doc, flag_values=values)

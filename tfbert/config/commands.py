@@ -111,7 +111,7 @@ PRETRAIN = Command(
         ("--flagfile=pretraining/bert-base-phase1 --train_records=records", "a preset (--help=presets)"),
     ),
     modes=tuple(mode for mode in EVERY if mode not in ("predict", "export")),
-    leaves_out=("tagging", "answering", "choosing", "predict", "export"),
+    leaves_out=("multi_label", "tagging", "answering", "choosing", "predict", "export"),
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
     task=PRETRAINING,
     texts={

@@ -64,8 +64,9 @@ class DataConfig(Options):
     them, rather than stop at the first one."""
     text_column: tuple[str, ...] = option((), resume="content", modes=EVERY)
     """One column, or two for pairs: names, or indexes from 0 where there is no header. Empty: found by name."""
-    label_column: str = option("", resume="content", modes=EVALUATE)
-    """The label's column: a name or an index. Empty: found by name."""
+    label_column: str = option("", resume="content", modes=EVALUATE, joined=True)
+    """The label's column: a name or an index. For multi_label_classification also several columns of 0 and 1, separated
+    by commas: one for each label. Empty: found by name."""
     label_names: tuple[str, ...] = option((), resume="content", modes=EVALUATE, tasks=OF_CLASSES)
     """What the labels 0, 1, 2, ... of the data mean: names in that order, separated by commas, or a file with one name
     a line. In training they are the model's classes, in this order; data may hold the names instead. Empty: labels are
@@ -74,9 +75,9 @@ class DataConfig(Options):
     """Whether .tsv and .csv files start with a line of column names."""
     task: TaskName = option("auto", resume="content", modes=TRAIN)
     """`auto` takes CoNLL files and lists of tags as token_classification, SQuAD's files as question_answering,
-    questions with their choices as multiple_choice, labels with a fraction (0.5, 3.2) as regression and everything
-    else as classification. In files, `classification` also accepts NA, N/A, None and null as class names; `auto`
-    refuses them as missing."""
+    questions with their choices as multiple_choice, texts with lists of labels or several label columns as
+    multi_label_classification, labels with a fraction (0.5, 3.2) as regression and everything else as classification.
+    In files, `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same", modes=EVERY)
     """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
     questions are split instead. Default: in training 128 (384 for question_answering, 256 for multiple_choice; in

@@ -344,7 +344,7 @@ def _indexes(config: Parts, names: tuple[str, ...]) -> list[str]:
     out = []
     for name in () if config.data.header else names:
         values = getattr(config.data, name)
-        values = (values,) if isinstance(values, str) else values
+        values = values.split(",") if isinstance(values, str) else values
         if not values or not all(value.isdigit() for value in values):
             out.append(
                 f"Without a header, {name} must be given as indexes from 0. "

@@ -23,7 +23,7 @@ from tfbert.config.rules import (
     at_least,
     option,
 )
-from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import Options
 
@@ -259,6 +259,7 @@ class Parts(Options):
     corpus. The help of each command is in `Command.texts`."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    multi_label: MultiLabelConfig = dataclasses.field(default_factory=MultiLabelConfig)
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
     choosing: ChoosingConfig = dataclasses.field(default_factory=ChoosingConfig)

@@ -69,6 +69,7 @@ class Config(Parts):
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
         return TaskOptions(
+            multi_label=self.multi_label,
             tagging=self.tagging,
             answering=self.answering,
             choosing=self.choosing,

@@ -9,6 +9,7 @@ TaskName = Literal[
     "auto",
     "classification",
     "regression",
+    "multi_label_classification",
     "token_classification",
     "question_answering",
     "multiple_choice",
@@ -44,6 +45,23 @@ TASKS = {
         metrics=("accuracy", "f1", "macro_f1", "matthews_correlation", "loss"), has_classes=True
     ),
     "regression": TaskFacts(metrics=("pearson", "spearmanr", "mse", "loss")),
+    "multi_label_classification": TaskFacts(
+        metrics=(
+            "micro_f1",
+            "macro_f1",
+            "sample_f1",
+            "micro_precision",
+            "micro_recall",
+            "macro_precision",
+            "macro_recall",
+            "subset_accuracy",
+            "roc_auc",
+            "average_precision",
+            "loss",
+        ),
+        demo_epochs=5.0,
+        has_classes=True,
+    ),
     "token_classification": TaskFacts(
         metrics=("f1", "precision", "recall", "accuracy", "loss"),
         demo_epochs=10.0,

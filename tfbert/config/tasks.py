@@ -1,4 +1,5 @@
-"""The options of tagging words, of finding answers and of choosing them. Imports nothing but the standard library.
+"""The options of several labels a text, of tagging words, of finding answers and of choosing them. Imports nothing but
+the standard library.
 
 `config` puts the dataclasses into `Config`; `commandline` makes flags of them.
 """
@@ -7,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Literal
 
 from tfbert.config.pretraining import PretrainingConfig
-from tfbert.config.rules import TRAIN, at_least, option
+from tfbert.config.rules import EVALUATE, TRAIN, at_least, one_of, option
 from tfbert.config.types import Options
 from tfbert.errors import UsageError
 
+_MULTI_LABEL = ("multi_label_classification",)
 _TAGGING = ("token_classification",)
 _ANSWERING = ("question_answering",)
 _CHOOSING = ("multiple_choice",)
@@ -36,6 +39,55 @@ def window_sizes(max_seq_length: int, doc_stride: int | None, max_query_length: 
 def most_room(max_seq_length: int) -> int:
     """The tokens of a row that a question of one token leaves for the context, or the reverse."""
     return max_seq_length - _SPECIAL - 1
+
+
+LabelThreshold = float | Literal["auto", "auto_per_label"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultiLabelConfig(Options):
+    """How several labels of a text are read, and which of them are given."""
+
+    label_separator: str = option("", resume="content", modes=EVALUATE, tasks=_MULTI_LABEL)
+    """What separates the labels of a row that has them in one column, such as `|`. Empty: the one of `|`, `;` and `,`
+    that occurs in the labels; the log says which."""
+    label_threshold: LabelThreshold | None = option(None, resume="same", tasks=_MULTI_LABEL)
+    """A text gets each label whose probability is above this. In training also `auto`, the one by which F1 is best on
+    the first validation set (micro F1, or macro or sample F1 where that decides which weights are kept), or
+    `auto_per_label`, for each label the one by which its F1 is best; the model remembers them. Default: in training
+    0.5, later the model's own."""
+    top_k: int = option(0, modes=("predict",), tasks=_MULTI_LABEL)
+    """Give each text this many labels, the most probable ones, in place of those above the threshold. 0: do not."""
+    column_per_label: bool = option(False, modes=("predict",), tasks=_MULTI_LABEL)
+    """Write the probability of each label in a column of its own, as Kaggle's submissions have it, in place of lists
+    of labels."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The threshold, where it is a number."""
+        return None if isinstance(self.label_threshold, str) else self.label_threshold
+
+    @property
+    def chooses_threshold(self) -> bool:
+        """Whether validation decides about it."""
+        return isinstance(self.label_threshold, str)
+
+    def problems(self) -> list[str]:
+        """Every rule this part breaks, one line each."""
+        out = at_least("top_k", self.top_k, 0)
+        if isinstance(self.label_threshold, str) and self.label_threshold not in ("auto", "auto_per_label"):
+            out.append(one_of("label_threshold", self.label_threshold, ("auto", "auto_per_label", "a number")))
+        elif self.threshold is not None and not 0 < self.threshold < 1:
+            out.append(
+                "label_threshold is a probability above 0 and below 1. "
+                f"Received: label_threshold={self.label_threshold}. Pass for example 0.5."
+            )
+        if self.top_k and self.column_per_label:
+            out.append(
+                "With column_per_label, all labels are written. "
+                f"Received: top_k={self.top_k} beside it. Drop one of them."
+            )
+        return out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,6 +184,7 @@ class ChoosingConfig(Options):
 class TaskOptions:
     """All options of single tasks, and what else they depend on."""
 
+    multi_label: MultiLabelConfig = dataclasses.field(default_factory=MultiLabelConfig)
     tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
     answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
     choosing: ChoosingConfig = dataclasses.field(default_factory=ChoosingConfig)

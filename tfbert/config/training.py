@@ -52,7 +52,7 @@ class TrainingConfig(Options):
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
     """Passes over the training data; may be a fraction. Default: 3, or as many as `max_steps` needs; 10 over the small
-    built-in corpora of token_classification and question_answering."""
+    built-in corpora of token_classification and question_answering, 5 over that of multi_label_classification."""
     max_steps: int = option(0, resume="longer", modes=TRAIN)
     """Train for this many updates; with `num_train_epochs` as well, whichever ends first. 0: no limit."""
     optimizer: Optimizer = option("adamw", resume="same", modes=TRAIN)
@@ -80,17 +80,20 @@ class TrainingConfig(Options):
     max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
     """Stop with an error after this many updates in a row whose gradients were not finite."""
     label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=OF_CLASSES)
-    """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016)."""
+    """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016); of several labels a text, over
+    having the label and not."""
     class_weights: tuple[float, ...] | Literal["", "balanced"] = option(
         "", resume="same", modes=TRAIN, tasks=OF_CLASSES
     )
-    """A weight for each class in label order, or `balanced`: n / (num_classes x count). Empty: all 1."""
+    """A weight for each class in label order, or `balanced`: n / (num_classes x count). Of several labels a text, the
+    weight of a label where a text has it; `balanced`: (n - count) / count. Empty: all 1."""
     early_stopping_patience: int = option(0, resume="same", modes=("train",))
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = option("", resume="same", modes=TRAIN)
     """The evaluation metric that decides which weights are kept, with or without `eval_`; with several validation
-    sets, the first one decides. Empty: accuracy, or pearson for regression, f1 for entities and answers, loss for
-    pre-training; GLUE's own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp (f1)."""
+    sets, the first one decides. Empty: accuracy, or pearson for regression, micro_f1 for several labels a text, f1 for
+    entities and answers, loss for pre-training; GLUE's own for glue/cola (matthews_correlation), glue/mrpc and glue/qqp
+    (f1)."""
 
     @property
     def is_auto(self) -> bool:

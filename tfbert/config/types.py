@@ -70,7 +70,11 @@ def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         try:
             values[name] = _fitted(value, kinds[name], name, bool(fields[name].metadata.get("joined")))
         except TypeError:
-            joined = " or a list of paths" if fields[name].metadata.get("joined") else ""
+            joined = (
+                f" or a list of {'paths' if is_path(name) else 'strings'}"
+                if fields[name].metadata.get("joined")
+                else ""
+            )
             problems.append(
                 f"{name} must be {_in_words(kinds[name], name)}{joined}. Received: {name}={shown(value)}. "
                 f"{_way_out(name, value, kinds[name])}"

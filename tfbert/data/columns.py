@@ -19,7 +19,8 @@ TEXT_PAIRS = (
     ("#1 string", "#2 string"),
 )
 """Names of two columns that hold a pair, as in GLUE, SNLI, BoolQ and Hugging Face."""
-TEXT_NAMES = ("text", "sentence", "content", "review", "review_body", "comment", "tweet", "document", "description")
+TEXT_NAMES = ("text", "sentence", "content", "review", "review_body", "comment", "comment_text", "tweet")
+TEXT_NAMES += ("document", "description")
 LABEL_NAMES = (
     ("label",),
     ("labels", "gold_label", "class", "target", "sentiment", "score", "category", "is_duplicate", "quality"),

@@ -1,8 +1,10 @@
-"""`--label_names`: what the labels 0, 1, 2, ... of a data set mean, as its user says."""
+"""What the labels 0, 1, 2, ... of a data set mean: as its user says with `--label_names`, or a Parquet file."""
 
 from __future__ import annotations
 
+import json
 import pathlib
+import sys
 from collections.abc import Callable, Iterable
 
 from tfbert.config.data import DataConfig
@@ -82,3 +84,25 @@ def named_labels(distinct: Iterable[str], names: tuple[str, ...], where: Callabl
         f"Labels must be the {len(names)} names of label_names, or their numbers 0 to {len(names) - 1}. "
         f"Received: {label!r:.60}{mixed} in {where(label)}. Correct it, or --label_names."
     )
+
+
+def names_in_parquet(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
+    """The names of a column's ids, where Hugging Face's `datasets` wrote them into the file's schema.
+
+    It writes the type of a list of classes as `{"feature": {"names": [...]}}`; before 2022, `[{"names": [...]}]`.
+
+    Args:
+        path: A Parquet file.
+        column: The column of the ids, or of lists of them.
+    """
+    from pyarrow import parquet
+
+    try:
+        value = json.loads((parquet.read_schema(path).metadata or {}).get(b"huggingface", b"null"))
+        feature = value["info"]["features"][column]
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        names = feature["names"]
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+        return None
+    is_names = isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names)
+    return tuple(sys.intern(name.strip()) for name in names) if is_names else None

@@ -11,7 +11,8 @@ from absl import flags
 
 WIDTH = 100
 ASKS_FOR_HELP = ("--help", "-help", "-h", "-?", "--helpshort", "-helpshort")
-_KINDS = {"int": "N", "float": "X", "string": "TEXT", "multi string": "TEXT", "comma separated list of strings": "A,B"}
+_KINDS = {"int": "N", "integer": "N", "float": "X", "number": "X", "string": "TEXT", "multi string": "TEXT"}
+_KINDS |= {"comma separated list of strings": "A,B"}
 
 
 def show(text: str) -> int:
@@ -37,7 +38,7 @@ def flag_text(flag: flags.Flag, alias: str = "") -> str:
         alias: Its other name, if it has one.
     """
     choices = getattr(flag.parser, "enum_values", None)
-    kind = "|".join(choices) if choices else _KINDS.get(flag.flag_type(), "N|auto")
+    kind = "|".join(choices or [_KINDS.get(part, part) for part in flag.flag_type().split(" or ")])
     # absl writes the choices before the text.
     text, default = flag.help.removeprefix(f"<{'|'.join(choices or ())}>: "), _default(flag)
     names = [f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={kind}"]
@@ -54,7 +55,11 @@ def entry(names: Iterable[str], text: str) -> str:
         names: How it is written.
         text: What it does.
     """
-    return "\n".join([f"  {', '.join(names)}", *wrapped(text, "      ")]) + "\n"
+    lines = [f"  {', '.join(names)}"]
+    while len(lines[-1]) > WIDTH and "|" in lines[-1][:WIDTH]:  # Between its choices.
+        end = lines[-1].rindex("|", 0, WIDTH) + 1
+        lines[-1:] = [lines[-1][:end], " " * 10 + lines[-1][end:]]
+    return "\n".join([*lines, *wrapped(text, "      ")]) + "\n"
 
 
 def wrapped(text: str, indent: str, *, further: int = 0, width: int = WIDTH) -> list[str]:

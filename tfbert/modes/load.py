@@ -14,7 +14,7 @@ import tf_keras as keras
 from tfbert.config.data import STANDARD_STREAM, DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, MultiLabelConfig, TaggingConfig
 from tfbert.devices.runtime import settings_kept
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
@@ -32,6 +32,7 @@ def load(
     directory: str | os.PathLike[str],
     *,
     max_seq_length: int | None = None,
+    multi_label: MultiLabelConfig | None = None,
     tagging: TaggingConfig | None = None,
     answering: AnsweringConfig | None = None,
 ) -> LoadedModel:
@@ -48,6 +49,7 @@ def load(
             name on the hub.
         max_seq_length: Longest input in tokens; longer texts are cut, long sentences and contexts split. None: as in
             training.
+        multi_label: Options of a model that gives several labels, such as `MultiLabelConfig(label_threshold=0.3)`.
         tagging: Options of a tagger, such as `TaggingConfig(strict_entities=True)`.
         answering: Options of a model that answers questions, such as `AnsweringConfig(max_answer_length=10)`.
 
@@ -79,13 +81,19 @@ def load(
         mode="predict",
         model=ModelConfig(model_name_or_path=os.fspath(directory)),
         data=DataConfig(max_seq_length=max_seq_length),
+        multi_label=multi_label or MultiLabelConfig(),
         tagging=tagging or TaggingConfig(),
         answering=answering or AnsweringConfig(),
         predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
     )
     path = resolve_model(config.model)
     assert path is not None  # Config refuses scratch models in this mode.
-    options = {"max_seq_length": max_seq_length, "tagging": tagging, "answering": answering}
+    options = {
+        "max_seq_length": max_seq_length,
+        "multi_label": multi_label,
+        "tagging": tagging,
+        "answering": answering,
+    }
     origin = Origin(directory=str(path.absolute()), options=options, files=files_of(path))
     with settings_kept():
         keras.mixed_precision.set_global_policy("float32")
@@ -106,8 +114,8 @@ class LoadedModel:
         origin: Where it came from.
 
     Attributes:
-        task: `classification`, `regression`, `token_classification`, `question_answering`,
-            `multiple_choice` or `pretraining`.
+        task: `classification`, `regression`, `multi_label_classification`, `token_classification`,
+            `question_answering`, `multiple_choice` or `pretraining`.
         label_names: Name of each class or tag; empty where there are none.
         max_seq_length: Longest input in tokens.
     """
@@ -147,6 +155,9 @@ class LoadedModel:
         Classification and regression: an input is a text; or a pair as `{"text": ..., "text_pair": ...}` or a tuple of
         two. The answer has `label` and `score`: a class and its probability, or `LABEL_0` and the predicted number.
 
+        Multi-label classification: an input is likewise a text or a pair. The answer is a list of the labels above the
+        model's threshold, the most probable first, maybe none, each with `label` and `score`, its probability.
+
         Token classification: an input is a text or a list of words. The answer is a list of the entities, each with
         `entity_group` (the type), `score` (the mean probability of its words' tags), `word`, `start` and `end`. For a
         text, `start` and `end` count characters, and `word` is the text between them. For a list of words they count
@@ -171,7 +182,8 @@ class LoadedModel:
                 into a list of their own: `model([["Ella", "sang"]])`.
             top_k: For classification and regression, the answer lists the `top_k` best classes, best first; with None
                 all classes; with `"best"` the best one, not in a list. Likewise the choices of multiple choice. For
-                words to fill in, how many to give; `"best"` gives 5.
+                several labels a text likewise, but with `"best"` those above the threshold. For words to fill in, how
+                many to give; `"best"` gives 5.
             batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
             errors: What an input does that the model does not take, such as an empty question, or whose predictions are
                 not finite: `"raise"` an error, or `"return"` `{"error": WHY}` in its place, so that it does not decide

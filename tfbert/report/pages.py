@@ -93,6 +93,7 @@ def _environment():
     )
     # Only `plots` makes what passes here unescaped, and matplotlib escapes the texts in it.
     environment.filters |= {"svg": markupsafe.Markup, "shown": show, "share": share, "memory": memory, "time": duration}
+    environment.globals["lines_against"] = plots.lines_against
     # A long name may continue on another line after an underscore.
     environment.filters["broken"] = lambda name: markupsafe.escape(name).replace("_", markupsafe.Markup("_<wbr>"))
     return environment

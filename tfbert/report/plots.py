@@ -7,7 +7,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 COLORS = ("#2563a8", "#c2571a", "#2e7d4f", "#8a3ffc", "#a3195b", "#5f6b7a", "#0f8b8d", "#9a7b00")
@@ -114,7 +114,9 @@ def curves(drawn: Sequence[Curve], *, x_label: str, y_label: str) -> str:
     return _svg(draw, _HEIGHT)
 
 
-def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False) -> str:
+def lines(
+    series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False, x_is_whole: bool = True
+) -> str:
     """A plot of one or more lines.
 
     Args:
@@ -122,6 +124,7 @@ def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bo
         x_label: Under the plot.
         y_label: Beside it.
         from_zero: Start the vertical axis at 0.
+        x_is_whole: Whether the horizontal axis counts: there is no half a step.
     """
 
     from matplotlib.ticker import MaxNLocator
@@ -133,7 +136,7 @@ def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bo
             axes.plot(line.x, line.y, color=color, linestyle=style, marker=marker, markersize=3.5)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # There is no half a step.
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
         # Around a single value, matplotlib would draw an axis of a few percent, such as 7.6 to 8.4.
         for values, set_limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
             found = {value for line in series for value in getattr(line, values) if math.isfinite(value)}
@@ -149,6 +152,17 @@ def lines(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bo
             )
 
     return _svg(draw, _HEIGHT)
+
+
+def lines_against(columns: Mapping[str, Sequence[float]], x: str) -> str:
+    """A plot of several quantities against one.
+
+    Args:
+        columns: By name, `[n]` each.
+        x: The name of the one.
+    """
+    series = [Series(label=name, x=columns[x], y=values) for name, values in columns.items() if name != x]
+    return lines(series, x_label=x, y_label="", from_zero=True, x_is_whole=False)
 
 
 def _around(value: float) -> tuple[float, float]:

@@ -10,7 +10,7 @@ import abc
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -115,6 +115,16 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
     def notes(self) -> dict[str, Any]:
         """What a saved model must record about the task besides its labels, as JSON can hold it."""
         return {}
+
+    def settled(self, predictions: PredictionsT, examples: ExamplesT, metric: str) -> Self:
+        """The task with what an evaluation on the first validation set decides, such as a threshold.
+
+        Args:
+            predictions: For all the examples; maybe not finite.
+            examples: Labelled.
+            metric: The name of the metric that decides which weights are kept.
+        """
+        return self
 
     # The model and its training.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from tfbert.errors import UsageError
 if TYPE_CHECKING:
     from transformers import BertConfig
 
+FEW_EXAMPLES = 5
+"""A class with fewer examples is hardly learned, and is often a typing error."""
+_MOST_SHOWN = 10
 _SEPARATORS = ("|", ",", ";", " ")
 """What stands between several labels in one text; blanks only between numbers."""
 _SIGNS = ("#", "+", "/", "&")
@@ -84,3 +88,35 @@ def shortened(names: Sequence[str], most: int = 20) -> str:
 def quoted(label: str) -> str:
     """A label in quotes, cut to 60 characters."""
     return repr(label if len(label) <= 60 else f"{label[:57]}...")
+
+
+def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
+    """A line if some labels are almost the same.
+
+    Args:
+        names: The labels.
+        counts: The training examples of each.
+        what: What messages call several labels.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, count in zip(names, counts, strict=True):
+        key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        groups.setdefault(key, []).append(f"{name!r} ({count:,} examples)")
+    alike = [", ".join(group) for group in groups.values() if len(group) > 1]
+    return [f"{what} that differ only in case or space: {_first_few(alike, '; ')}"] if alike else []
+
+
+def rare_ones(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
+    """A line if some labels hardly occur; see `look_alikes`."""
+    pairs = zip(names, counts, strict=True)
+    rare = [f"{name!r} ({count})" for name, count in pairs if count < FEW_EXAMPLES]
+    if not rare:
+        return []
+    return [
+        f"{len(rare):,} of {len(counts):,} {what} with fewer than {FEW_EXAMPLES} training examples: {_first_few(rare)}"
+    ]
+
+
+def _first_few(items: Sequence[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(items) - _MOST_SHOWN:,} more" if len(items) > _MOST_SHOWN else ""
+    return separator.join(items[:_MOST_SHOWN]) + more

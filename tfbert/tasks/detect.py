@@ -54,9 +54,11 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     Raises:
         UsageError: naming the first such file.
     """
-    # If the user chooses columns, the file may well fit another task.
+    # If the user chooses columns, the file may well fit another task. Any task may be for the texts of a table, whose
+    # labels prediction does not read.
+    others = [entry for entry in ENTRIES if entry.inputs_class != entry_of("auto").inputs_class]
     for path in paths if not data.text_column else ():
-        for entry in ENTRIES:
+        for entry in others:
             if entry.name != task.name and not is_pipe(path) and entry.holds_file(labelled_source(path), data):
                 raise UsageError(
                     f"A file must fit the model's task. Received: {path!r}, which is for "

@@ -104,6 +104,18 @@ class Entry:
 
 ENTRIES = (
     Entry(
+        name="multi_label_classification",
+        architectures=("",),
+        matches=lambda saved: saved.problem_type == "multi_label_classification",
+        task_class="multi_label.multi_label_classification:MultiLabelClassification",
+        loader="multi_label.training_data:load_label_sets",
+        job_opener="multi_label.prediction:open_texts",
+        inputs_class="text_inputs:TextInputs",
+        served_class="text_served:TextClassifier",
+        file_test="multi_label.source:holds_label_sets",
+        dataset_test="multi_label.tfds:holds_label_sets",
+    ),
+    Entry(
         name="regression",
         architectures=("",),
         matches=lambda saved: saved.problem_type == "regression" or saved.num_labels == 1,
@@ -201,11 +213,6 @@ def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptio
     Raises:
         UsageError: for a model of another task, or labels that cannot be told apart.
     """
-    if saved.problem_type == "multi_label_classification":
-        raise UsageError(
-            "tfbert's models give one label to each text. "
-            f"Received: problem_type={saved.problem_type!r} in {directory / 'config.json'}. Pass another model."
-        )
     by_architecture = sorted(ENTRIES, key=lambda entry: -len(entry.architectures[0]))
     return next(entry for entry in by_architecture if entry.is_of(saved)).of_model(saved, directory, options)
 

@@ -69,7 +69,7 @@ class TextInputs(Inputs[tuple[str, ...]]):
 
     def answers(self, entries: Sequence[tuple[str, ...]], predictions: np.ndarray) -> Iterator[Any]:
         if self._top_k == BEST:
-            return (best for (best,) in self._model.task.entries(predictions, 1))
+            return self._model.task.best(predictions)
         return self._model.task.entries(predictions, self._top_k)
 
 

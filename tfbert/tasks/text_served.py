@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfbert.batches.inputs import TokenTensors, padded_inputs_in_graph
+from tfbert.tasks.base import Task
 from tfbert.tasks.served_model import ServedModel
 
 
@@ -12,9 +15,14 @@ class TextClassifier(ServedModel):
     """Takes `text` and, for pairs, `text_pair`.
 
     Returns `logits`, float32 `[n, num_labels]`; for classification also `probabilities` of the same shape and `label`,
-    string `[n]`; for regression `score`, float32 `[n]`; and `error`, see `ServedModel`. Rows of token ids get the same.
-    A row with an error has NaN for each number, and an empty label.
+    string `[n]`; for several labels a text `probabilities`, `is_given`, bool, and `labels`, string, of that shape too;
+    for regression `score`, float32 `[n]`; and `error`, see `ServedModel`. Rows of token ids get the same. A row with an
+    error has NaN for each number, and empty labels.
     """
+
+    @staticmethod
+    def settings(task: Task) -> dict[str, Any]:
+        return task.notes()
 
     @property
     def text_inputs(self) -> tuple[str, ...]:

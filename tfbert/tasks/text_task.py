@@ -117,6 +117,11 @@ class TextTask(Task[TextExamples, np.ndarray]):
             most: The most classes; None: all.
         """
 
+    def best(self, outputs: np.ndarray) -> Iterator[Any]:
+        """Each prediction as a loaded model gives it where no number of classes is asked for: the best class, as
+        `entries` has it."""
+        return (best for (best,) in self.entries(outputs, 1))
+
     @abc.abstractmethod
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs of an exported model by name, computed in the graph."""

@@ -36,6 +36,7 @@ from tfbert.train.checkpoint import RunState
 from tfbert.train.resume import how_to_resume
 
 if TYPE_CHECKING:
+    from tfbert.tasks.base import Task
     from tfbert.train.build import Run
 
 log = logging.getLogger("tfbert")
@@ -177,7 +178,7 @@ class Evaluate(StepCallback):
     def __init__(self, run: Run, run_log: RunLog, progress: Progress, predictor: Predictor):
         super().__init__(run.schedule)
         self._run_log, self._progress, self._predictor = run_log, progress, predictor
-        self._task, self._checkpoints = run.data.task, run.checkpoints
+        self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
         self._patience = run.config.training.early_stopping_patience
         self._examples = run.data.validation
         self._sets = {name: run.encode(part) for name, part in self._examples.items()}
@@ -217,6 +218,13 @@ class Evaluate(StepCallback):
             self._best_predictions = self._predict(next(iter(self._sets)))
         return self._best_predictions
 
+    def kept_task(self) -> Task:
+        """The task with what the predictions by the best weights decide; every worker must call this."""
+        return self._settled(self.kept_predictions())
+
+    def _settled(self, predictions: Any) -> Task:
+        return self._task.settled(predictions, next(iter(self._examples.values())), self._metric)
+
     def _predict(self, name: str) -> Any:
         return self._task.predict(self._predictor, self._sets[name])
 
@@ -234,9 +242,10 @@ class Evaluate(StepCallback):
         self._predictor.reset_clock()
         start, cpu = time.perf_counter(), CpuTime.now()
         predictions = {name: self._predict(name) for name in self._sets}
+        task = self._settled(predictions[next(iter(self._sets))])
         for name, examples in self._examples.items():
             prefix = eval_prefix(name)
-            found |= self._task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
+            found |= task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
         speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
         order, by = decided_by(self.decisive, found, self.best)
         # Without a loss nothing tells equal evaluations apart: the weights that were trained longer are kept then, but

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import tf_keras as keras
 
 from tfbert import __version__
 from tfbert.devices.strategy import describe
+from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.model.weights import set_weights_dict
 from tfbert.output import output_dir
@@ -47,7 +49,14 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
         # Before anything else can fail: a worker lost in the evaluation below must not cost the model.
         save_pretrained(run.classifier, run.tokenizer, run.directory)
 
-    kept = evaluation.kept_predictions() if evaluation else None
+    kept = None
+    if evaluation is not None:
+        kept, data = evaluation.kept_predictions(), dataclasses.replace(data, task=evaluation.kept_task())
+    if data.task.notes() != run.data.task.notes():
+        length = config.data.max_seq_length
+        record_inputs(run.classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **data.task.notes())
+        if run.chief:
+            save_pretrained(run.classifier, run.tokenizer, run.directory)
     if data.test is not None:
         found = data.task.predict(trained.predictor, run.encode(data.test))
         results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -85,25 +83,3 @@ def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str
             )
     check_text(" ".join(tags), column, where)
     return tags
-
-
-def class_names(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
-    """The names of a column's ids, where Hugging Face's `datasets` wrote them into the file's schema.
-
-    It writes the type of a list of classes as `{"feature": {"names": [...]}}`; before 2022, `[{"names": [...]}]`.
-
-    Args:
-        path: A Parquet file.
-        column: The column of the tags.
-    """
-    from pyarrow import parquet
-
-    try:
-        value = json.loads((parquet.read_schema(path).metadata or {}).get(b"huggingface", b"null"))
-        feature = value["info"]["features"][column]
-        feature = feature[0] if isinstance(feature, list) else feature["feature"]
-        names = feature["names"]
-    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
-        return None
-    is_names = isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names)
-    return tuple(sys.intern(name.strip()) for name in names) if is_names else None

@@ -18,12 +18,13 @@ from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_tag_columns
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of
 from tfbert.data.given_table import FORMAT, GivenTable
+from tfbert.data.label_names import names_in_parquet
 from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
 from tfbert.tasks.tagging.conll_layout import Tags
-from tfbert.tasks.tagging.list_rows import class_names, sentences_of_rows
+from tfbert.tasks.tagging.list_rows import sentences_of_rows
 from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
 
 _LONG_SENTENCE = 300  # Words of the only sentence of a file: the file may lack what ends one.
@@ -177,7 +178,7 @@ def open_sentences(
     )
     label = label if tags != "none" else ""
     is_file = isinstance(source, pathlib.Path)
-    names = class_names(source, label) if is_file and format == "parquet" and label else None
+    names = names_in_parquet(source, label) if is_file and format == "parquet" and label else None
     return SentenceFile(
         name=rows.name,
         format=format,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import unicodedata
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +15,19 @@ from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, rounded
-from tfbert.tasks.classes import is_number, names_of_model, or_name_ids, quoted, several_in_one, shortened
+from tfbert.tasks.classes import (
+    is_number,
+    look_alikes,
+    names_of_model,
+    or_name_ids,
+    quoted,
+    rare_ones,
+    several_in_one,
+    shortened,
+)
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
+from tfbert.tasks.model_labels import as_in_model
 from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
 from tfbert.tasks.texts.one_label import OneLabelTask
 
@@ -30,9 +39,6 @@ if TYPE_CHECKING:
 
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""
-FEW_EXAMPLES = 5
-"""A class with fewer examples is hardly learned, and is often a typing error."""
-_MOST_SHOWN = 10
 _ANY_CLASSES = ("accuracy", "macro_f1", "loss")
 _TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
 
@@ -96,80 +102,27 @@ class Classification(OneLabelTask):
     def with_model_labels(
         self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
     ) -> RawTable:
-        """Labels match by name, in any case. Numbers never stand for names, nor names for numbers, unless the user says
-        which: two files of the same data set may order its classes differently."""
-        distinct = sorted(set(table.labels))
-        names = list(self.label_names)
-        folded = {name.casefold(): name for name in names}
-        by_number = dict(zip(map(str, range(len(names))), names, strict=True))
-        is_unnamed = names == [f"LABEL_{i}" for i in range(len(names))]
-        is_numbered = is_unnamed or names == list(by_number)
-        by_position = is_numbered and are_given and not set(defined) <= set(names)
-        if are_given:
-            self._check_given(defined, folded, by_position)
-        numbers = {label: canonical(label) for label in distinct}
-        if by_position:
-            written = dict(zip(defined, names, strict=True))
-        elif set(numbers.values()) <= set(names):
-            written = numbers
-        elif len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
-            written = {label: folded[label.casefold()] for label in distinct}
-        elif is_unnamed and set(numbers.values()) <= set(by_number):
-            written = {label: by_number[number] for label, number in numbers.items()}
-            notes.append(f"{table.name}: its labels 0, 1, ... are those of the model, which has no names for them")
-        else:
-            row = next(
-                i for i, label in enumerate(table.labels) if label not in names and label.casefold() not in folded
-            )
-            way_out = ""
-            if is_numbered and not is_number(table.labels[row]):
-                example = "" if defined is None or len(defined) != len(names) else f", such as {','.join(defined)}"
-                way_out = f", or --label_names with the names of the model's labels in this order{example}"
-            elif set(numbers.values()) <= set(by_number):
-                way_out = ", or --label_names with the names of 0, 1, ... in this order"
-            raise UsageError(
-                f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. Received: {table.labels[row]!r} "
-                f"in {table.where(row)}. Pass data for this model, or --label_column{way_out}."
-            )
+        written = as_in_model(
+            [(label,) for label in table.labels],
+            self.label_names,
+            defined=defined,
+            are_given=are_given,
+            name=table.name,
+            where=table.where,
+            notes=notes,
+        )
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
-
-    def _check_given(self, given: Sequence[str], folded: Container[str], by_position: bool) -> None:
-        """Refuses names that the user gives to labels, unless they are those of the model."""
-        own = f"{len(self.label_names)}: {', '.join(self.label_names[:20])}"
-        if len(given) != len(self.label_names):
-            raise UsageError(
-                f"label_names must be as many as the model's labels, {own}. Received: {len(given)} names, "
-                f"{shortened(given)}. Name each of them."
-            )
-        for name in () if by_position else given:
-            if name not in self.label_names and name.casefold() not in folded:
-                raise UsageError(
-                    f"label_names must be the model's labels, {own}. Received: {quoted(name)}. "
-                    "Write each as the model does, in the order of the data's numbers."
-                )
 
     def doubts(self, examples: TextExamples) -> list[str]:
         """Classes whose names are almost the same, or that hardly occur."""
         counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
-        groups: dict[str, list[str]] = {}
-        for name, count in zip(self.label_names, counts, strict=True):
-            key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-            groups.setdefault(key, []).append(f"{name!r} ({count:,} examples)")
-        alike = [", ".join(group) for group in groups.values() if len(group) > 1]
-        out = [f"classes that differ only in case or space: {_first_few(alike, '; ')}"] if alike else []
+        out = look_alikes(self.label_names, counts, "classes")
         if (label := several_in_one(self.label_names)) is not None:
             out.append(
                 f"{quoted(label)} looks like several labels in one, but each label is taken as a class of its own: "
-                f"{shortened(self.label_names, 3)}; give each text one label"
+                f"{shortened(self.label_names, 3)}; give each text one label, or pass --task=multi_label_classification"
             )
-        pairs = zip(self.label_names, counts, strict=True)
-        rare = [f"{name!r} ({count})" for name, count in pairs if count < FEW_EXAMPLES]
-        if rare:
-            out.append(
-                f"{len(rare):,} of {len(counts):,} classes with fewer than {FEW_EXAMPLES} training examples: "
-                f"{_first_few(rare)}"
-            )
-        return out
+        return out + rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
         return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
@@ -302,8 +255,3 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     from scipy.special import softmax
 
     return softmax(logits, axis=1)
-
-
-def _first_few(items: Sequence[str], separator: str = ", ") -> str:
-    more = f"{separator}and {len(items) - _MOST_SHOWN:,} more" if len(items) > _MOST_SHOWN else ""
-    return separator.join(items[:_MOST_SHOWN]) + more

@@ -1,0 +1,222 @@
+"""How labels are written: every form gives the same table; what is not clear is refused in a line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
+from tfbert.config.tasks import MultiLabelConfig, TaskOptions
+from tfbert.errors import UsageError
+from tfbert.tasks.detect import detect_task
+from tfbert.tasks.examples import load_data
+
+NAME = "multi_label_classification"
+TEXTS = ["good film", "bad film", "dull plot", "fine cast"]
+SETS = [("a", "c"), (), ("b",), ("c",)]
+EXPECTED = [[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
+IDS = [["abc".index(label) for label in labels] for labels in SETS]
+
+
+def rows_of(labels, **more):
+    rows = [{"text": text, "labels": own} | more for text, own in zip(TEXTS, labels, strict=True)]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def delimited(labels, head="text\tlabels\n"):
+    return head + "".join(f"{text}\t{own}\n" for text, own in zip(TEXTS, labels, strict=True))
+
+
+def load(path, separator="", **options):
+    config = DataConfig(train_file=path, task=NAME, **options)
+    return load_data(config, TaskOptions(multi_label=MultiLabelConfig(label_separator=separator)))
+
+
+def in_columns(yes="1", no="0"):
+    lines = ["\t".join([text, *(yes if has else no for has in row)]) for text, row in zip(TEXTS, EXPECTED, strict=True)]
+    return "text\ta\tb\tc\n" + "\n".join(lines) + "\n"
+
+
+VECTORS = [list(map(float, row)) for row in EXPECTED]
+ABC = {"label_names": ("a", "b", "c")}
+FORMS = {
+    "lists of names": ("x.jsonl", rows_of(SETS), {}),
+    "lists of ids": ("x.jsonl", rows_of(IDS), ABC),
+    "ids as text": ("x.jsonl", rows_of([list(map(str, ids)) for ids in IDS]), ABC),
+    "vectors": ("x.jsonl", rows_of(EXPECTED), ABC),
+    "vectors of floats": ("x.jsonl", rows_of(VECTORS), ABC),
+    "vectors of truth values": ("x.jsonl", rows_of([list(map(bool, row)) for row in EXPECTED]), ABC),
+    "bars": ("x.tsv", delimited(["a|c", "", "b", "c"]), {}),
+    "bars at the end": ("x.tsv", delimited(["a|c|", "", "b|", "c|"]), {}),
+    "commas and blanks": ("x.tsv", delimited(["a, c", "", "b", " c "]), {}),
+    "GoEmotions": ("x.tsv", delimited(["0,2", "", "1", "2"], ""), ABC | {"header": False, "text_column": ("0",)}),
+    "ids and blanks": ("x.tsv", delimited(["0 2", "", "1", "2"]), ABC),
+    "another character": ("x.tsv", delimited(["a/c", "", "b", "c"]), {"separator": "/"}),
+    "Python's lists": ("x.tsv", delimited([str(list(labels)) for labels in SETS]), {}),
+    "JSON's lists": ("x.tsv", delimited([json.dumps(labels) for labels in SETS]), {}),
+    "columns": ("x.tsv", in_columns(), {"label_column": "a,b,c"}),
+    "columns of floats": ("x.tsv", in_columns("1.0", "0.0"), {"label_column": "a,b,c"}),
+    "columns of truth values": ("x.tsv", in_columns("True", "False"), {"label_column": ["a", "b", "c"]}),
+    "columns that nobody names": ("x.tsv", in_columns(), {}),
+    "columns without names": (
+        "x.tsv",
+        in_columns().partition("\n")[2],
+        ABC | {"header": False, "text_column": ("0",), "label_column": "1,2,3"},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_labels(write, form):
+    name, content, options = FORMS[form]
+    options = {"label_column": "1"} | options if form == "GoEmotions" else options
+    data = load(write(name, content), **options)
+    assert data.task.label_names == ("a", "b", "c")
+    assert data.train.labels.tolist() == EXPECTED and data.train.labels.dtype == np.int8
+    assert data.train.text == TEXTS
+    assert any("1 of 4 texts have no label" in note for note in data.notes)
+
+
+def test_parquet_with_the_names_of_hugging_face(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    feature = {"feature": {"names": ["a", "b", "c"], "_type": "ClassLabel"}, "_type": "Sequence"}
+    about = json.dumps({"info": {"features": {"labels": feature}}})
+    table = pyarrow.table({"text": TEXTS, "labels": IDS}).replace_schema_metadata({"huggingface": about})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    data = load(str(tmp_path / "x.parquet"))
+    assert (data.task.label_names, data.train.labels.tolist()) == (("a", "b", "c"), EXPECTED)
+    assert not any("label_names" in note for note in data.notes)
+
+
+def test_pairs_a_dropped_row_and_numbers_in_their_order(write):
+    head = "sentence1,sentence2,labels\n"
+    data = load(write("x.csv", f'{head}a,b,"10,9"\nc,d,x||y\ne,f,9\n'), skip_bad_rows=True, separator=",")
+    assert data.task.label_names == ("10", "9", "x||y") and data.train.text_pair == ["b", "d", "f"]
+    data = load(write("y.csv", f"{head}a,b,10|9\nc,d,x||y\ne,f,9\n"), skip_bad_rows=True)
+    assert data.train.labels.tolist() == [[1, 1], [1, 0]] and data.train.lines.tolist() == [2, 4]
+    assert any("1 of 3 rows skipped; the first: Labels must not be empty" in note for note in data.notes)
+
+
+REFUSED = {
+    "a label twice": (
+        "x.jsonl",
+        rows_of([["a", "a"], [], ["b"], []]),
+        {},
+        "each label once. Received: 'a' twice .*line 1",
+    ),
+    "two forms": ("x.jsonl", rows_of([["a"], "b", [], []]), {}, "in one form. Received: the text 'b' in .*line 2, the"),
+    "nothing": (
+        "x.jsonl",
+        rows_of([["a"], None, ["b"], []]),
+        {},
+        r"only an empty list. Received: none .*line 2. Write \[\]",
+    ),
+    "a missing value": ("x.tsv", delimited(["a|b", "NA", "b", ""]), {}, "clear whether .* Received: 'NA', .*line 3"),
+    "two separators": (
+        "x.tsv",
+        delimited(["a|b", "b,c", "b", ""]),
+        {},
+        r"Received: '\|' in .*2 and ',' in .*3. Pass --l",
+    ),
+    "an empty label": ("x.tsv", delimited(["a||b", "b", "b", ""]), {}, r"not be empty. Received: 'a\|\|b' in .*line 2"),
+    "soft labels": ("x.jsonl", rows_of([[0.3, 0.7], [1, 0], [0, 0], [1, 1]]), {}, "Received: 0.3 of the list .*line 1"),
+    "a negative id": ("x.jsonl", rows_of([[1, 2], [-1], [2], [1]]), {}, "or ids from 0, .* Received: -1 of .*line 2"),
+    "NumPy's lists": (
+        "x.tsv",
+        delimited(["[0 1 0]", "[1 0 0]", "[1 1 1]", "[0 0 0]"]),
+        {},
+        "that JSON or Python reads. R",
+    ),
+    "objects": (
+        "x.jsonl",
+        rows_of([{"a": 1}] * 4),
+        {},
+        "are a list, or a text .* Received: labels={'a': 1} in .*line 1",
+    ),
+    "not scored": (
+        "x.tsv",
+        in_columns(no="-1"),
+        {"label_column": "a,b,c"},
+        "holds 0 or 1 .* Received: '-1' for 'b' in",
+    ),
+    "a column that is not there": (
+        "x.tsv",
+        in_columns(),
+        {"label_column": "a,d"},
+        "of which 'd' is not in the data, for",
+    ),
+    "no labels": ("x.tsv", "text\tn\na\t3\nb\t4\n", {}, "in a column of 0 and 1 for each. Received: .*'n' are neither"),
+    "one label": ("x.tsv", delimited(["a", "", "a", "a"]), {}, "at least two labels, .* Received: only 'a' in"),
+    "an id without a name": (
+        "x.jsonl",
+        rows_of([[0, 5], [], [1], [2]]),
+        ABC,
+        "numbers 0 to 2. Received: '5' in .*line 1",
+    ),
+    "too few names": (
+        "x.jsonl",
+        rows_of(EXPECTED),
+        {"label_names": ("a", "b")},
+        "as many as the labels of the data, 3",
+    ),
+    "a separator of lists": (
+        "x.jsonl",
+        rows_of(SETS),
+        {"separator": "|"},
+        "A list needs no separator. Received: label_se",
+    ),
+    "a separator of columns": (
+        "x.tsv",
+        in_columns(),
+        {"separator": "|"},
+        "Columns of 0 and 1 need no separator. Received",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_clear_is_refused_in_a_line(write, case):
+    name, content, options, message = REFUSED[case]
+    with pytest.raises(UsageError, match=message) as caught:
+        load(write(name, content), **options)
+    assert "\n" not in str(caught.value)
+
+
+DOUBTLESS = ("lists of names", "lists of ids", "vectors", "columns", "columns without names")
+DOUBTFUL = ("bars", "Python's lists", "columns that nobody names", "GoEmotions")
+
+
+@pytest.mark.parametrize("form", [*DOUBTLESS, *DOUBTFUL])
+def test_the_task_is_detected_where_that_is_beyond_doubt(write, form):
+    name, content, options = FORMS[form]
+    options = {key: value for key, value in options.items() if key != "separator"}
+    if not options.get("header", True):
+        options = {"label_column": "1"} | options
+    config = detect_task(Config(data=DataConfig(train_file=write(name, content), **options)))
+    assert config.data.task == (NAME if form in DOUBTLESS else "auto")
+
+
+def test_lists_of_words_with_lists_of_tags_are_tagging_still(write):
+    rows = [{"text": "a b", "tokens": ["a", "b"], "labels": ["O", "B-X"]}]
+    path = write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert detect_task(Config(data=DataConfig(train_file=path))).data.task == "token_classification"
+
+
+def test_other_sets_have_the_labels_of_training(write):
+    train, other = write("train.jsonl", rows_of(SETS)), write("dev.jsonl", rows_of([["a"], ["d"], [], []]))
+    with pytest.raises(UsageError, match="one of the training data's 3. Received: 'd' in .*dev.jsonl, line 2"):
+        load(train, validation_file=other)
+    other = write("two.tsv", in_columns().replace("\tb\t", "\tx\t"))
+    with pytest.raises(UsageError, match="each of the 3 labels. Received: .*two.tsv without 'b'. Pass all"):
+        load(train, validation_file=other)
+
+
+def test_a_share_that_is_held_out_keeps_each_label(write):
+    labels = [[["a"], ["a", "b"], [], ["c"]][i % 4] for i in range(80)]
+    rows = [{"text": f"text {i}", "labels": own} for i, own in enumerate(labels)]
+    data = load(write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows)), validation_split=0.25)
+    assert data.validation["validation"].labels.sum(axis=0).tolist() == [10, 5, 5]
+    assert data.train.labels.sum(axis=0).tolist() == [30, 15, 15]

@@ -1,0 +1,139 @@
+"""Which columns hold the texts and the labels, by the user's word, the names of known labels, or usual names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tfbert.data.columns import find_columns
+from tfbert.data.open_file import OpenFile
+from tfbert.errors import UsageError
+from tfbert.tasks.multi_label.label_cells import holds_lists, is_indicator
+from tfbert.tasks.prediction_texts import usual_id_column
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Columns of a table.
+
+    Attributes:
+        texts: One, or two for pairs.
+        labels: The column of the labels, or one for each label.
+        has_one_each: Whether there is one for each label. None: those of `labels` whose values are all 0 or 1 are
+            labels.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    has_one_each: bool | None
+
+
+def find_label_columns(
+    name: str,
+    columns: Sequence[str],
+    *,
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    known: Sequence[str] = (),
+    hint: str = "",
+) -> Columns:
+    """Decides which columns hold the texts and the labels.
+
+    Args:
+        name: What messages call the data.
+        columns: All columns there are.
+        text_column: As the user named it. Empty: found by name.
+        label_column: As the user named it: a column, or several separated by commas. Empty: the labels that are known,
+            where they are columns, or else a column with a usual name, or else whatever columns hold 0 and 1.
+        known: The labels, where they are known.
+        hint: What else the user can try, for error messages.
+
+    Raises:
+        UsageError: when a named column is absent, or when no column or more than one looks right.
+    """
+    asked = named_columns(label_column, columns)
+    known = known if known and all(columns.count(label) == 1 for label in known) else ()
+    if len(asked) > 1 or (known and not asked):
+        labels = asked or tuple(known)
+        for column in labels:
+            if columns.count(column) != 1 or labels.count(column) != 1:
+                problem = "is there twice" if column in columns else "is not in the data"
+                raise UsageError(
+                    f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
+                    f"{problem}, for {name} with columns {', '.join(map(repr, columns[:20]))}. "
+                    f"Pass --label_column with the right ones{hint}."
+                )
+        others = [column for column in columns if column not in labels]
+        texts, _ = find_columns(name, others, text_column=text_column, find_label=False, hint=hint)
+        return Columns(texts=texts, labels=labels, has_one_each=True)
+    texts, label = find_columns(
+        name, columns, text_column=text_column, label_column=label_column, require_label=False, hint=hint
+    )
+    if label:
+        return Columns(texts=texts, labels=(label,), has_one_each=False)
+    rest = [column for column in columns if column not in texts]
+    ids = usual_id_column(rest)
+    return Columns(texts=texts, labels=tuple(column for column in rest if column != ids), has_one_each=None)
+
+
+def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that `label_column` names: one, also where its name has a comma, or several."""
+    if not label_column or label_column in columns:
+        return (label_column,) if label_column else ()
+    return tuple(column.strip() if column.strip() in columns else column for column in label_column.split(","))
+
+
+def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+    """Of columns that may be labels, those that hold nothing but 0 and 1.
+
+    Args:
+        name: What messages call the data.
+        columns: Their names.
+        rows: Their values in each row.
+
+    Raises:
+        UsageError: where there are fewer than two.
+    """
+    found = tuple(
+        column for place, column in enumerate(columns) if rows and all(is_indicator(row[place]) for row in rows)
+    )
+    if len(found) < 2:
+        raise UsageError(
+            "Labels are in a column with a usual name such as labels, or in a column of 0 and 1 for each. "
+            f"Received: {name}, whose columns {', '.join(map(repr, columns[:20])) or '(none)'} are neither. "
+            "Pass --label_column with one column, or several separated by commas."
+        )
+    return found
+
+
+def shows_label_sets(file: OpenFile, text_column: Sequence[str], label_column: str, most_rows: int = 20) -> bool:
+    """Whether a table certainly holds several labels a text: the user names several columns that are there, or its
+    first rows have lists of labels beside texts, and no other lists.
+
+    Args:
+        file: Just opened.
+        text_column: As for `find_label_columns`.
+        label_column: As for `find_label_columns`.
+        most_rows: How many rows to look at.
+    """
+    asked = named_columns(label_column, file.columns)
+    if len(asked) > 1:
+        return {*asked} <= {*file.columns}
+    try:
+        found = find_label_columns(
+            file.name, file.columns, text_column=text_column, label_column=label_column, hint=file.hint
+        )
+    except UsageError:
+        return False
+    if found.has_one_each is not False:
+        return False
+    rows = []
+    for _, row in file.read(file.columns):
+        if isinstance(row, UsageError) or len(rows) == most_rows:
+            break
+        rows.append(dict(zip(file.columns, row, strict=True)))
+    (label,) = found.labels
+    lists = {column for column in file.columns if any(isinstance(row[column], list) for row in rows)}
+    texts_are_texts = all(isinstance(row[column], str) for row in rows for column in found.texts)
+    return lists == {label} and texts_are_texts and holds_lists([row[label] for row in rows])

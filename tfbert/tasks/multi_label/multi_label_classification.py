@@ -1,0 +1,357 @@
+"""Multi-label classification: each text or pair of texts has any number of labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.task_table import facts_of
+from tfbert.data.label_names import given_names
+from tfbert.errors import UsageError
+from tfbert.model.bert_config import OWN_FIELD
+from tfbert.model.head import Head, sequence_head
+from tfbert.tasks.base import ErrorAnalysis, rounded
+from tfbert.tasks.classes import look_alikes, names_of_model, quoted, rare_ones
+from tfbert.tasks.model_labels import as_in_model
+from tfbert.tasks.multi_label.label_metrics import (
+    label_losses,
+    label_table,
+    left_out,
+    multi_label_metrics,
+    occurrences,
+    per_label,
+    threshold_curve,
+)
+from tfbert.tasks.multi_label.loss import MeanBinaryCrossEntropy, positive_weights
+from tfbert.tasks.multi_label.source import read_labelled
+from tfbert.tasks.multi_label.table import LabelSets
+from tfbert.tasks.multi_label.thresholds import DEFAULT, choose_threshold, choose_thresholds, cutoffs, given_labels
+from tfbert.tasks.text_task import TextExamples, TextTask, error_analysis_of_texts, takes
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+    from tfbert.config.data import DataConfig
+    from tfbert.config.tasks import MultiLabelConfig, TaskOptions
+    from tfbert.config.training import TrainingConfig
+    from tfbert.tokens.tokenizer import BertTokenizer
+
+_NOTED = "label_threshold"
+_SEPARATOR = "|"
+_SHOWN_SEPARATOR = ", "
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiLabelClassification(TextTask):
+    """See `Task`. Labels are int8 `[n, num_labels]`, 0 or 1; outputs logits.
+
+    Metrics: micro, macro and sample F1, micro and macro precision and recall; `subset_accuracy`, the share of texts
+    that get exactly their labels; `roc_auc` and `average_precision`, means over the labels for which they are defined
+    (not those that all texts have or, in both, none), and 0 where that is none; `loss`, the mean over texts of the mean
+    over labels of the binary cross-entropy in nats, without label smoothing or class weights. Macro scores count labels
+    that no text has, or gets, as 0, as scikit-learn does; sample F1 counts a text without labels that gets none as 1.
+
+    Attributes:
+        thresholds: A text gets the labels whose probability is above these: one for all labels, or one for each.
+        choice: How validation decides about them: `auto` or `auto_per_label`; empty: it does not.
+        separator: What separates labels in data to evaluate on; empty: found.
+        top_k: How many labels `--mode=predict` gives; 0: those above the thresholds.
+        column_per_label: Whether it writes all probabilities.
+    """
+
+    label_names: tuple[str, ...]
+    thresholds: tuple[float, ...] = (DEFAULT,)
+    choice: str = ""
+    separator: str = ""
+    top_k: int = 0
+    column_per_label: bool = False
+
+    name = "multi_label_classification"
+    pipeline_tag = "text-classification"
+    default_metric = "micro_f1"
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> MultiLabelClassification:
+        """The task of a saved model."""
+        asked, names = options.multi_label, names_of_model(saved, directory)
+        if asked.chooses_threshold:
+            raise UsageError(
+                "The threshold of a saved model is its own, or a number. "
+                f"Received: label_threshold={asked.label_threshold!r}, which training chooses. Pass a number, or drop "
+                "it."
+            )
+        noted = (getattr(saved, OWN_FIELD, None) or {}).get(_NOTED, DEFAULT)
+        thresholds = tuple(noted) if isinstance(noted, list) else (noted,)
+        are_known = all(type(value) in (int, float) and 0 < value < 1 for value in thresholds)
+        if not are_known or len(thresholds) not in (1, len(names)):
+            raise UsageError(
+                f"A model's {_NOTED} is a probability, or one for each label. "
+                f"Received: {noted!r:.80} in {directory / 'config.json'}. Repair it."
+            )
+        task = cls(names, tuple(map(float, thresholds)) if asked.threshold is None else (asked.threshold,))
+        return dataclasses.replace(
+            task, separator=asked.label_separator, top_k=asked.top_k, column_per_label=asked.column_per_label
+        )
+
+    @classmethod
+    def of_names(cls, names: tuple[str, ...], asked: MultiLabelConfig) -> MultiLabelClassification:
+        """The task of training data with these labels."""
+        choice = asked.label_threshold if isinstance(asked.label_threshold, str) else ""
+        return cls(names, (asked.threshold or DEFAULT,), choice, asked.label_separator)
+
+    @property
+    def kind(self) -> str:
+        return f"multi-label classification with {len(self.label_names)} labels"
+
+    def notes(self) -> dict[str, Any]:
+        """What a saved model must record besides its labels: the thresholds."""
+        return {_NOTED: self.thresholds[0] if len(self.thresholds) == 1 else list(self.thresholds)}
+
+    def settled(self, predictions: np.ndarray, examples: TextExamples, metric: str) -> MultiLabelClassification:
+        """The task with the thresholds by which F1 is best, where they are to be chosen."""
+        if not self.choice:
+            return self
+        if self.choice == "auto":
+            return dataclasses.replace(self, thresholds=(choose_threshold(predictions, examples.labels, metric),))
+        return dataclasses.replace(self, thresholds=choose_thresholds(predictions, examples.labels))
+
+    # Examples.
+
+    def examples(self, table: LabelSets) -> TextExamples:
+        """Turns a table into examples.
+
+        Raises:
+            UsageError: for a label that is not one of the task's.
+        """
+        places = {name: place for place, name in enumerate(self.label_names)}
+        labels = np.zeros((len(table), len(places)), np.int8)
+        for row, own in enumerate(table.labels):
+            for label in own:
+                if label not in places:
+                    raise UsageError(
+                        f"A label must be one of the training data's {len(places)}. "
+                        f"Received: {quoted(label)} in {table.where(row)}. "
+                        "Correct it, add it to the training data, or name all labels with --label_names."
+                    )
+                labels[row, places[label]] = 1
+        return TextExamples(
+            name=table.name,
+            text=table.text,
+            text_pair=table.text_pair,
+            labels=labels,
+            lines=np.asarray(table.lines, np.int64),
+            unit=table.unit,
+        )
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, TextExamples]:
+        sets, are_given = {}, bool(given_names(config))
+        for prefix, table in read_labelled(config, self.separator, self.label_names, notes).items():
+            notes += table.notes
+            check_texts(table.text_columns, table.name)
+            # Where rows say of each label whether they have it, each is looked at, also one that no row has.
+            rows = [*table.labels, table.label_names or ()] if table.has_all else table.labels
+            written = as_in_model(
+                rows,
+                self.label_names,
+                defined=table.label_names,
+                are_given=are_given,
+                name=table.name,
+                where=lambda row, table=table: table.where(row) if row < len(table) else table.name,
+                notes=notes,
+            )
+            check_all_labels(table, [written[label] for label in table.label_names or ()], self.label_names)
+            labels = [tuple(written[label] for label in own) for own in table.labels]
+            sets[prefix] = self.examples(dataclasses.replace(table, labels=labels))
+            notes += self.about_labels(sets[prefix])
+        return sets
+
+    def about_labels(self, examples: TextExamples) -> list[str]:
+        """What the user should know of the labels of a set to evaluate on, one line each."""
+        out = []
+        for metric, names in left_out(examples.labels, self.label_names).items():
+            if names and metric == "roc_auc":
+                out.append(
+                    f"{examples.name}: {len(names)} of {len(self.label_names)} labels that all texts have, or none, "
+                    f"are left out of roc_auc: {', '.join(map(repr, names[:5]))}{', ...' * (len(names) > 5)}"
+                )
+        return out
+
+    def doubts(self, examples: TextExamples) -> list[str]:
+        """Labels whose names are almost the same, that hardly any text has, or all have; texts without any."""
+        counts = examples.labels.sum(axis=0, dtype=np.int64).tolist()
+        out = look_alikes(self.label_names, counts, "labels") + rare_ones(self.label_names, counts, "labels")
+        if everywhere := [name for name, n in zip(self.label_names, counts, strict=True) if n == len(examples)]:
+            out.append(f"labels that every training example has: {', '.join(map(repr, everywhere[:5]))}")
+        return out
+
+    # The model and its training.
+
+    def head(self) -> Head:
+        return sequence_head(self.label_names, has_names=True, problem_type=self.name)
+
+    def loss(self, training: TrainingConfig) -> MeanBinaryCrossEntropy:
+        return MeanBinaryCrossEntropy(training.label_smoothing)
+
+    def encode(
+        self,
+        examples: TextExamples,
+        tokenizer: BertTokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedExamples:
+        """See `Task`; the label of an encoded example is its weight where the example has it."""
+        encoded = super().encode(examples, tokenizer, max_seq_length, training)
+        if examples.labels is None:
+            return encoded
+        return dataclasses.replace(encoded, labels=examples.labels * positive_weights(training, examples.labels))
+
+    # Predictions.
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return facts_of(self.name).metrics
+
+    def _metrics(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, float]:
+        predicted = given_labels(predictions, self.thresholds)
+        found = multi_label_metrics(predictions.astype(np.float64), examples.labels, predicted)
+        return found | ({"threshold": self.thresholds[0]} if self.choice == "auto" else {})
+
+    def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
+        table = self._per_label(predictions, examples)
+        return {"per_label": table, "left_out": left_out(examples.labels, self.label_names)}, label_table(table)
+
+    def _per_label(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, dict[str, float | None]]:
+        predicted = given_labels(predictions, self.thresholds)
+        return per_label(predictions, examples.labels, predicted, self.label_names, self.thresholds)
+
+    def error_analysis(self, predictions: np.ndarray, examples: TextExamples) -> ErrorAnalysis:
+        """The error is the loss of a text that does not get exactly its labels."""
+        labels, predicted = examples.labels.astype(bool), given_labels(predictions, self.thresholds)
+        scores, losses = probabilities(predictions), label_losses(predictions, examples.labels)
+        found = [
+            _SHOWN_SEPARATOR.join(f"{self.label_names[i]} ({scores[row, i]:.2f})" for i in np.flatnonzero(given))
+            for row, given in enumerate(predicted)
+        ]
+        return error_analysis_of_texts(
+            examples,
+            np.where((labels != predicted).any(axis=1), losses, 0.0),
+            "loss",
+            [_SHOWN_SEPARATOR.join(self.label_names[i] for i in np.flatnonzero(own)) for own in labels],
+            found,
+            {
+                "per_label": self._per_label(predictions, examples),
+                "thresholds": list(self.thresholds),
+                "threshold_choice": self.choice,
+                "threshold_curve": threshold_curve(predictions, examples.labels),
+                "occurrences": occurrences(labels, predicted),
+            },
+        )
+
+    def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
+        pair = [given_labels(each, self.thresholds) for each in (predictions, others)]
+        return {"changed_labels": int((pair[0] != pair[1]).any(axis=1).sum())}
+
+    def columns(self) -> list[str]:
+        if self.column_per_label:
+            return list(self.label_names)
+        if ambiguous := [name for name in self.label_names if _SEPARATOR in name]:
+            raise UsageError(
+                f"A table separates labels by {_SEPARATOR!r}, which must be in no label. "
+                f"Received: the label {quoted(ambiguous[0])}. Write .jsonl, or add --column_per_label."
+            )
+        return ["labels", "scores"]
+
+    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
+        if self.column_per_label:
+            yield from (list(row) for row in probabilities(outputs))
+            return
+        for given in self._given(outputs):
+            names, scores = [entry["label"] for entry in given], [f"{entry['score']:.7g}" for entry in given]
+            yield [_SEPARATOR.join(names), _SEPARATOR.join(scores)]
+
+    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        for row, given in zip(probabilities(outputs), self._given(outputs), strict=True):
+            found = {"labels": [entry["label"] for entry in given], "scores": [entry["score"] for entry in given]}
+            if self.column_per_label:
+                found["probabilities"] = dict(zip(self.label_names, map(rounded, row), strict=True))
+            yield found
+
+    def _given(self, outputs: np.ndarray) -> Iterator[list[dict[str, Any]]]:
+        """What `--mode=predict` gives each text."""
+        return self.entries(outputs, self.top_k) if self.top_k else self.best(outputs)
+
+    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
+        order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]
+        scores = np.take_along_axis(probabilities(outputs), order, axis=1)
+        for places, own in zip(order.tolist(), scores.tolist(), strict=True):
+            yield [
+                {"label": self.label_names[place], "score": rounded(score)}
+                for place, score in zip(places, own, strict=True)
+            ]
+
+    def best(self, outputs: np.ndarray) -> Iterator[list[dict[str, Any]]]:
+        """The labels above their thresholds, the most probable first."""
+        counts = given_labels(outputs, self.thresholds)
+        for given, own in zip(counts, self.entries(outputs, None), strict=True):
+            names = {self.label_names[place] for place in np.flatnonzero(given)}
+            yield [entry for entry in own if entry["label"] in names]
+
+    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`labels`, string `[n, num_labels]`: those that a text gets, the most probable first, then empty ones."""
+        is_given = outputs > tf.constant(cutoffs(self.thresholds))
+        # Those that are not given come last, whatever their logits: thresholds may differ.
+        order = tf.argsort(tf.where(is_given, outputs, -float("inf")), axis=1, direction="DESCENDING", stable=True)
+        names = tf.gather(tf.constant(self.label_names), order)
+        labels = tf.where(tf.gather(is_given, order, batch_dims=1), names, "")
+        return {"logits": outputs, "probabilities": tf.sigmoid(outputs), "is_given": is_given, "labels": labels}
+
+    def card(self, num_texts: int) -> list[str]:
+        how = (
+            f"above {self.thresholds[0]:g}"
+            if len(self.thresholds) == 1
+            else "above its own threshold (`tfbert.label_threshold` in `config.json`)"
+        )
+        return [
+            f"A BERT model that gives {takes(num_texts)} any number of {len(self.label_names)} labels: each whose "
+            f"probability, the sigmoid of its logit, is {how}."
+        ]
+
+    def usage(self, num_texts: int) -> list[str]:
+        lines = super().usage(num_texts)
+        return [line.replace('"THIS_DIRECTORY")', '"THIS_DIRECTORY", top_k=None)') for line in lines]
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """The probability of each label: float32 `[n, num_labels]`."""
+    from scipy.special import expit
+
+    return expit(np.asarray(logits, np.float32))
+
+
+def check_all_labels(table: LabelSets, labels: Sequence[str], expected: Sequence[str]) -> None:
+    """Refuses data whose rows say for each label whether they have it, unless these are all labels of the task: one
+    that is missing would count as one that no row has.
+
+    Args:
+        table: The data.
+        labels: Its labels, as the task calls them.
+        expected: The task's.
+
+    Raises:
+        UsageError: naming labels that are missing.
+    """
+    missing = [label for label in expected if label not in labels] if table.has_all else []
+    if missing:
+        raise UsageError(
+            f"Data must have each of the {len(expected)} labels. "
+            f"Received: {table.name} without {', '.join(map(quoted, missing[:5]))}{', ...' * (len(missing) > 5)}. "
+            "Pass all their columns with --label_column, in training and in evaluation."
+        )
