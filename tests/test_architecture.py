@@ -40,7 +40,7 @@ FLOORS = (
     "commandline",
     "python",
 )
-DOORS = ("__init__", "__main__", "classifier", "finetuner")  # Where users come in; above all floors.
+DOORS = ("__init__", "__main__", "callbacks", "classifier", "finetuner")  # Where users come in; above all floors.
 
 
 LIBRARY = [path for path in MODULES if path.parts[0] == "tfbert"]

@@ -22,6 +22,7 @@ from tfbert.devices.quiet import imported_quietly
 from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
+    from tfbert import callbacks as callbacks
     from tfbert.devices.strategy import build_strategy
     from tfbert.finetuner import FineTuner
     from tfbert.modes.load import load
@@ -74,6 +75,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
+    if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
+        return importlib.import_module("tfbert.callbacks")
     if name not in _LAZY:
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
     with imported_quietly() if name in _OF_TENSORFLOW else contextlib.nullcontext():
@@ -81,4 +84,4 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, "callbacks"})

@@ -110,7 +110,7 @@ GIVEN = {
     "save_total_limit": ("1", 1),
     "eval_steps": ("5", 5),
     "logging_steps": ("3", 3),
-    "tensorboard": ("true", True),
+    "report_to": ("tensorboard,mlflow", ("tensorboard", "mlflow")),
     "keep_optimizer": ("true", True),
     "profile_steps": ("10,15", (10, 15)),
     "benchmark_passes": ("training,inference", ("training", "inference")),

@@ -9,7 +9,6 @@ import pathlib
 import sys
 
 import pytest
-import tensorflow as tf
 
 from tfbert.errors import RunError
 from tfbert.output import logs
@@ -89,7 +88,7 @@ def test_a_log_that_was_deleted_is_an_error(tmp_path):
 def test_workers_that_are_not_the_chief_write_and_say_nothing(tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO, logger="tfbert")
     monkeypatch.chdir(tmp_path)
-    log = RunLog(None, total_steps=4, tensorboard=True)
+    log = RunLog(None, total_steps=4)
     log.record(1, "train", {"loss": 0.5})
     log.advance(1, "step 1/4")
     log.close()
@@ -103,18 +102,6 @@ def test_without_a_terminal_progress_is_lines(tmp_path, caplog):
     logging.getLogger("tfbert").info("evaluation at step 1")
     log.close()
     assert [r.message for r in caplog.records if r.name == "tfbert"] == ["step 1/4", "evaluation at step 1"]
-
-
-def test_tensorboard_gets_the_same_numbers(tmp_path):
-    log = RunLog(tmp_path, total_steps=4, tensorboard=True)
-    log.record(2, "train", {"loss": 0.5})
-    log.record(4, "eval", {"eval_accuracy": 0.75})
-    log.close()
-    found = {}
-    for path in (tmp_path / "tensorboard").iterdir():
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
-            found |= {(event.step, value.tag): float(tf.make_ndarray(value.tensor)) for value in event.summary.value}
-    assert found == {(2, "train/loss"): 0.5, (4, "eval/accuracy"): 0.75}
 
 
 @pytest.mark.parametrize("seconds, text", [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3723, "1:02:03")])

@@ -21,6 +21,7 @@ class Log:
 
     def record(self, step, kind, numbers):
         self.records.append((step, kind, numbers))
+        return 0.0
 
     def advance(self, step, text):
         self.said.append(text)

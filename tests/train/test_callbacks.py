@@ -13,12 +13,14 @@ from tfbert.config.parts import OutputConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted, RunError
+from tfbert.output.reports import Reports
 from tfbert.tasks.sets import eval_prefix
 from tfbert.tasks.texts.classification import Classification
 from tfbert.train import callbacks
-from tfbert.train.callbacks import Evaluate, Save, StopWhenDiverged
+from tfbert.train.callbacks import Evaluate, StopWhenDiverged
 from tfbert.train.identity import Identity
 from tfbert.train.saved_state import RunState
+from tfbert.train.saving import Save
 
 
 def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):
@@ -324,7 +326,7 @@ def saving(every, stops=(), has_peers=False):
     states, asked = [], []
     run = types.SimpleNamespace(
         schedule=schedule(total=12),
-        checkpoints=types.SimpleNamespace(save=lambda model, state: states.append(state), directory="checkpoints"),
+        checkpoints=types.SimpleNamespace(save=lambda model, state: states.append(state) or 0, directory="checkpoints"),
         config=Config(output=OutputConfig(output_dir="out", save_steps=every)),
         directory="out",
         identity=Identity(settings={}, choices={}, facts={"task": "classification"}),
@@ -332,7 +334,7 @@ def saving(every, stops=(), has_peers=False):
     )
     progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0), logged={"loss_sum": 0.5})
     evaluation = types.SimpleNamespace(state=lambda: {"best": {"eval_loss": 1.0}, "best_step": 2, "without_better": 3})
-    part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops)
+    part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops, Reports(None))
     part.set_model(a_model())
     for batch in range(12):
         part.now = batch + 1

@@ -187,7 +187,7 @@ def make(kind, corpus, name):
 KILLED = """\
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from tfbert.train.callbacks import Save
+from tfbert.train.saving import Save
 on_step = Save.on_step
 def dying(self, step):
     on_step(self, step)

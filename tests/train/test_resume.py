@@ -218,7 +218,7 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
         config,
         training={"gradient_accumulation_steps": 2, "gradient_checkpointing": True},
         runtime={"strategy": "mirrored", "num_replicas": 2},
-        output={"logging_steps": 1, "save_steps": 3, "tensorboard": True},
+        output={"logging_steps": 1, "save_steps": 3, "report_to": ("tensorboard",)},
     )
     start = start_in(tmp_path / "run", config)
     _, lines = resume.check_same_run(start, FACTS, 12)

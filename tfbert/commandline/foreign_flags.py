@@ -52,7 +52,6 @@ BY_TRAINER: Mapping[str, Mapping[str, str]] = {
         "per_device_train_batch_size": _BATCH,
         "per_gpu_eval_batch_size": _EVAL_BATCH,
         "per_gpu_train_batch_size": _BATCH,
-        "report_to": "--tensorboard",
         "resume_from_checkpoint": "--resume=auto, the default: start the same command again",
         "save_strategy": "--save_steps",
         "task_name": _DATASET,
@@ -119,6 +118,7 @@ BY_TRAINER: Mapping[str, Mapping[str, str]] = {
         "max_len": "--max_seq_length",
         "max_length": "--max_seq_length",
         "num_epochs": "--num_train_epochs",
+        "tensorboard": "--report_to=tensorboard",
         "wd": "--weight_decay",
     },
 }

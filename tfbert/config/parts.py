@@ -21,6 +21,7 @@ from tfbert.config.rules import (
     TRAIN,
     Mode,
     at_least,
+    one_of,
     option,
 )
 from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
@@ -42,6 +43,7 @@ MAX_COMPILED_SHAPES = 6
 SEED = 42
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
 ExportFormat = Literal["saved_model", "keras_hub"]
+REPORT_TO = ("tensorboard", "wandb", "mlflow")
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
 
@@ -163,8 +165,9 @@ class OutputConfig(Options):
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = option(10, resume="free", modes=("train",))
     """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
-    tensorboard: bool = option(False, resume="free", modes=("train",))
-    """Also write TensorBoard event files to `output_dir/tensorboard`."""
+    report_to: tuple[str, ...] = option((), resume="free", modes=("train",))
+    """Also report what `log.jsonl` holds to these trackers: `tensorboard` (files in `output_dir/tensorboard`), `wandb`,
+    `mlflow`. A run that resumes goes on in the same run there."""
     profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
     """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, and where a
     step's time goes into the report. Empty: no profile."""
@@ -178,6 +181,9 @@ class OutputConfig(Options):
                 "profile_steps takes the first and the last update, counted from 1. "
                 f"Received: profile_steps={','.join(map(str, steps))}. Pass for example --profile_steps=10,15."
             )
+        out += [one_of("report_to", name, REPORT_TO) for name in self.report_to if name not in REPORT_TO]
+        if len(set(self.report_to)) < len(self.report_to):
+            out.append(f"Each tracker is told once. Received: report_to={','.join(self.report_to)}. List each once.")
         for name in ("eval_steps", "save_steps", "save_total_limit"):
             out += at_least(name, getattr(self, name), 0)
         return out

@@ -8,6 +8,7 @@ import functools
 import logging
 import multiprocessing
 import pathlib
+from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -27,6 +28,7 @@ from tfbert.modes.benchmark import run_benchmark
 from tfbert.modes.prepare import prepare_records
 from tfbert.modes.seeds import train
 from tfbert.output import output_dir
+from tfbert.output.callback import Callback
 from tfbert.report.seeds import OverSeeds
 from tfbert.report.sweep import Swept
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -36,11 +38,12 @@ log = logging.getLogger("tfbert")
 _TOKENS_OF_BUILT_IN = 1000
 
 
-def pretrain(config: Config) -> dict[str, float] | OverSeeds | Swept | None:
+def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept | None:
     """Pre-trains as the configuration says; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
         config: The run, with task `pretraining`.
+        callbacks: As `finetune` takes them.
 
     Returns:
         As `finetune`, `train_seeds` or `train_sweep`.
@@ -50,7 +53,7 @@ def pretrain(config: Config) -> dict[str, float] | OverSeeds | Swept | None:
     """
     with output_dir.one_start_time():
         if not config.runtime.sweep:
-            return train(with_records(config))
+            return train(with_records(config), callbacks)
         # What records say about lengths and masks is for each run to find out: the sweep may be over these.
         return train(config if config.pretraining.train_records else _with_built_in_records(config))
 

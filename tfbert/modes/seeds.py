@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tfbert.config.run import Config
 from tfbert.modes.child import run_to_its_end
@@ -21,6 +21,8 @@ from tfbert.modes.many import (
 )
 from tfbert.modes.sweep import train_sweep
 from tfbert.output import output_dir
+from tfbert.output.callback import Callback
+from tfbert.output.trackers import all_callbacks
 from tfbert.report.compare import plain_table
 from tfbert.report.run_files import read_run
 from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, write_seeds
@@ -40,11 +42,13 @@ _KIND = Kind(
 )
 
 
-def train(config: Config) -> dict[str, float] | OverSeeds | Swept | None:
-    """What the mode does: `finetune`, with several seeds `train_seeds`, with a sweep `train_sweep`."""
+def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept | None:
+    """What the mode does: `finetune`, with several seeds `train_seeds`, with a sweep `train_sweep`. The processes of
+    these have no callbacks but the trackers of `report_to`."""
+    all_callbacks(config.output.report_to, callbacks)  # What is missing is missing in every process.
     if config.runtime.sweep:
         return train_sweep(config)
-    return train_seeds(config) if config.runtime.seeds else finetune(config)
+    return train_seeds(config) if config.runtime.seeds else finetune(config, callbacks=callbacks)
 
 
 def train_seeds(config: Config, start: Starter = run_to_its_end) -> OverSeeds | None:

@@ -1,4 +1,4 @@
-"""Where a run's numbers go: the screen, `log.jsonl`, and TensorBoard on request. Only the chief has any of them."""
+"""Where a run's numbers go: the screen, `log.jsonl`, and callbacks. Only the chief has any of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import datetime
 import json
 import logging
 import pathlib
+import time
 from typing import Any, TextIO
 
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -14,7 +15,9 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from tfbert.devices.waiting import is_watched, terminal_width
 from tfbert.errors import RunError
 from tfbert.output.bars import bar
-from tfbert.output.output_dir import write_text
+from tfbert.output.callback import Record
+from tfbert.output.output_dir import LOG, write_text
+from tfbert.output.reports import Reports
 
 log = logging.getLogger("tfbert")
 
@@ -29,43 +32,60 @@ class RunLog:
         directory: The run's output directory; with None, writes and shows nothing (workers other than the chief).
         total_steps: Updates of the whole run.
         first_step: Updates made by earlier starts of the run.
-        tensorboard: Also write TensorBoard event files to `directory/tensorboard`.
+        reports: Whom to tell of each record. Where it says that the run repeats what an earlier start logged, these
+            records stay, and are not logged again.
+
+    Attributes:
+        logged: The records of earlier starts that stay.
     """
 
     def __init__(
-        self, directory: pathlib.Path | None, *, total_steps: int, first_step: int = 0, tensorboard: bool = False
+        self,
+        directory: pathlib.Path | None,
+        *,
+        total_steps: int,
+        first_step: int = 0,
+        reports: Reports | None = None,
     ):
         self._is_silent = directory is None
-        self._path = None if directory is None else directory / "log.jsonl"
-        self._file = None if directory is None else _open_at(self._path, first_step)
-        self._summary = None
-        if directory is not None and tensorboard:
-            import tensorflow as tf
-
-            self._summary = tf.summary.create_file_writer(str(directory / "tensorboard"))
+        self._reports = reports or Reports(None)
+        self._path = None if directory is None else directory / LOG
+        self._file, self.logged = None, []
+        if directory is not None:
+            lines = _read(self._path, None if self._reports.repeats else first_step)
+            self._file = _rewritten(self._path, lines)
+            self.logged = [Record.of(entry) for entry, _ in lines if Record.is_one(entry)]
+        self._last = max((record.place for record in self.logged), default=(0, 0))
         self._first_step, self._total_steps = first_step, total_steps
         self._bar = None
         self._above_bar = contextlib.ExitStack()
 
-    def record(self, step: int, kind: str, numbers: dict[str, float]) -> None:
-        """Writes one record.
+    def record(self, step: int, kind: str, numbers: dict[str, float]) -> float:
+        """Writes one record, and tells callbacks of it.
 
         Args:
             step: Updates made so far.
             kind: `train`, `eval` or `test`.
             numbers: By name; evaluation metrics carry their prefix.
+
+        Returns:
+            The seconds that the callbacks took.
         """
         if self._is_silent:
-            return
-        entry = {"step": step, "kind": kind, "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds")}
+            return 0.0
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        record = Record(step=step, kind=kind, time=now, values={name: float(v) for name, v in numbers.items()})
+        if record.place <= self._last:
+            return 0.0
         try:
-            self._file.write(json.dumps(entry | numbers) + "\n")
+            self._file.write(json.dumps({"step": step, "kind": kind, "time": now} | numbers) + "\n")
             self._file.flush()
             self._path.stat()  # Writing to a deleted file raises no error.
         except OSError as error:
             raise RunError(f"The log must be writable. Received: {self._path} ({error.strerror}). {_WAY_OUT}") from None
-        if self._summary is not None:
-            self._write_summary(step, kind, numbers)
+        start = time.perf_counter()
+        self._reports.logged(record)
+        return time.perf_counter() - start
 
     def advance(self, step: int, text: str) -> None:
         """Moves the progress bar to `step`; where nobody watches, logs a line instead.
@@ -89,38 +109,37 @@ class RunLog:
     def close(self) -> None:
         """Ends the bar and the files."""
         self._above_bar.close()
-        for part in (self._bar, self._file, self._summary):
+        for part in (self._bar, self._file):
             if part is not None:
                 # `record` has reported a full disk; a second error would replace the first.
                 with contextlib.suppress(OSError):
                     part.close()
 
-    def _write_summary(self, step: int, kind: str, numbers: dict[str, Any]) -> None:
-        import tensorflow as tf
 
-        with self._summary.as_default(step=step):
-            for name, value in numbers.items():
-                tf.summary.scalar(f"{kind}/{name.removeprefix(kind + '_')}", value)
-            self._summary.flush()
+def _read(path: pathlib.Path, last_step: int | None) -> list[tuple[dict[str, Any], str]]:
+    """The whole lines of a log, up to a step if one is given: what was logged later than a checkpoint happens again."""
+    kept, damaged = [], 0
+    if last_step == 0 or not path.exists():
+        return []
+    for line in path.read_bytes().split(b"\n")[:-1]:  # A kill leaves a last line without its end.
+        try:
+            entry = json.loads(line)
+            if entry["step"] <= (last_step or entry["step"]):
+                kept.append((entry, line.decode() + "\n"))
+        except (ValueError, KeyError, TypeError):
+            damaged += 1
+    if damaged:
+        log.warning("%d damaged lines left out of %s", damaged, path)
+    return kept
 
 
-def _open_at(path: pathlib.Path, step: int) -> TextIO:
-    """Opens a log to continue after `step`, without the steps that an earlier start logged beyond its checkpoint.
+def _rewritten(path: pathlib.Path, lines: list[tuple[dict[str, Any], str]]) -> TextIO:
+    """Opens a log to continue after these lines.
 
     Raises:
         RunError: if it cannot be written; its content stays.
     """
-    kept, damaged = [], 0
-    if step and path.exists():
-        for line in path.read_bytes().split(b"\n")[:-1]:  # A kill leaves a last line without its end.
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line.decode() + "\n")
-            except (ValueError, KeyError, TypeError):
-                damaged += 1
-    if damaged:
-        log.warning("%d damaged lines left out of %s", damaged, path)
-    write_text(path, "".join(kept))
+    write_text(path, "".join(line for _, line in lines))
     try:
         return path.open("a", encoding="utf-8")
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pathlib
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
@@ -14,7 +14,9 @@ from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.quiet import imported_quietly
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import output_dir
+from tfbert.output.callback import Callback
 from tfbert.output.screen import shown
+from tfbert.output.trackers import all_callbacks
 from tfbert.python.keywords import config_of, signature_of
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def finetune(
     train: Any = None,
     validation: Any = None,
     test: Any = None,
+    callbacks: Sequence[Callback] = (),
     quiet: bool = False,
     **options: Any,
 ) -> Results:
@@ -64,6 +67,7 @@ def finetune(
         validation: What to evaluate on during training: the same, several sets in a dictionary by name, or a share of
             the training examples to hold out, such as 0.1.
         test: What to evaluate the final model on, likewise.
+        callbacks: Told of the run: objects derived from `tfbert.callbacks.Callback`.
         quiet: Show nothing, warnings included. Otherwise the run shows what the command shows: what is about to run,
             progress, evaluations, what was saved.
         **options: Every option of the command `tfbert finetune --mode=train` by its name, such as `model`,
@@ -76,8 +80,8 @@ def finetune(
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
-        RunError: for a run that failed.
-        Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
+        RunError: for a run that failed, or a callback.
+        Preempted: for a run that stopped because a signal or a callback asked it to, with a checkpoint.
 
     Examples:
         >>> run = tfbert.finetune(model="bert-base-uncased", train=frame, validation=0.1, output_dir="runs/mine")
@@ -86,14 +90,17 @@ def finetune(
         >>> classify = run.load()
     """
     command = command_of(config) if isinstance(config, Config) else FINETUNE
-    return _run(command, config, options, quiet, {"train": train, "validation": validation, "test": test})
+    data = {"train": train, "validation": validation, "test": test}
+    return _run(command, config, options, callbacks, quiet, data)
 
 
-def pretrain(config: Config | None = None, *, quiet: bool = False, **options: Any) -> Results:
+def pretrain(
+    config: Config | None = None, *, callbacks: Sequence[Callback] = (), quiet: bool = False, **options: Any
+) -> Results:
     """Pre-trains a model on records; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
-        config, quiet: As for `finetune`.
+        config, callbacks, quiet: As for `finetune`.
         **options: Every option of the command `tfbert pretrain --mode=train` by its name, such as `train_records`.
 
     Returns:
@@ -106,7 +113,7 @@ def pretrain(config: Config | None = None, *, quiet: bool = False, **options: An
         >>> run = tfbert.pretrain(model="scratch/mini", train_records="records", output_dir="runs/bert")
         >>> run.load()("Paris is the [MASK] of France.", top_k=1)
     """
-    return _run(PRETRAIN, config, options, quiet)
+    return _run(PRETRAIN, config, options, callbacks, quiet)
 
 
 finetune.__signature__ = signature_of(FINETUNE, finetune)
@@ -117,6 +124,7 @@ def _run(
     command: Command,
     config: Config | None,
     options: Mapping[str, Any],
+    callbacks: Sequence[Callback],
     quiet: bool,
     data: Mapping[str, Any] | None = None,
 ) -> Results:
@@ -126,7 +134,7 @@ def _run(
     What a user can cause, or asked for, is told without the way through this library.
     """
     try:
-        return _train(config_of(command, config, options, data), command, quiet)
+        return _train(config_of(command, config, options, data), command, callbacks, quiet)
     except (UsageError, Preempted) as error:
         _clear_frames(error)
         raise error.with_traceback(None) from None
@@ -143,7 +151,8 @@ def _clear_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _train(config: Config, command: Command, quiet: bool) -> Results:
+def _train(config: Config, command: Command, callbacks: Sequence[Callback], quiet: bool) -> Results:
+    all_callbacks(config.output.report_to, callbacks)  # TensorFlow takes seconds: what is wrong is told before.
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
     with shown(quiet), output_dir.one_start_time() as started_at:
@@ -151,15 +160,15 @@ def _train(config: Config, command: Command, quiet: bool) -> Results:
             train = _trainer(command)
             from tfbert.devices.runtime import out_of_memory_as_run_error
         with out_of_memory_as_run_error(config):
-            return Results(train(config), output_dir.run_directory(config, started_at))
+            return Results(train(config, callbacks), output_dir.run_directory(config, started_at))
 
 
-def _trainer(command: Command) -> Callable[[Config], Any]:
+def _trainer(command: Command) -> Callable[[Config, Sequence[Callback]], Any]:
     """What trains, imported when it is first needed: TensorFlow takes seconds."""
     if command is PRETRAIN:
         from tfbert.modes.pretrain import pretrain
 
         return pretrain
-    from tfbert.train.run import finetune
+    from tfbert.modes.seeds import train
 
-    return finetune
+    return train

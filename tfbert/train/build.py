@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras as keras
@@ -60,6 +60,7 @@ class Run:
         checkpoints: Those in that directory.
         resumed: The state that the run resumes from, already restored; None for a run that starts at its beginning.
         identity: What makes it this run; its checkpoints record it.
+        reported: What an earlier start noted of its callbacks.
         data: The examples, as text.
         metric: Decides which weights are kept.
         tokenizer: The model's.
@@ -78,6 +79,7 @@ class Run:
     checkpoints: Checkpoints
     resumed: RunState | None
     identity: Identity
+    reported: dict[str, Any]
     data: TaskData
     metric: str
     tokenizer: BertTokenizer
@@ -184,6 +186,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         checkpoints=checkpoints,
         resumed=resumed,
         identity=resume.identify(start, config, facts, schedule, replicas),
+        reported=start.reported,
         data=data,
         metric=metric,
         tokenizer=tokenizer,

@@ -6,9 +6,7 @@ and true epochs.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import statistics
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,7 @@ import tf_keras as keras
 
 from tfbert.batches.schedule import Schedule
 from tfbert.devices.waiting import is_watched
-from tfbert.errors import Preempted, RunError
+from tfbert.errors import RunError
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
 from tfbert.measure.flops import Work, forward_flops
@@ -33,15 +31,12 @@ from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.tasks.metrics import decided_by
 from tfbert.tasks.sets import eval_prefix
 from tfbert.train.checkpoint import RunState
-from tfbert.train.resume import how_to_resume
 
 if TYPE_CHECKING:
     from tfbert.tasks.base import Task
     from tfbert.train.build import Run
 
 log = logging.getLogger("tfbert")
-
-_UPDATES_BETWEEN_QUESTIONS = 5
 
 
 class StepCallback(keras.callbacks.Callback):
@@ -144,7 +139,8 @@ class Progress(StepCallback):
             "data_wait_share": round((data_seconds - self._data_seconds) / recent.seconds, 5),
             "skipped_steps": now["skipped_steps"],
         }
-        self._run_log.record(step, "train", {k: v for k, v in numbers.items() if np.isfinite(v)})
+        told = self._run_log.record(step, "train", {k: v for k, v in numbers.items() if np.isfinite(v)})
+        self.steps.paused += told
         self._run_log.advance(
             step,
             f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
@@ -323,62 +319,6 @@ class StopWhenDiverged(StepCallback):
             f"Gradients must be finite; all {skipped} updates were skipped. "
             "Lower --learning_rate, or train without --mixed_precision."
         )
-
-
-class Save(StepCallback):
-    """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
-
-    Args:
-        run: Its identity, how often it is saved, and how it is resumed.
-        progress: Told how long saving took.
-        evaluation: Whose state is saved; None without evaluation.
-        is_stopped: Whether this worker was asked to stop. Several workers check together, and only every few updates,
-            because each check waits for all of them.
-    """
-
-    def __init__(self, run: Run, progress: Progress, evaluation: Evaluate | None, is_stopped: Callable[[], bool]):
-        super().__init__(run.schedule)
-        self._run, self._progress, self._evaluation, self._is_stopped = run, progress, evaluation, is_stopped
-        self._ask_every = _UPDATES_BETWEEN_QUESTIONS if run.consensus.has_peers else 1
-        self._seconds: list[float] = []
-        self._bytes = 0
-
-    def costs(self) -> dict[str, float]:
-        """How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none."""
-        if not self._seconds:
-            return {}
-        mean = round(statistics.fmean(self._seconds), 3)
-        return {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": self._bytes}
-
-    def on_step(self, step: int) -> None:
-        if step == self.schedule.total_steps or self.model.stop_training:
-            return
-        is_stopping = step % self._ask_every == 0 and self._run.consensus.any(self._is_stopped())
-        every = self._run.config.output.save_steps
-        if is_stopping or (every and step % every == 0):
-            self._save(step)
-        if is_stopping:
-            raise Preempted(
-                f"stopped after step {step} of {self.schedule.total_steps}; checkpoint saved; "
-                f"{how_to_resume(self._run.config, self._run.directory)}"
-            )
-
-    def save_last(self) -> None:
-        """Writes the state after the last update, from which a longer run goes on."""
-        step = int(self.model.optimizer.iterations.numpy())
-        self._run.checkpoints.save_last(self.model, self._state(step, of_longer_run=True))
-
-    def _state(self, step: int, **options: bool) -> RunState:
-        evaluated = self._evaluation.state(**options) if self._evaluation else {}
-        identity = dataclasses.asdict(self._run.identity)
-        return RunState(step=step, identity=identity, logged=self._progress.logged, **evaluated)
-
-    def _save(self, step: int) -> None:
-        self.model.counters.finite_steps.numpy()  # As in `Evaluate`.
-        start = time.perf_counter()
-        self._bytes = self._run.checkpoints.save(self.model, self._state(step))
-        self._seconds.append(time.perf_counter() - start)
-        self._progress.steps.paused += self._seconds[-1]
 
 
 def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:

@@ -19,10 +19,13 @@ from tfbert.measure.data_clock import DataClock
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.output.logs import RunLog
+from tfbert.output.reports import Reports
 from tfbert.train.build import Run
-from tfbert.train.callbacks import Evaluate, Progress, Save, StopWhenDiverged
+from tfbert.train.callbacks import Evaluate, Progress, StopWhenDiverged
 from tfbert.train.profiling import Profile
+from tfbert.train.saving import Save
 from tfbert.train.summary import banner
+from tfbert.train.told import start_reports
 
 log = logging.getLogger("tfbert")
 
@@ -50,13 +53,14 @@ class Trained:
     cpu: CpuTime
 
 
-def fit(run: Run, stop: StopRequest, started: float) -> Trained:
+def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Trained:
     """Trains a run to its end.
 
     Args:
         run: As `build_run` returns it.
         stop: Whether the run was asked to stop; already listening for signals.
         started: When preparation began, on `time.perf_counter`.
+        reports: Told of the run.
 
     Raises:
         Preempted: if it was asked to stop; it has saved a checkpoint.
@@ -68,7 +72,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
         run.directory if run.chief else None,
         total_steps=schedule.total_steps,
         first_step=schedule.first_step,
-        tensorboard=config.output.tensorboard,
+        reports=reports,
     )
     task = run.data.task
     predictor = Predictor(
@@ -93,7 +97,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     evaluation = Evaluate(run, run_log, progress, predictor) if run.data.validation else None
     if evaluation and run.resumed:
         evaluation.restore(run.resumed)
-    saving = Save(run, progress, evaluation, lambda: stop.is_set)
+    saving = Save(run, progress, evaluation, lambda: stop.is_set, reports)
     profile = None
     if config.output.profile_steps and run.chief:
         profile = Profile(schedule, config.output.profile_steps, run.directory / "profile", step_clock)
@@ -104,6 +108,7 @@ def fit(run: Run, stop: StopRequest, started: float) -> Trained:
     log.info("ready after %.1f s", time.perf_counter() - started)
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
+        start_reports(run, reports, run_log.logged)
         with contextlib.ExitStack() as first_update:
             first_update.enter_context(log_if_slow("tracing and compiling the first update"))
             progress.on_first_update = first_update.close

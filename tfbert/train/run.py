@@ -6,7 +6,7 @@ import gc
 import logging
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -18,6 +18,8 @@ from tfbert.devices.start import start_devices
 from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
+from tfbert.output.callback import Callback
+from tfbert.output.trackers import all_callbacks
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.detect import detect_task
 from tfbert.train import resume
@@ -25,6 +27,7 @@ from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.finish import finish
 from tfbert.train.fit import fit
+from tfbert.train.told import ended, reports_of
 
 log = logging.getLogger("tfbert")
 
@@ -35,7 +38,7 @@ _earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
 AtEnd = Callable[[tf.distribute.Strategy, dict[str, float]], None]
 
 
-def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]:
+def finetune(config: Config, *, at_end: AtEnd | None = None, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Trains, evaluates and saves a classifier as the configuration says; resumes where an earlier start stopped.
 
     Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow fixes at
@@ -44,6 +47,7 @@ def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]
     Args:
         config: The run.
         at_end: Called on every worker after the run, with its strategy and its results.
+        callbacks: Told of the run, on the chief.
 
     Returns:
         What `all_results.json` holds: `train_*`, `eval_*` of the weights that were kept, `test_*`.
@@ -51,7 +55,7 @@ def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
         RunError: for a run that failed.
-        Preempted: for a run that stopped because a signal asked it to, with a checkpoint.
+        Preempted: for a run that stopped because a signal or a callback asked it to, with a checkpoint.
     """
     if config.runtime.seeds:
         raise UsageError(
@@ -61,14 +65,15 @@ def finetune(config: Config, *, at_end: AtEnd | None = None) -> dict[str, float]
         raise UsageError(
             f"A call trains one run. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command."
         )
+    told = all_callbacks(config.output.report_to, callbacks)
     try:
         with runtime.settings_kept():
-            return _finetune(detect_task(config).resolved(), at_end)
+            return _finetune(detect_task(config).resolved(), at_end, told)
     finally:
         private.let_go_of_traced_gradients()
 
 
-def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
+def _finetune(config: Config, at_end: AtEnd | None, callbacks: Sequence[Callback]) -> dict[str, float]:
     started = time.perf_counter()
     devices = start_devices(config.runtime)
     strategy, consensus = devices.strategy, Consensus(devices.strategy)
@@ -81,7 +86,7 @@ def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
         if start.finished is None:
             run = build_run(start, strategy, consensus)
             _earlier_models.add(run.model)
-            results = _train(run, started)
+            results = _train(run, started, callbacks)
         else:
             results = start.finished
             log.info("%s holds this run, finished before the restart", start.directory)
@@ -96,12 +101,15 @@ def _finetune(config: Config, at_end: AtEnd | None) -> dict[str, float]:
         return results
 
 
-def _train(run: Run, started: float) -> dict[str, float]:
+def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str, float]:
     """Trains and finishes; a signal does not end the run at once here."""
+    reports = reports_of(run, callbacks)
     if run.chief:
-        resume.write_start(run.directory, run.config, run.identity, is_resumed=run.resumed is not None)
+        is_resumed = run.resumed is not None
+        resume.write_start(run.directory, run.config, run.identity, is_resumed=is_resumed, keep=reports.kept_files)
     stop = StopRequest()
-    with stop.listening():
-        trained = fit(run, stop, started)
+    with stop.listening(), ended(run, reports) as results:
+        trained = fit(run, stop, started, reports)
         stop.consequence = "training is done, writing what is left"
-        return finish(run, trained)
+        results |= finish(run, trained)
+    return results

@@ -1,0 +1,176 @@
+"""Trackers' own stores, read back with their own readers, hold every value of `log.jsonl` once; also over a kill.
+
+wandb and mlflow are extras: their tests are skipped without them.
+"""
+
+import contextlib
+import datetime
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tensorflow as tf
+
+from tests.support.runs import make_config, write_corpus
+from tests.support.splits import ROOT
+from tests.support.wandb_files import history
+from tfbert.callbacks import MlflowCallback, TensorBoardCallback, WandbCallback
+from tfbert.errors import UsageError
+from tfbert.output.callback import RunInfo
+from tfbert.output.logs import RunLog
+from tfbert.output.reports import Reports, read_reported
+
+WANDB = pytest.param("wandb", marks=pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="needs wandb"))
+MLFLOW = pytest.param("mlflow", marks=pytest.mark.skipif(not importlib.util.find_spec("mlflow"), reason="needs mlflow"))
+
+
+def logged(directory):
+    """What the log holds, as trackers call it: sorted (name, step, value)."""
+    found = []
+    for line in map(json.loads, (directory / "log.jsonl").read_text().splitlines()):
+        step, kind, _ = (line.pop(name) for name in ("step", "kind", "time"))
+        found += [(f"{kind}/{name.removeprefix(kind + '_')}", step, float(value)) for name, value in line.items()]
+    return sorted(found)
+
+
+def in_tensorboard(directory):
+    events = [
+        e for path in (directory / "tensorboard").iterdir() for e in tf.compat.v1.train.summary_iterator(str(path))
+    ]
+    return sorted((v.tag, e.step, float(tf.make_ndarray(v.tensor))) for e in events for v in e.summary.value)
+
+
+def in_mlflow(directory):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{directory.parent}/mlflow.db")
+    (experiment,) = client.search_experiments(filter_string="name = 'tfbert'")
+    (run,) = client.search_runs([experiment.experiment_id])
+    history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics if "/" in name}
+    return sorted((name, m.step, m.value) for name, values in history.items() for m in values), run
+
+
+def in_wandb(directory):
+    (path,) = directory.glob("wandb/offline-run-*/run-*.wandb")
+    found, run = history(path)
+    return sorted(found), run
+
+
+@contextlib.contextmanager
+def a_start(directory, callback, first=0, total=8, key="a"):
+    """One start of a run of few values, as training begins and ends it."""
+    directory.mkdir(exist_ok=True)
+    reports = Reports(directory, [callback], read_reported(directory) if first else {}, key)
+    log = RunLog(directory, total_steps=total, first_step=first, reports=reports)
+    info = RunInfo(directory=directory, options={"seed": 1, "dataset": ""}, first_step=first, total_steps=total)
+    reports.start(info, {"total_steps": total}, log.logged)
+    assert reports.failed is None, reports.failed
+    yield log
+    log.close()
+    reports.end("finished" if first else "stopped", 8, {"eval_accuracy": 0.75})
+    assert reports.failed is None, reports.failed
+
+
+def two_starts(directory, make):
+    """The second one resumes at update 4 and repeats updates 5 and 6."""
+    for first, steps in ((0, range(1, 7)), (4, range(5, 9))):
+        with a_start(directory, make(), first) as log:
+            for step in steps:
+                log.record(step, "train", {"loss": 1 / (step + first), "skipped_steps": 0})
+                if step % 2 == 0:
+                    log.record(step, "eval", {"eval_accuracy": 0.125 * step})
+
+
+def test_tensorboard_gets_every_value_once_at_its_time(tmp_path):
+    two_starts(tmp_path / "run", TensorBoardCallback)
+    found = in_tensorboard(tmp_path / "run")
+    assert len(found) == 20 and [f[:2] for f in found] == [f[:2] for f in logged(tmp_path / "run")]
+    assert [f[2] for f in found] == pytest.approx([f[2] for f in logged(tmp_path / "run")], rel=1e-7)
+    (path,) = (tmp_path / "run" / "tensorboard").iterdir()
+    times = [event.wall_time for event in tf.compat.v1.train.summary_iterator(str(path)) if event.summary.value]
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert times[0] == datetime.datetime.fromisoformat(json.loads(lines[0])["time"]).timestamp()
+
+
+@pytest.mark.parametrize("_", [MLFLOW])
+def test_mlflow_gets_every_value_once_and_the_results(tmp_path, _):
+    two_starts(tmp_path / "run", lambda: MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"))
+    found, run = in_mlflow(tmp_path / "run")
+    assert found == logged(tmp_path / "run") and len(found) == 20
+    assert run.info.status == "FINISHED" and run.info.run_name == "run"
+    assert run.data.metrics["eval_accuracy"] == 0.75 and run.data.params == {"seed": "1", "dataset": ""}
+
+
+@pytest.mark.parametrize("_", [WANDB])
+def test_wandb_gets_every_value_once_and_the_results(tmp_path, monkeypatch, _):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    two_starts(tmp_path / "run", WandbCallback)
+    note = json.loads((tmp_path / "run" / "callbacks.json").read_text())
+    found, run = in_wandb(tmp_path / "run")
+    assert run == note["callbacks"]["WandbCallback"]["memory"]["id"]
+    assert found == logged(tmp_path / "run") and len(found) == 20
+
+
+@pytest.mark.parametrize("name, callback", [("wandb", WandbCallback), ("mlflow", MlflowCallback)])
+def test_a_missing_package_is_refused_with_the_command(name, callback, tmp_path, monkeypatch):
+    """A directory of its name, where wandb keeps its files, is no package."""
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path[-1:])
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(UsageError, match=f"need the package {name}. Received: .*Run: pip install {name}$"):
+        callback()
+
+
+# Twice killed: in the middle between two checkpoints, and while values go to the trackers.
+DYING = """
+import os, signal, sys
+import tfbert
+from tfbert.output.reports import Reports
+from tfbert.train.callbacks import Progress
+
+at = int(sys.argv[2])
+on_step, passed = Progress.on_step, Reports._pass_on
+
+def dying(self, step):
+    on_step(self, step)
+    if step == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def between(self, callback, record):
+    passed(self, callback, record)
+    if record.step == -at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Progress.on_step, Reports._pass_on = dying, between
+config = tfbert.Config.from_json(open(sys.argv[1]).read())
+tfbert.finetune(config, report_to=["tensorboard", "{tracker}"], quiet=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", [WANDB, MLFLOW])
+def test_a_run_killed_twice_reports_every_value_once(tmp_path, tracker):
+    write_corpus(tmp_path)
+    script, path = tmp_path / "dying.py", tmp_path / "run.json"
+    script.write_text(textwrap.dedent(DYING).replace("{tracker}", tracker))
+    path.write_text(make_config(tmp_path, "run").to_json())
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
+    }
+    for at in (5, -8, 0):
+        done = subprocess.run([sys.executable, script, path, str(at)], env=environment, cwd=tmp_path)
+        assert done.returncode == (-9 if at else 0)
+    expected = logged(tmp_path / "run")
+    assert {step for _, step, _ in expected} == set(range(1, 13))
+    found, _ = {"wandb": in_wandb, "mlflow": in_mlflow}[tracker](tmp_path / "run")
+    assert found == expected
+    assert [f[:2] for f in in_tensorboard(tmp_path / "run")] == [f[:2] for f in expected]

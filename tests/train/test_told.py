@@ -1,0 +1,182 @@
+"""Callbacks of whole runs: what they hear, how they stop a run, and how a run ends in which one fails."""
+
+import json
+import math
+
+import pytest
+
+from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
+from tfbert.callbacks import Callback
+from tfbert.errors import Preempted, RunError
+from tfbert.train.callbacks import Progress
+from tfbert.train.run import finetune
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("told")
+    write_corpus(directory)
+    return directory
+
+
+class Heard(Callback):
+    """Keeps all it hears."""
+
+    def __init__(self, acts=None):
+        self.calls, self._acts = [], acts or {}
+
+    def on_start(self, step, values):
+        self._hear("start", step, values)
+
+    def on_log(self, step, values):
+        self._hear("train", step, values)
+
+    def on_evaluate(self, step, values):
+        self._hear("eval", step, values)
+
+    def on_save(self, step, values):
+        self._hear("save", step, values)
+
+    def on_end(self, step, values):
+        self._hear(self.outcome, step, values)
+
+    def _hear(self, what, step, values):
+        assert all(type(value) is float and math.isfinite(value) for value in values.values())
+        self.calls.append((what, step, values))
+        self._acts.get((what, step), lambda callback: None)(self)
+
+    def said(self, *kinds):
+        return [(what, step) for what, step, _ in self.calls if what in kinds]
+
+
+def logged(directory):
+    lines = [json.loads(line) for line in (directory / "log.jsonl").read_text().splitlines()]
+    return [(line.pop("kind"), line.pop("step"), line) for line in lines if line.pop("time")]
+
+
+def raising(callback):
+    raise ValueError("a bug of mine")
+
+
+@pytest.fixture(scope="module")
+def straight(corpus):
+    """A run of 12 updates with a callback, and its results."""
+    heard = Heard()
+    with undrawn():
+        return heard, finetune(make_config(corpus, "straight"), callbacks=[heard])
+
+
+def test_a_callback_hears_of_the_whole_run(corpus, straight):
+    heard, results = straight
+    assert [call for call in heard.calls if call[0] in ("train", "eval")] == logged(corpus / "straight")
+    assert heard.said("save") == [("save", step) for step in (3, 6, 9)]
+    assert heard.calls[0][:2] == ("start", 0) and heard.calls[0][2] == {
+        "total_steps": 12,
+        "steps_per_epoch": 6,
+        "warmup_steps": 2,
+        "global_batch_size": 8,
+        "num_replicas": 1,
+        "train_examples": 44,
+        "eval_examples": 12,
+        "parameters": heard.calls[0][2]["parameters"],
+    }
+    assert heard.calls[-1] == ("finished", 12, results)
+    assert heard.run.directory == corpus / "straight" and heard.run.options["learning_rate"] == 5e-4
+    json.dumps(heard.run.options)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_over_a_kill_each_value_comes_once(corpus, straight, monkeypatch):
+    """Killed at update 8, two updates after the last checkpoint."""
+    config, first, second = make_config(corpus, "killed"), Heard(), Heard()
+    on_step = Progress.on_step
+
+    def dying(self, step):
+        on_step(self, step)
+        if step == 8:
+            raise SystemExit("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(Progress, "on_step", dying)
+        finetune(config, callbacks=[first])
+    finetune(config, callbacks=[second])
+    assert second.calls[0][:2] == ("start", 6)
+    told = [call for heard in (first, second) for call in heard.calls if call[0] in ("train", "eval")]
+    assert told == logged(corpus / "killed"), "the log holds what was told, speeds included"
+    assert [call[:2] for call in told] == straight[0].said("train", "eval")
+    for (_, _, ours), (_, _, theirs) in zip(told, logged(corpus / "straight"), strict=True):
+        assert all(ours[name] == theirs[name] for name in ("loss", "grad_norm", "eval_loss") if name in theirs)
+    assert_same_bits(weights(corpus / "killed"), weights(corpus / "straight"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_callback_stops_a_run_which_resumes(corpus, straight):
+    stopping = Heard({("eval", 4): Callback.stop})
+    config = make_config(corpus, "stopped")
+    with pytest.raises(Preempted, match="stopped after step 4 of 12 by Heard; checkpoint saved; the same"):
+        finetune(config, callbacks=[stopping])
+    assert stopping.calls[-2:][0][:2] == ("save", 4) and stopping.calls[-1][:2] == ("stopped", 4)
+    later = Heard({("train", 12): Callback.stop})
+    finetune(config, callbacks=[later])
+    assert later.calls[-1][:2] == ("finished", 12), "there is nothing left to stop"
+    assert stopping.said("train", "eval") + later.said("train", "eval") == straight[0].said("train", "eval")
+    assert_same_bits(weights(corpus / "stopped"), weights(corpus / "straight"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(corpus, straight):
+    config, failing = make_config(corpus, "failed"), Heard({("train", 5): raising})
+    with pytest.raises(RunError, match="^Callback Heard failed: ValueError: a bug of mine. The run ended after step 5"):
+        finetune(config, callbacks=[failing])
+    assert failing.calls[-1][0] == "failed"
+    assert not list((corpus / "failed").glob(".*partial*")) and not list((corpus / "failed").glob("*/.partial*"))
+    mended = Heard()
+    finetune(config, callbacks=[mended])  # The lock is free.
+    assert mended.said("start", "train")[:2] == [("start", 5), ("train", 5)], "what it did not hear comes again"
+    assert_same_bits(weights(corpus / "failed"), weights(corpus / "straight"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("at", [("start", 0), ("eval", 12), ("finished", 12), ("save", 3)])
+def test_wherever_it_fails_nothing_is_half_written(corpus, straight, at):
+    name = "-".join(map(str, at))
+    config, is_done = make_config(corpus, name), at[1] == 12
+    with pytest.raises(RunError, match="Callback Heard failed: ValueError.*" + ("The run is done" if is_done else "")):
+        finetune(config, callbacks=[Heard({at: raising})])
+    assert (corpus / name / "all_results.json").exists() == is_done
+    if not is_done:
+        heard = Heard()
+        finetune(config, callbacks=[heard])
+        assert len(heard.said("train", "eval")) == {("start", 0): 18, ("save", 3): 12}[at]
+    assert_same_bits(weights(corpus / name), weights(corpus / "straight"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_killed_before_its_first_checkpoint_tells_nothing_twice(corpus, straight, monkeypatch):
+    config = changed(make_config(corpus, "young"), output={"save_steps": 0})
+    first, second = Heard(), Heard()
+    on_step = Progress.on_step
+
+    def dying(self, step):
+        on_step(self, step)
+        if step == 4:
+            raise SystemExit("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(Progress, "on_step", dying)
+        finetune(config, callbacks=[first])
+    finetune(config, callbacks=[second])
+    assert second.calls[0][:2] == ("start", 0)
+    assert first.said("train", "eval") + second.said("train", "eval") == straight[0].said("train", "eval")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_without_callbacks_the_log_forgets_what_happens_again(corpus, monkeypatch):
+    config = make_config(corpus, "silent")
+    run_to(7, config, monkeypatch)
+    assert not (corpus / "silent" / "callbacks.json").exists()
+    finetune(config)
+    assert [step for kind, step, _ in logged(corpus / "silent") if kind == "train"] == list(range(1, 13))

@@ -1,0 +1,218 @@
+"""Trackers of experiments as callbacks: Weights & Biases, MLflow, TensorBoard. Each gets every value of a run once.
+
+The values are called as `log.jsonl` has them, by kind: `train/loss`, `eval/accuracy`. What a tracker's own store holds
+after a kill decides what it is told when the run resumes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfbert.errors import UsageError
+from tfbert.output.callback import Callback, Record
+from tfbert.output.reports import check_callbacks
+
+PROJECT = "tfbert"
+_PARAMS_AT_ONCE = 100
+"""As many as MLflow takes in one call."""
+
+
+def all_callbacks(report_to: Sequence[str], callbacks: Sequence[Callback] = ()) -> list[Callback]:
+    """A user's callbacks, and the trackers that a run reports to.
+
+    Raises:
+        UsageError: for what is no callback, and a tracker whose package is missing.
+    """
+    found = [*callbacks, *(TRACKERS[name]() for name in report_to)]
+    check_callbacks(found)
+    return found
+
+
+class WandbCallback(Callback):
+    """Reports a run to Weights & Biases: `pip install wandb`.
+
+    A run that resumes goes on in the same run there. WANDB_MODE, WANDB_PROJECT, WANDB_ENTITY and the like are wandb's
+    own. In offline mode, each start writes all values of the run so far to a file of its own, in `output_dir/wandb`
+    unless WANDB_DIR says otherwise, and removes those of earlier starts at its end: `wandb sync` sends the whole run.
+
+    Args:
+        **options: Of `wandb.init`, such as `project`, `name`, `tags`, `mode`.
+
+    Raises:
+        UsageError: without the package.
+    """
+
+    _needs_note = False
+
+    def __init__(self, **options: Any):
+        self._wandb = _package("wandb", "WandbCallback")
+        self._options = options
+
+    def on_start(self, step: int, values: Mapping[str, float]) -> None:
+        directory = self.run.directory
+        options = {
+            "project": os.environ.get("WANDB_PROJECT", PROJECT),
+            "name": os.environ.get("WANDB_NAME", directory.name),
+            "dir": os.environ.get("WANDB_DIR", str(directory)),
+            "id": self._memory.setdefault("id", uuid.uuid4().hex[:12]),
+            "resume": "allow",
+            "reinit": "create_new",  # A run that the user has open stays as it is.
+            "settings": self._wandb.Settings(console="off"),
+        }
+        self._run = self._wandb.init(**options | self._options)
+        self._run.config.update({**self.run.options, **values}, allow_val_change=True)
+
+    def on_end(self, step: int, values: Mapping[str, float]) -> None:
+        if not hasattr(self, "_run"):
+            return
+        if values:
+            self._run.summary.update(dict(values))
+        own = pathlib.Path(self._run.dir).parent
+        self._run.finish(exit_code=int(self.outcome == "failed"))
+        if own.name.startswith("offline-run-"):
+            for earlier in own.parent.glob(f"offline-run-*-{self._memory['id']}"):
+                if earlier != own:
+                    shutil.rmtree(earlier, ignore_errors=True)
+        del self._run
+
+    def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
+        # A kill loses what wandb has not written to its file, or sent. Its server says how far it came; offline, each
+        # start begins a file.
+        return [record for record in logged if record.step >= self._run.starting_step]
+
+    def _receive(self, record: Record) -> None:
+        self._run.log(_named(record), step=record.step)
+
+
+class MlflowCallback(Callback):
+    """Reports a run to MLflow: `pip install mlflow`.
+
+    A run that resumes goes on in the same run there, whose id is in `output_dir/callbacks.json`. MLFLOW_TRACKING_URI
+    and MLFLOW_EXPERIMENT_NAME say where, as anywhere with MLflow. The results of a finished run are metrics under their
+    names in `all_results.json`.
+
+    Args:
+        experiment: Its name; made if it is not there. Empty: MLFLOW_EXPERIMENT_NAME, or `tfbert`.
+        run_name: Empty: the name of `output_dir`.
+        tracking_uri: Empty: MLflow's own.
+
+    Raises:
+        UsageError: without the package.
+    """
+
+    _needs_note = False
+
+    def __init__(self, experiment: str = "", run_name: str = "", tracking_uri: str = ""):
+        _package("mlflow", "MlflowCallback")
+        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
+        self._run_name, self._uri = run_name, tracking_uri or None
+
+    def on_start(self, step: int, values: Mapping[str, float]) -> None:
+        entities = importlib.import_module("mlflow.entities")
+        self._metric, self._param = entities.Metric, entities.Param
+        self._client = importlib.import_module("mlflow").MlflowClient(self._uri)
+        if "run_id" in self._memory:
+            self._client.update_run(self._memory["run_id"], status="RUNNING")
+            return
+        found = self._client.get_experiment_by_name(self._experiment)
+        experiment = found.experiment_id if found else self._client.create_experiment(self._experiment)
+        run = self._client.create_run(experiment, run_name=self._run_name or self.run.directory.name)
+        self._memory["run_id"] = run.info.run_id
+        params = [self._param(name, _text(value)) for name, value in self.run.options.items()]
+        for first in range(0, len(params), _PARAMS_AT_ONCE):
+            self._client.log_batch(run.info.run_id, params=params[first : first + _PARAMS_AT_ONCE])
+
+    def on_end(self, step: int, values: Mapping[str, float]) -> None:
+        run_id = self._memory.get("run_id")
+        if not run_id:
+            return
+        now = int(datetime.datetime.now().timestamp() * 1000)
+        if values:
+            self._client.log_batch(run_id, metrics=[self._metric(k, v, now, step) for k, v in values.items()])
+        status = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}[self.outcome]
+        self._client.set_terminated(run_id, status)
+
+    def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
+        # The store knows better than our note what it was told when a kill came.
+        names = {name for record in logged for name in _named(record)}
+        run_id = self._memory["run_id"]
+        told = {(name, m.step) for name in names for m in self._client.get_metric_history(run_id, name)}
+        return [r for r in logged if any((name, r.step) not in told for name in _named(r))]
+
+    def _receive(self, record: Record) -> None:
+        at = int(_time(record) * 1000)
+        metrics = [self._metric(name, value, at, record.step) for name, value in _named(record).items()]
+        self._client.log_batch(self._memory["run_id"], metrics=metrics)
+
+
+class TensorBoardCallback(Callback):
+    """Writes TensorBoard event files to `output_dir/tensorboard`; each start writes them anew, from `log.jsonl`."""
+
+    _needs_note = False
+
+    def on_start(self, step: int, values: Mapping[str, float]) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        directory = self.run.directory / "tensorboard"
+        shutil.rmtree(directory, ignore_errors=True)
+        self._writer = EventFileWriter(str(directory))
+
+    def on_end(self, step: int, values: Mapping[str, float]) -> None:
+        if hasattr(self, "_writer"):
+            self._writer.close()
+            del self._writer
+
+    def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
+        return list(logged)
+
+    def _receive(self, record: Record) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+
+        for name, value in _named(record).items():
+            self._writer.add_event(Event(wall_time=_time(record), step=record.step, summary=scalar_pb(name, value)))
+        self._writer.flush()
+
+
+TRACKERS: Mapping[str, type[Callback]] = {
+    "tensorboard": TensorBoardCallback,
+    "wandb": WandbCallback,
+    "mlflow": MlflowCallback,
+}
+"""By their names in `--report_to`."""
+
+
+def _package(name: str, what: str) -> Any:
+    """A tracker's package.
+
+    Raises:
+        UsageError: without it. A directory of that name, such as where wandb keeps its files, is none.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            f"report_to={name} and {what} need the package {name}. Received: a Python without it. "
+            f"Run: pip install {name}"
+        )
+    return importlib.import_module(name)
+
+
+def _named(record: Record) -> dict[str, float]:
+    return {f"{record.kind}/{name.removeprefix(record.kind + '_')}": value for name, value in record.values.items()}
+
+
+def _time(record: Record) -> float:
+    return datetime.datetime.fromisoformat(record.time).timestamp()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
