@@ -36,6 +36,10 @@ class LayerState:
         """All of the model's."""
         raise NotImplementedError
 
+    def random_operations(self) -> tuple[str, ...]:
+        """Types of operations whose numbers nobody can say the rows of; none are looked for unless a class says so."""
+        return ()
+
     def averages(self) -> list[tf.Variable]:
         """Those that may follow the parts of a batch."""
         raise NotImplementedError
@@ -90,6 +94,13 @@ class LayerState:
 
     def _check_writes(self, first: int, num_micro_batches: int, split: str) -> None:
         graph, allowed = tf.compat.v1.get_default_graph(), self.averages()
+        for operation in graph.get_operations()[first:]:
+            if operation.type in self.random_operations():
+                raise ValueError(
+                    "Random numbers must belong to rows of the global batch, or they depend on the split. "
+                    f"Received: a layer that draws by itself ({operation.type} {operation.name!r}), {split}. "
+                    "Use keras.random with a SeedGenerator, or train in one part."
+                )
         for variable in variables_written(graph, first, self.variables(), apart_from=allowed):
             if variable is None:
                 raise _of_state("a call that assigns a variable which no layer holds", split)

@@ -169,6 +169,11 @@ class Drawing(keras.layers.Layer):
         return x + keras.random.gamma(keras.ops.shape(x), 1.0, seed=3)
 
 
+class OfTensorFlow(keras.layers.Layer):
+    def call(self, x):
+        return tf.nn.dropout(x, 0.5)
+
+
 class Counting(keras.layers.Layer):
     def build(self, shape):
         self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
@@ -201,6 +206,7 @@ class Measuring(keras.layers.Layer):
     "layer, message",
     [
         (Drawing, "a layer that calls keras.random.gamma, and a batch in 2 parts"),
+        (OfTensorFlow, "a layer that draws by itself"),
         (Counting, "A layer's own state must change once in a step"),
         (Seeding, "A layer's own state must change once in a step"),
         (Measuring, "metric 'inside' of a layer"),

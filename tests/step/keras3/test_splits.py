@@ -28,7 +28,7 @@ ROWS, BATCH = 43, 16
 """Two whole batches and one of 11 rows."""
 
 SLOW = pytest.mark.slow
-COVERING = {(2, 4, "float32", False), (1, 1, "mixed_float16", False)}
+COVERING = {(2, 4, "float32", False)}
 GRID = [
     pytest.param(*case, marks=() if case in COVERING else SLOW, id="-".join(map(str, case)))
     for case in (
@@ -101,13 +101,17 @@ def test_history_and_weights_are_those_of_plain_keras(replicas, micro_batches):
     np.testing.assert_allclose(other.seen, one.seen, atol=1e-5)
 
 
-@pytest.mark.parametrize("count, replicas, micro_batches", [(7, 2, 3), (1, 2, 1), pytest.param(33, 2, 4, marks=SLOW)])
+@pytest.mark.parametrize(
+    "count, replicas, micro_batches",
+    [(7, 2, 3), *(pytest.param(*case, marks=SLOW) for case in [(1, 2, 1), (33, 2, 4)])],
+)
 def test_shares_of_any_size_even_none(count, replicas, micro_batches):
     x, y = data(count)
     options = {"gradient_accumulation_steps": micro_batches}
     assert_like_keras(classifier, x, y, replicas=replicas, options=options, batch_size=16)
 
 
+@SLOW
 @pytest.mark.parametrize("how", [{"steps_per_execution": 3}, {"run_eagerly": True}], ids=lambda how: next(iter(how)))
 def test_ways_to_run(how):
     """Three batches at once, of which the last call has one."""
@@ -184,11 +188,11 @@ def test_the_loss_scale_grows_when_it_is_due():
     "options",
     [
         {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 3},
-        {"clipnorm": 0.02},
         *(
             pytest.param(each, marks=SLOW)
             for each in (
                 {"use_ema": True, "ema_momentum": 0.9},
+                {"clipnorm": 0.02},
                 {"global_clipnorm": 0.05},
                 {"clipvalue": 0.01},
                 {"loss_scale_factor": 1024.0},
@@ -204,7 +208,8 @@ def test_what_optimizers_do_with_a_gradient_they_do_with_the_global_batchs(optio
     assert_like_keras(classifier, *data(), replicas=2, options=split, compiled=compiled)
 
 
-def test_layers_draw_by_row_whichever_they_are():
+@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=SLOW)])
+def test_layers_draw_by_row_whichever_they_are(recurrent):
     """Dropout of slices, noise that is added and multiplied, an LSTM's dropout, and a layer of the user's own."""
 
     class Own(keras.layers.Layer):
@@ -227,7 +232,11 @@ def test_layers_draw_by_row_whichever_they_are():
                 keras.layers.Input([6, 4]),
                 keras.layers.SpatialDropout1D(0.3),
                 keras.layers.GaussianNoise(0.3),
-                keras.layers.LSTM(5, dropout=0.3, recurrent_dropout=0.2, return_sequences=True),
+                *(
+                    [keras.layers.LSTM(4, dropout=0.3, recurrent_dropout=0.2, return_sequences=True)]
+                    if recurrent
+                    else []
+                ),
                 keras.layers.GaussianDropout(0.2),
                 keras.layers.AlphaDropout(0.2),
                 Own(),
@@ -239,15 +248,17 @@ def test_layers_draw_by_row_whichever_they_are():
     x = np.random.default_rng(0).normal(size=(20, 6, 4)).astype(np.float32)
     y = np.arange(20) % CLASSES
     whole, _, _ = train(make, x, y)
-    again, _, _ = train(make, x, y)
-    other, _, _ = train(make, x, y, options={"seed": 1})
     split, _, _ = train(make, x, y, replicas=2, options={"gradient_accumulation_steps": 2})
-    assert_close(again, whole, 0)
-    assert_close(split[:-6], whole[:-6])  # The rest are generators' states, which nothing has changed.
-    assert max(np.abs(one - two).max() for one, two in zip(whole, other, strict=True)) > 1e-3
+    assert_close(split, whole)  # Generators' states too, which nothing has changed.
+    if recurrent:
+        again, _, _ = train(make, x, y)
+        other, _, _ = train(make, x, y, options={"seed": 1})
+        assert_close(again, whole, 0)
+        assert max(np.abs(one - two).max() for one, two in zip(whole, other, strict=True)) > 1e-3
 
 
-def test_functional_saved_and_taken_up_again(tmp_path):
+@SLOW
+def test_saved_and_taken_up_again(tmp_path):
     """Three epochs, or two, a file and one more."""
     x, y = data()
 

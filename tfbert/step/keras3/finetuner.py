@@ -11,7 +11,7 @@ from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of
 from tfbert.step import batch, gradients
 from tfbert.step.core import Step
 from tfbert.step.counters import StepCounters
-from tfbert.step.keras3 import private, refusals
+from tfbert.step.keras3 import data, private, refusals, workers
 from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.keras3.functions import over_replicas
 from tfbert.step.keras3.layer_state import KerasLayerState
@@ -210,9 +210,9 @@ class FineTuner(Step, keras.Model):
         if not self.optimizer.built:
             self.optimizer.build(self._trained)
 
-    def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
-        batch.check_data(data, xla=self._xla)
-        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    def _unpacked(self, given: Any) -> tuple[Any, Any, Any]:
+        batch.check_data(given, xla=self._xla)
+        inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(given)
         if labels is None and not self._terms.takes_all:
             raise batch.no_labels(inputs)
         return inputs, labels, sample_weight
@@ -250,38 +250,53 @@ class FineTuner(Step, keras.Model):
     def _results(self) -> None:
         """Nothing: what has been measured is read over all replicas, outside of them."""
 
-    def predict_step(self, data: Any) -> Any:
+    def predict_step(self, given: Any) -> Any:
         """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
         if refusals.OVERRIDES.is_own(self.model, "predict_step"):
-            return self.model.predict_step(data)
-        return super().predict_step(data)
+            return self.model.predict_step(given)
+        return super().predict_step(given)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`."""
-        refusals.check_call(self.model, "fit", args, kwargs)
+        given = self._given("fit", args, kwargs)
         with one_line():
-            return super().fit(*args, **kwargs)
+            num_workers = workers.num_workers_of(self.distribute_strategy)
+            given = data.for_fit(given, self.model, seed=self.seed, num_workers=num_workers)
+            if num_workers > 1:
+                given["callbacks"] = workers.callbacks_of(given.get("callbacks"), self.distribute_strategy)
+            return super().fit(**given)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """As `keras.Model.evaluate`."""
-        refusals.check_call(self.model, "evaluate", args, kwargs)
+        given = self._given("evaluate", args, kwargs)
         with one_line():
-            return super().evaluate(*args, **kwargs)
+            return super().evaluate(**data.for_reading(given, self.model))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """As `keras.Model.predict`."""
-        refusals.check_call(self.model, "predict", args, kwargs)
+        given = self._given("predict", args, kwargs)
         with one_line():
-            return super().predict(*args, **kwargs)
+            return super().predict(**data.for_reading(given, self.model))
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """As `keras.Model.train_on_batch`."""
-        refusals.check_call(self.model, "train_on_batch", args, kwargs)
+        """As `keras.Model.train_on_batch`: the rows of a batch are divided among the replicas."""
+        given = self._given("train_on_batch", args, kwargs)
         with one_line():
-            return super().train_on_batch(*args, **kwargs)
+            return super().train_on_batch(**data.for_batch(given, self.model))
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """As `keras.Model.test_on_batch`."""
-        refusals.check_call(self.model, "test_on_batch", args, kwargs)
+        given = self._given("test_on_batch", args, kwargs)
         with one_line():
-            return super().test_on_batch(*args, **kwargs)
+            return super().test_on_batch(**data.for_batch(given, self.model))
+
+    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.predict_on_batch`."""
+        given = self._given("predict_on_batch", args, kwargs)
+        with one_line():
+            return super().predict_on_batch(**data.for_batch(given, self.model))
+
+    def _given(self, name: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        given = data.arguments_of(name, self, args, kwargs)
+        refusals.check_call(self.model, name, given)
+        return given

@@ -28,6 +28,10 @@ class KerasLayerState(LayerState):
         found = [getattr(each, name, None) for each in layers for name in _AVERAGES]
         return [variable.value for variable in found if variable is not None]
 
+    def random_operations(self) -> tuple[str, ...]:
+        """As `LayerState.random_operations`: those of `tf.random` that have a state."""
+        return ("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
+
     def carried(self) -> list[str]:
         """As `LayerState.carried`."""
         return [each.name for each in layers_of(self._model) if isinstance(each, keras.layers.RNN) and each.stateful]

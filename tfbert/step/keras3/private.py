@@ -121,6 +121,13 @@ def _overwrite(optimizer: keras.optimizers.Optimizer, variables: list[keras.Vari
             variable.assign(average)
 
 
+def without_writing(backup: keras.callbacks.BackupAndRestore) -> keras.callbacks.BackupAndRestore:
+    """The callback, made to restore only: there is no option for it."""
+    backup._save_model = lambda: None
+    backup.delete_checkpoint = False
+    return backup
+
+
 DRAWS = ("dropout", "normal", "uniform", "truncated_normal", "randint")
 """What `keras.random` draws by row; the rest of its functions see a batch as a whole."""
 OTHER_DRAWS = ("categorical", "shuffle", "gamma", "binomial", "beta")

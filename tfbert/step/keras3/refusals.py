@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import types
 from typing import Any
 
@@ -144,17 +143,10 @@ def _check_optimizer(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
             )
 
 
-def check_call(model: keras.Model, name: str, args: tuple, kwargs: dict[str, Any]) -> None:
+def check_call(model: keras.Model, name: str, arguments: dict[str, Any]) -> None:
     """Raises ValueError where a method such as `fit` is called with callbacks of tf_keras, or where the wrapped model
     has an own one, which would not be called."""
     OVERRIDES.check_called(model, name)
-    if getattr(model, "preprocessor", None) is not None:
-        raise ValueError(
-            "FineTuner takes the inputs that a KerasHub task's preprocessor makes. "
-            f"Received: {type(model).__name__} with a preprocessor. Map it over the data set: "
-            "`preprocessor, task.preprocessor = task.preprocessor, None`, `data_set.map(preprocessor)`."
-        )
-    arguments = inspect.signature(getattr(keras.Model, name)).bind(model, *args, **kwargs).arguments
     for each in keras.tree.flatten(arguments.get("callbacks")):
         _check_keras("callbacks", each)
 

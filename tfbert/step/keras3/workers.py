@@ -1,0 +1,89 @@
+"""Several workers that train together: which of them writes, and whether they begin alike."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfbert.step.keras3.private import without_writing
+
+_OF_THE_CHIEF = (
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.TensorBoard,
+    keras.callbacks.RemoteMonitor,
+)
+"""Callbacks that only write; their files would be the same on all workers."""
+
+
+def num_workers_of(strategy: tf.distribute.Strategy) -> int:
+    """Processes that a strategy spans."""
+    resolver = strategy.cluster_resolver
+    jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
+    return max(1, sum(len(jobs.get(job, ())) for job in ("chief", "worker")))
+
+
+def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
+    """The callbacks for `fit` on this worker: all on the chief; on the others those that do not only write, and
+    `BackupAndRestore` for reading. One that compares the workers before the first step comes last.
+
+    Args:
+        callbacks: As given to `fit`.
+        strategy: Of several workers.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    given = [] if callbacks is None else keras.tree.flatten(callbacks)
+    if not _is_chief(strategy):
+        given = [each for each in map(_on_others, given) if each is not None]
+    return [*given, BeginAlike(strategy)]
+
+
+def _is_chief(strategy: tf.distribute.Strategy) -> bool:
+    resolver = strategy.cluster_resolver
+    has_chief = "chief" in resolver.cluster_spec().as_dict()
+    return resolver.task_type == "chief" or (resolver.task_id == 0 and not has_chief)
+
+
+def _on_others(callback: Any) -> Any:
+    if isinstance(callback, keras.callbacks.BackupAndRestore):
+        return without_writing(copy.copy(callback))
+    return None if isinstance(callback, _OF_THE_CHIEF) else callback
+
+
+class BeginAlike(keras.callbacks.Callback):
+    """Raises ValueError before the first step where workers have restored different states, or only some of them one.
+
+    Args:
+        strategy: Of several workers.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        super().__init__()
+        self._strategy = strategy
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Called after the callbacks that restore."""
+        values = [tf.reduce_sum(tf.abs(tf.cast(w.value, tf.float64))) for w in self.model.model.trainable_variables]
+        iterations = tf.cast(self.model.optimizer.iterations.value, tf.float64)
+        found = [self._of_all(each) for each in (iterations, tf.add_n(values))]
+        if any(len(set(each)) > 1 for each in found):
+            raise ValueError(
+                "Workers must begin with the same weights after the same number of steps. "
+                f"Received: steps {', '.join(f'{each:.0f}' for each in found[0])} and sums of the weights "
+                f"{', '.join(f'{each:.9g}' for each in found[1])}. "
+                "Restore from a directory that all of them can read, or from none."
+            )
+
+    def _of_all(self, value: tf.Tensor) -> list[float]:
+        count = self._strategy.num_replicas_in_sync
+
+        def own() -> tf.Tensor:
+            context = tf.distribute.get_replica_context()
+            return tf.where(tf.range(count) == context.replica_id_in_sync_group, value, tf.zeros([], tf.float64))
+
+        parts = self._strategy.run(own)
+        return self._strategy.reduce("SUM", parts, axis=None).numpy().tolist()
