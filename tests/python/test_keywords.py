@@ -70,7 +70,9 @@ def test_every_option_of_training_is_an_argument_with_its_default(function, comm
         fields = {field.name: field for field in dataclasses.fields(getattr(base, part))}
         for name in names:
             known = name if name != "model_name_or_path" else "model"
-            assert (known in parameters) == ("train" in fields[name].metadata["modes"] and name != "seeds"), name
+            assert (known in parameters) == (
+                "train" in fields[name].metadata["modes"] and name not in ("seeds", "sweep")
+            ), name
             if known in parameters:
                 assert parameters[known].default == fields[name].default
     assert {mode for mode in EVERY if mode in parameters} <= {"train"}  # Which is an argument: the data.
@@ -125,6 +127,7 @@ def test_rules_are_those_of_the_command_in_arguments(as_python):
     [
         ({"task": "pretraining"}, "Call tfbert.pretrain"),
         ({"seeds": [1, 2]}, "A call trains one seed"),
+        ({"sweep": "xla=true,false"}, "A call trains one run: call tfbert.sweep"),
         ({"model": "a", "model_name_or_path": "b"}, "model and model_name_or_path are one option"),
         ({"config": {"max_steps": 3}}, "must be a tfbert.Config"),
         ({"config": EVALUATION}, "trains"),

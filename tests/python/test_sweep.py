@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 
 import tfbert
 from tests.support.sweeps import FakeRuns
@@ -40,6 +41,22 @@ def test_a_call_trains_the_grid_and_gives_its_table(fake, tmp_path):
     )
 
 
+def test_data_in_memory_is_read_from_files_that_hold_the_same(fake, tmp_path):
+    texts, labels = ["good, or", 'so "what"', "bad\nline", "ü"], [1, 0, 1, 0]
+    given = {"train": {"text": texts, "label": labels}, "validation": {"a": list(zip(texts, labels, strict=True))}}
+    tfbert.sweep({"learning_rate": [1e-5]}, **given, output_dir=tmp_path / "out", quiet=True)
+    data = json.loads((tmp_path / "out" / "learning_rate=1e-05" / "run_config.json").read_text())["data"]
+    assert data["train_file"] == str(tmp_path / "out" / "data" / "train.parquet")
+    assert data["validation_file"] == str(tmp_path / "out" / "data" / "a.parquet")
+    for path in (data["train_file"], data["validation_file"]):
+        assert parquet.read_table(path).to_pydict() == {"text": texts, "label": labels}
+    assert tfbert.sweep({"learning_rate": [1e-5]}, **given, output_dir=tmp_path / "out", quiet=True)
+    assert len(fake.started) == 1
+    with pytest.raises(UsageError, match="whose columns have one type each. Received: train=columns of 4 rows"):
+        mixed = {"text": texts, "label": [1, "x", 2.5, []]}
+        tfbert.sweep({"learning_rate": [1e-5]}, train=mixed, validation=0.5, output_dir=tmp_path / "b", quiet=True)
+
+
 @pytest.mark.parametrize(
     "arguments, options, message",
     [
@@ -64,7 +81,7 @@ def test_what_cannot_be_swept_is_refused_before_anything_runs(fake, tmp_path, ar
 
 
 def test_a_call_for_one_run_says_which_is_for_several():
-    with pytest.raises(UsageError, match="Call tfbert.sweep"):
+    with pytest.raises(UsageError, match="call tfbert.sweep"):
         tfbert.finetune(sweep="learning_rate=1e-5,3e-5")
 
 

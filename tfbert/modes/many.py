@@ -106,7 +106,7 @@ def train_all(
     """
     is_chief = is_chief_of(config)
     inform_on_chief_alone(is_chief)
-    _check_directory(directory, kind)
+    check_directory(directory, kind)
     done = {name for name, run in runs.items() if _is_done(run)}
     _check_same([runs[name] for name in runs if name in done], kind)
     if is_chief:
@@ -169,8 +169,12 @@ def is_chief_of(config: Config) -> bool:
     return cluster.job == "chief" or ("chief" not in cluster.jobs and cluster.index == 0)
 
 
-def _check_directory(directory: pathlib.Path, kind: Kind) -> None:
-    """Refuses a directory that holds anything but such runs and their table, or that cannot be written to."""
+def check_directory(directory: pathlib.Path, kind: Kind) -> None:
+    """Refuses a directory that holds anything but such runs and their table, or that cannot be written to.
+
+    Raises:
+        UsageError: naming what it holds.
+    """
     output_dir.check_writable(directory)
     known = re.compile(rf"{kind.pattern}|{'|'.join(map(re.escape, kind.files))}")
     names = [name.removesuffix(".partial").lstrip(".") for name in output_dir.contents(directory)]

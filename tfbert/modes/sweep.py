@@ -28,12 +28,14 @@ from tfbert.report.sweep_files import SWEEP_FILES, closing_lines, write_sweep
 
 log = logging.getLogger("tfbert")
 
-_KIND = Kind(
+DATA = "data"
+"""The directory of data that was given in memory: other processes read it from files."""
+KIND = Kind(
     one="run",
     several="a sweep",
     compared="Runs of a sweep differ in what is swept alone.",
     ends_at_refusal=False,
-    pattern=r"\w+=[^/]+",
+    pattern=rf"\w+=[^/]+|{DATA}",
     files=SWEEP_FILES,
 )
 
@@ -64,9 +66,9 @@ def train_sweep(config: Config, start: Starter = run_to_its_end) -> Swept | None
         for name, (point, seed) in planned.items()
     }
     log.info("sweep: %d runs in %s", len(runs), directory)
-    trained = train_all(config, directory, runs, _KIND, start)
+    trained = train_all(config, directory, runs, KIND, start)
     found = _report(directory, points, planned, trained) if is_chief_of(config) and trained.done else None
-    check_all_trained(trained, config, directory, _KIND, len(runs))
+    check_all_trained(trained, config, directory, KIND, len(runs))
     return found
 
 
@@ -83,7 +85,7 @@ def _report(
     for point in points:
         names = [name for name, (own, _) in planned.items() if own is point]
         runs = [read[name] for name in names if name in read]
-        check_same_data(runs, _KIND)
+        check_same_data(runs, KIND)
         failed = {name: reason for name, reason in trained.failed.items() if name in names}
         swept.append(SweptPoint(values=point.values, label=point.label, runs=runs, failed=failed))
     found = rank(swept)

@@ -20,8 +20,12 @@ from tfbert.python.data import OPTIONS, data_options
 MODE = "train"
 FUNCTIONS = {FINETUNE.word: "tfbert.finetune", PRETRAIN.word: "tfbert.pretrain"}
 """By the command's word."""
-_NOT_ARGUMENTS = {
-    "seeds": "A call trains one seed: call it for each with seed=, or use the command.",
+_OF_SEVERAL = {
+    "seeds": "A call trains one seed: call it for each with seed=, call tfbert.sweep, or use the command.",
+    "sweep": "A call trains one run: call tfbert.sweep, or use the command.",
+}
+"""Options of several runs."""
+_NOT_ARGUMENTS = _OF_SEVERAL | {
     "mode": "tfbert.finetune and tfbert.pretrain train; tfbert.load returns a saved model as a function.",
     "run_config": "Pass tfbert.Config.from_json(text) as the first argument.",
     "flagfile": "Presets are for the command; pass their flags as arguments.",
@@ -30,14 +34,15 @@ _NOT_ARGUMENTS = {
 _NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
-def options_of(command: Command) -> dict[str, dict[str, dataclasses.Field]]:
-    """The options that training with a command has, by the part of `Config` that they belong to and by name."""
-    parts = Config.classes()
+def options_of(command: Command, *, several: bool = False) -> dict[str, dict[str, dataclasses.Field]]:
+    """The options that training with a command has, by the part of `Config` that they belong to and by name; those of
+    several runs only where these are asked for."""
+    parts, without = Config.classes(), _NOT_ARGUMENTS.keys() - (_OF_SEVERAL if several else ())
     return {
         part: {
             field.name: field
             for field in dataclasses.fields(parts[part])
-            if field.name in names and field.name not in _NOT_ARGUMENTS and MODE in field.metadata["modes"]
+            if field.name in names and field.name not in without and MODE in field.metadata["modes"]
         }
         for part, names in command.options().items()
     }
@@ -69,7 +74,7 @@ def config_of(
             f"The first argument must be a tfbert.Config. Received: {shown(config)}. "
             "Pass options by their names, such as train_file='train.tsv'."
         )
-    options, given = options_of(command), dict(given)
+    options, given = options_of(command, several=several), dict(given)
     problems = [line for alias, name in ALIASES.items() for line in _resolve(alias, name, given)]
     task = given.get("task", (config or Config()).data.task)
     found, wrong = data_options(given, data or {}, holds_sentences=facts_of(str(task)).of_words)

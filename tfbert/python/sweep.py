@@ -18,6 +18,7 @@ from tfbert.errors import UsageError
 from tfbert.output import output_dir
 from tfbert.output.screen import shown
 from tfbert.python.keywords import config_of
+from tfbert.python.on_disk import on_disk
 
 if TYPE_CHECKING:
     from tfbert.launch.worker_group import Signals
@@ -51,6 +52,9 @@ def sweep(
     values: Mapping[str, Any],
     config: Config | None = None,
     *,
+    train: Any = None,
+    validation: Any = None,
+    test: Any = None,
     seeds: Sequence[int] = (),
     quiet: bool = False,
     **options: Any,
@@ -64,6 +68,8 @@ def sweep(
     Args:
         values: For each option that is varied, by its name, a list of values.
         config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
+        train, validation, test: As for `tfbert.finetune`. Data in memory is written to `output_dir/data`, where the
+            runs read it.
         seeds: Train each combination with each of these, and rank by the means. Empty: once, with `seed`.
         quiet: Show nothing.
         **options: The other options, as for `tfbert.finetune`; for pre-training, those of `tfbert.pretrain`, with its
@@ -84,16 +90,19 @@ def sweep(
         {'learning_rate': 3e-05, 'eval_accuracy': 0.93, 'eval_accuracy_std': 0.01, ...}
         >>> classify = found.load()
     """
-    given = {"sweep": _text(values), "seeds": seeds}
+    given, data = {"sweep": _text(values), "seeds": seeds}, {"train": train, "validation": validation, "test": test}
     command = command_of(config) if isinstance(config, Config) else FINETUNE
-    config = config_of(command, config, {**options, **given}, several=True)
+    config = config_of(command, config, {**options, **given}, data, several=True)
     directory = output_dir.run_directory(config, output_dir.start_time())
     config = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(directory)))
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
     with shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            from tfbert.modes.sweep import train_sweep
+            from tfbert.modes.many import check_directory
+            from tfbert.modes.sweep import DATA, KIND, train_sweep
+        check_directory(directory, KIND)
+        config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA))
         found = train_sweep(config, _Starter(quiet))
     return SweepResults(found.rows() if found else (), directory, found.decisive if found else "")
 
