@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
+from tfbert.python.keywords import config_of
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 
@@ -112,7 +114,7 @@ REFUSED = {
         "x.jsonl",
         rows_of([["a"], None, ["b"], []]),
         {},
-        r"only an empty list. Received: none .*line 2. Write \[\]",
+        r"list or text. Received: none .*line 2. Write \[\] or",
     ),
     "a missing value": ("x.tsv", delimited(["a|b", "NA", "b", ""]), {}, "clear whether .* Received: 'NA', .*line 3"),
     "two separators": (
@@ -197,6 +199,26 @@ def test_the_task_is_detected_where_that_is_beyond_doubt(write, form):
         options = {"label_column": "1"} | options
     config = detect_task(Config(data=DataConfig(train_file=write(name, content), **options)))
     assert config.data.task == (NAME if form in DOUBTLESS else "auto")
+
+
+@pytest.mark.parametrize(
+    "train, options",
+    [
+        (
+            {"text": TEXTS} | {name: [row[i] for row in EXPECTED] for i, name in enumerate("abc")},
+            {"label_column": [*"abc"]},
+        ),
+        ([{"text": text, "labels": list(labels)} for text, labels in zip(TEXTS, SETS, strict=True)], {}),
+        ([(text, list(labels)) for text, labels in zip(TEXTS, SETS, strict=True)], {}),
+        ({"text": TEXTS, "labels": [np.array(ids, np.int64) for ids in IDS]}, {"label_names": ["a", "b", "c"]}),
+    ],
+    ids=["columns", "records", "pairs", "arrays of ids"],
+)
+def test_tables_in_memory_are_read_as_files_are(train, options):
+    config = detect_task(config_of(FINETUNE, None, {"model": "scratch/tiny"} | options, {"train": train}))
+    data = load_data(config.data, config.task_options)
+    assert (config.data.task, data.task.label_names) == (NAME, ("a", "b", "c"))
+    assert data.train.labels.tolist() == EXPECTED
 
 
 def test_lists_of_words_with_lists_of_tags_are_tagging_still(write):

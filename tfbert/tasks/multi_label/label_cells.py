@@ -76,8 +76,8 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
         return [item.item() if isinstance(item, np.generic) else item for item in value]
     if _is_none(value):
         raise UsageError(
-            "Every row needs its labels, if only an empty list. "
-            f"Received: none for {column!r} in {where}. Write [] where a text has no label, or drop the row."
+            "Every row needs its labels, if only an empty list or text. "
+            f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
         )
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise UsageError(
