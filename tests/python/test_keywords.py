@@ -135,3 +135,17 @@ def test_rules_are_those_of_the_command_in_arguments(as_python):
 )
 def test_what_a_call_cannot_do_is_refused(options, answer):
     assert answer in refused(tfbert.finetune, **options)
+
+
+@pytest.mark.parametrize(
+    "value, answer",
+    [
+        ("bf16", "Pass mixed_precision=True, mixed_precision_dtype='bfloat16'."),
+        ("fp16", "Pass mixed_precision=True, mixed_precision_dtype='float16'."),
+        ("no", "Drop it: float32 is the default."),
+        ("yes", "Pass mixed_precision=True, or mixed_precision=False."),
+    ],
+)
+def test_a_precision_as_a_word_is_answered_as_in_the_command(value, answer, as_python):
+    line = refused(tfbert.finetune, mixed_precision=value)
+    assert line == f"mixed_precision is on or off. Received: mixed_precision={value!r}. {answer}"

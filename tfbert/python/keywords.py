@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfbert.commandline.command import what_is_meant
+from tfbert.commandline.foreign_flags import precision_as_value
 from tfbert.commandline.options import ALIASES
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
@@ -30,7 +31,7 @@ _NOT_ARGUMENTS = _OF_SEVERAL | {
     "run_config": "Pass tfbert.Config.from_json(text) as the first argument.",
     "flagfile": "Presets are for the command; pass their flags as arguments.",
 }
-"""Flags that are no options of a run, or not of one."""
+"""Flags that are no options of a run."""
 _NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
@@ -81,6 +82,9 @@ def config_of(
     given, problems = given | found, problems + wrong
     known = {name for names in options.values() for name in names}
     problems += [_unknown(command, name, given[name]) for name in given if name not in known]
+    if isinstance(word := given.get("mixed_precision"), str):
+        del given["mixed_precision"]
+        problems.append(precision_as_value(f"flag --mixed_precision={word}: no."))
     base, parts = config or Config(), {}
     for part, names in options.items():
         own = {name: given[name] for name in names if name in given}
