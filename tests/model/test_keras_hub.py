@@ -326,6 +326,7 @@ def test_names_of_kerashub_lead_to_kaggle(made, monkeypatch):
         "distil_bert_base_en": "tfbert trains those of its BertBackbone",
         "hf://keras/bert_base_en": "the hub cannot be reached",
         "some_model": "the hub cannot be reached",
+        "no_such.keras": "A path must lead to a model's directory or .keras file",
     }.items():
         with pytest.raises(UsageError, match=message) as raised:
             resolve_model(ModelConfig(model_name_or_path=name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+from typing import Any
 
 from tfbert.errors import UsageError, first_line
 
@@ -28,9 +29,10 @@ def find_handle(name: str) -> str:
         import keras_hub  # Keras 3 with it, which takes seconds: only to look up a name.
     except Exception as error:  # Keras 3 whose backend, as its own file or KERAS_BACKEND names it, is not installed.
         raise _usage(name, f"KerasHub, which knows such names, cannot be imported: {first_line(error)}") from None
-    if name in keras_hub.models.BertBackbone.presets:
-        return keras_hub.models.BertBackbone.presets[name]["kaggle_handle"]
-    if name in keras_hub.models.Backbone.presets:
+    models: Any = keras_hub.models
+    if name in models.BertBackbone.presets:
+        return models.BertBackbone.presets[name]["kaggle_handle"]
+    if name in models.Backbone.presets:
         raise UsageError(
             "Of KerasHub's models, tfbert trains those of its BertBackbone. "
             f"Received: model_name_or_path={name!r}, which is another. Pass a BERT model, such as bert_base_en."

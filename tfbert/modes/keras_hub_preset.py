@@ -20,6 +20,7 @@ from tfbert.model.weights import get_weights_dict
 from tfbert.modes.saved_model import load_trained_model, saved_task
 from tfbert.tasks.base import Task
 from tfbert.tasks.registry import entry_of
+from tfbert.tasks.sets import Examples
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -94,7 +95,7 @@ class PresetSource:
         return float(np.abs(preset_logits(directory, inputs) - np.reshape(own, [_PROBE_ROWS, -1])).max())
 
 
-def preset_predictions(directory: pathlib.Path, examples: TextExamples, *, batch_size: int) -> np.ndarray:
+def preset_predictions(directory: pathlib.Path, examples: Examples, *, batch_size: int) -> np.ndarray:
     """What KerasHub predicts from texts: float32 logits `[n, num_classes]`.
 
     Args:
@@ -102,6 +103,7 @@ def preset_predictions(directory: pathlib.Path, examples: TextExamples, *, batch
         examples: The texts or pairs.
         batch_size: Rows that are computed at a time.
     """
+    assert isinstance(examples, TextExamples)  # Those of a task with a sequence head.
     columns = [examples.text] if examples.text_pair is None else [examples.text, examples.text_pair]
     return text_logits(directory, columns, batch_size=batch_size)
 
