@@ -31,7 +31,8 @@ def foreign_private_parts(path):
     defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     defined |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_own(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and {"python", "src"} & set(node.module.split(".")):
+        is_own_module = isinstance(node, ast.ImportFrom) and node.module.startswith("tfbert")
+        if isinstance(node, ast.ImportFrom) and not is_own_module and {"python", "src"} & set(node.module.split(".")):
             yield ast.unparse(node)
         if isinstance(node, ast.Attribute) and (node.attr.startswith("_") and not node.attr.endswith("__")):
             if not is_own(node) and node.attr not in defined:
