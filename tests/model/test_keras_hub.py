@@ -296,12 +296,19 @@ def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
     with zipfile.ZipFile(tmp_path / "empty.keras", "w") as archive:
         archive.writestr("readme.txt", "nothing")
     classifier(with_preprocessor=False).save(tmp_path / "bare.keras")
+    with (
+        zipfile.ZipFile(made[0] / "model.keras") as source,
+        zipfile.ZipFile(tmp_path / "bomb.keras", "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name in source.namelist():
+            archive.writestr(name, b"\0" * (1 << 24) if name.endswith(".h5") else source.read(name))
     for name, message in {
         "dense.keras": "its BertBackbone. Received: Sequential in .*dense.keras",
         "text.keras": "A .keras file must be readable and whole. Received: .*text.keras: File is not a zip file",
         "cut.keras": "A .keras file must be readable and whole",
         "empty.keras": "config.json must be readable JSON",
         "bare.keras": "must hold the vocabulary of its tokenizer",
+        "bomb.keras": "must be readable and whole.* its model.weights.h5 unpacks to 16,777,216 bytes",
     }.items():
         with pytest.raises(UsageError, match=message) as raised:
             load(tmp_path / name)

@@ -52,8 +52,9 @@ class ModelConfig(Options):
     """Which weights to start from."""
 
     model_name_or_path: str = option("scratch/tiny", resume="same")
-    """A Hugging Face hub name, a local directory, or `scratch/SIZE` (tiny, mini, small, medium, base, large, or one of
-    the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a vocabulary learned from the training text."""
+    """A Hugging Face hub name, a local directory, a KerasHub preset's name or `.keras` file, or `scratch/SIZE` (tiny,
+    mini, small, medium, base, large, or one of the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a
+    vocabulary learned from the training text."""
     vocab_file: str = option("", resume="content", modes=EVERY)
     """A WordPiece vocabulary, one token per line. Empty: the model's own; for `scratch/`, one learned from the text."""
 

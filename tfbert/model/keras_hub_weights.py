@@ -65,6 +65,9 @@ _OF_MASKED_LM = {
     "masked_lm_head/vars/0": "cls.predictions.bias",
 }
 
+_MOST_UNPACKED = 20
+"""How many times as large as the archive its weights may be."""
+
 Opened = dict[str, tuple[tuple[int, ...], bool, Callable[[], np.ndarray]]]
 """By PyTorch name: the matrix's shape in the file, whether that is PyTorch's transposed, and what reads the array."""
 
@@ -93,6 +96,9 @@ def open_weights(path: pathlib.Path, files: contextlib.ExitStack) -> Opened:
     if is_archive(path):
         tables = [(r"layers/\w+/", _LAYERS), ("", of_task)] if preset.task else [("", _LAYERS)]
         root = files.enter_context(opened(path))
+        size = root.root.getinfo(WEIGHTS).file_size
+        if size > _MOST_UNPACKED * path.stat().st_size:  # Keras does not compress, and weights hardly can be.
+            raise ValueError(f"its {WEIGHTS} unpacks to {size:,} bytes")
         content = files.enter_context((root / WEIGHTS).open("rb"))
         # Read whole: in an archive, each step back would read from its beginning.
         return _datasets(_h5(io.BytesIO(content.read()), files), tables, heads)
