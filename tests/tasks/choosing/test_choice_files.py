@@ -11,6 +11,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.given_kinds import given_table
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.choice_files import holds_choices, open_questions, read_questions
+from tfbert.tasks.choosing.forms import Checks
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 
@@ -93,6 +94,10 @@ FORMS = {
         [("p", "What happened as a result?", ("a", "b"), 1)],
     ),
     "letters_as_texts.csv": ("question,A,B,answer\nq,B,A,A\n", [("", "q", ("B", "A"), 0)]),
+    "twelve.csv": (
+        f"question,{','.join(f'option_{i}' for i in range(1, 13))},label\nq,{','.join('abcdefghijkl')},11\n",
+        [("", "q", tuple("abcdefghijkl"), 11)],
+    ),
     "numbers_as_texts.csv": (
         "question,choice0,choice1,choice2,label\nq,3,7,9,7\nq,2,1,0,2\n",
         [("", "q", ("3", "7", "9"), 1), ("", "q", ("2", "1", "0"), 0)],
@@ -259,6 +264,15 @@ def test_a_run_reads_what_it_trains_on(tmp_path):
     assert len(data.train) + len(held) == 30 and len(held) == 6
     assert not {one.context for one in held.asked} & {one.context for one in data.train.asked}
     assert any("questions have 2 to 4 choices" in note for note in data.notes)
+
+
+def test_labels_are_not_looked_at_where_nothing_is_compared_with_them(tmp_path):
+    """Not even where two columns look like them."""
+    path = write(tmp_path, "a.csv", "question,choice0,choice1,answer,target\nq,u,v,nonsense,\n")
+    (found,) = [asked for _, asked in open_questions(path, DataConfig(), checks=Checks(labelled=False)).rows]
+    assert (found.question, found.choices, found.label, found.index) == ("q", ("u", "v"), None, None)
+    with pytest.raises(UsageError, match="both look like the label"):
+        read(path)
 
 
 def test_doubts(tmp_path):

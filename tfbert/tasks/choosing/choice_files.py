@@ -130,6 +130,7 @@ def opened_table(
             text_column=config.text_column,
             choice_columns=choice_columns,
             label_column=config.label_column,
+            find_label=checks.labelled,
         )
         read = table_rows(columns, checks)
     named_by = id_column([column for column in file.columns if column not in columns.all]) if id_column else ""

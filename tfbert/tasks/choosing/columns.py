@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import string
 from collections.abc import Sequence
 
 from tfbert.errors import UsageError
@@ -14,8 +15,7 @@ LIST_NAMES = ("choices", "options", "endings", "choice")
 """Usual names of a column that holds all choices of a question."""
 LABEL_NAMES = (("label",), ("answerkey", "answer", "gold_label", "correct_option", "labels", "target", "gold", "cop"))
 """Usual names of the label's column; a plain `label` wins over all others."""
-_ENDS = re.compile(r"(choice|option|ending|answer|sol|op)?[_ ]?(\d|[a-h])")
-_LETTERS = "abcdefgh"
+_ENDS = re.compile(r"(choice|option|ending|answer|sol|op)?[_ ]?(\d{1,3}|[a-z])", re.ASCII)
 _HINT = (
     "Name them with --choice_columns (one column of lists, or one for each choice), "
     "--text_column=CONTEXT,QUESTION and --label_column"
@@ -52,6 +52,7 @@ def find_columns(
     text_column: Sequence[str] = (),
     choice_columns: Sequence[str] = (),
     label_column: str = "",
+    find_label: bool = True,
 ) -> Columns:
     """Decides which columns hold what.
 
@@ -61,6 +62,7 @@ def find_columns(
         text_column: As the user named them: context and question, or the only one of these. Empty: found by name.
         choice_columns: As the user named them. Empty: found by name.
         label_column: As the user named it. Empty: found by name.
+        find_label: Whether to look for a label column by name. If not, only `label_column` counts.
 
     Raises:
         UsageError: for a column that is not there, or if none, or several, could be meant.
@@ -90,9 +92,9 @@ def find_columns(
         context, question = one_of("context", CONTEXT_NAMES), one_of("question", QUESTION_NAMES)
     choices = tuple(choice_columns) or tuple(filter(None, [one_of("choices", LIST_NAMES)])) or _numbered(usual)
     label = label_column
-    for names in () if label else LABEL_NAMES:
+    for names in LABEL_NAMES if find_label and not label else ():
         label = label or one_of("label", [known for known in names if not {*usual.get(known, ())} & {*choices}])
-    if not choices and label and "answers" in usual:
+    if not choices and (label or not find_label) and "answers" in usual:
         choices = tuple(usual["answers"])
     if not context and not question:
         raise UsageError(f"No column looks like a context or a question. {has} {_HINT}.")
@@ -118,7 +120,7 @@ def _numbered(usual: dict[str, list[str]]) -> tuple[str, ...]:
     stems: dict[tuple[str, bool], dict[int, str]] = {}
     for key, names in usual.items():
         if (match := _ENDS.fullmatch(key)) and len(names) == 1 and (match[1] or not match[2].isdigit()):
-            number = int(match[2]) if match[2].isdigit() else _LETTERS.index(match[2])
+            number = int(match[2]) if match[2].isdigit() else string.ascii_lowercase.index(match[2])
             stems.setdefault((match[1] or "", match[2].isdigit()), {})[number] = names[0]
     best: tuple[str, ...] = ()
     for (_, has_digits), found in stems.items():
