@@ -171,7 +171,7 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, nam
 def test_packed_examples_give_the_loss_and_gradients_of_plain_ones(encoded, name):
     task, rows = encoded[name]
     lengths, options = rows.tokens.lengths, {"global_batch_size": BATCH, "seed": 3}
-    shape = choose_packed_shape(lengths, **options, epochs=range(1), num_parts=1, max_width=40)
+    shape = choose_packed_shape(lengths, **options, epochs=range(1), num_parts=1, max_width=48)
     plan = plan_packed_epoch(lengths, **options, epoch=0, shape=shape)
     packed = list(make_dataset(rows, lambda: iter([plan]), range(1), 1, shape=shape))
     widths = np.full(len(plan), lengths.max(), np.int32)
