@@ -155,6 +155,12 @@ def test_scopes():
         tfbert.FineTuner(tfbert.FineTuner(classifier()))
 
 
+def test_other_strategies():
+    scope = tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"]).scope()
+    with scope, pytest.raises(ValueError, match="MultiWorkerMirroredStrategy. Received: CentralStorageStrategy"):
+        tfbert.FineTuner(classifier())
+
+
 def test_synchronized_normalization():
     def make():
         return keras.Sequential([keras.layers.Input([5]), keras.layers.BatchNormalization(synchronized=True)])

@@ -63,15 +63,21 @@ def over_replicas(
 
 
 def _up_to(count: int, iterator: Any, one: Callable[[Any], None]) -> None:
-    """Takes so many batches, or as many as there are."""
-    for _ in range(count):
-        found = iterator.get_next_as_optional()
+    """Takes so many batches, or as many as there are; the step is traced once for all of them."""
 
-        def take(found: Any = found) -> tf.Tensor:
+    def body(done: tf.Tensor, has_more: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        found = iterator.get_next_as_optional()
+        has_more = found.has_value()
+
+        def take() -> tf.Tensor:
             one(_without_gaps(found.get_value()))
             return tf.constant(0)
 
-        tf.cond(found.has_value(), take, lambda: tf.constant(0))
+        tf.cond(has_more, take, lambda: tf.constant(0))
+        return done + 1, has_more
+
+    start = tf.constant(0), tf.constant(True)
+    tf.while_loop(lambda done, has_more: (done < count) & has_more, body, start, parallel_iterations=1)
 
 
 def _without_gaps(batch: Any) -> Any:

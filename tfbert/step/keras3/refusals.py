@@ -41,6 +41,12 @@ STEP_OVERRIDES = dataclasses.replace(
 )
 """The same for the step, which no other library's model may have of its own either."""
 
+_OTHER_STRATEGIES = (
+    tf.distribute.TPUStrategy,
+    tf.distribute.experimental.ParameterServerStrategy,
+    tf.distribute.ParameterServerStrategy,
+    tf.distribute.experimental.CentralStorageStrategy,
+)
 _MEANS = ("sum_over_batch_size", "mean", "none", None)
 
 
@@ -59,6 +65,11 @@ def check_model(model: Any) -> None:
         raise ValueError(
             f"FineTuner wraps the model itself. Received: model={type(model).__name__}, which is one already. "
             "Pass its `model`."
+        )
+    if isinstance(tf.distribute.get_strategy(), _OTHER_STRATEGIES):
+        raise ValueError(
+            "FineTuner trains on one device, with MirroredStrategy or MultiWorkerMirroredStrategy. "
+            f"Received: {type(tf.distribute.get_strategy()).__name__}. Use one of these."
         )
     here, there = tf.distribute.get_strategy(), strategy_of(model) or tf.distribute.get_strategy()
     is_outside = any(not here.extended.variable_created_in_scope(v.value) for v in model.variables)
