@@ -167,8 +167,13 @@ def test_the_outputs_decide_whether_the_head_is_a_classifier(tmp_path, logged):
     classifier(activation="softmax").save_to_preset(str(tmp_path / "softmax"))
     load(tmp_path / "softmax", require_head=True)
     classifier(activation="sigmoid").save_to_preset(str(tmp_path / "sigmoid"))
+    load(tmp_path / "sigmoid", require_head=True)
+    assert load_config(tmp_path / "sigmoid").problem_type == "multi_label_classification"
+    change(tmp_path / "sigmoid" / "task.json", activation="tanh")
     load(tmp_path / "sigmoid")
-    assert any("BertTextClassifier with activation='sigmoid'" in line for line in logged())
+    assert any("BertTextClassifier with activation='tanh'" in line for line in logged())
+    change(tmp_path / "sigmoid" / "task.json", activation="sigmoid", num_classes=1)
+    assert load_config(tmp_path / "sigmoid").architectures == ["BertTextClassifier with activation='sigmoid'"]
 
 
 def test_a_masked_language_model_continues(tmp_path):

@@ -97,11 +97,12 @@ class Preset:
         return values
 
     def _classifier(self) -> dict[str, Any]:
-        activation = self.options.get("activation")
-        if activation not in _NO_ACTIVATION:  # Its outputs are something else than classes, or several at once.
+        activation, rows = self.options.get("activation"), self.options.get("num_classes")
+        has_several = activation == "sigmoid" and rows != 1
+        if activation not in _NO_ACTIVATION and not has_several:  # Its outputs are no classes, or one of two.
             return {"architectures": [f"{self.task} with activation={activation!r}"]}
-        rows = self.options.get("num_classes")
         values = {"architectures": ["BertForSequenceClassification"], "num_labels": rows}
+        values |= {"problem_type": "multi_label_classification"} if has_several else {}
         values["classifier_dropout"] = self.options.get("dropout", 0.1)
         names = self.note.get("id2label")
         if isinstance(names, dict) and len(names) == rows:
