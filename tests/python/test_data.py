@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pyarrow
 import pytest
 import tensorflow as tf
@@ -237,54 +238,94 @@ def records_of(task, path):
 
 
 PROGRAM = """\
-import json, pathlib, sys
+import json, os, pathlib, random, sys
 import pandas, tfbert
 from tests.python.test_data import records_of, rows_of
 
-task, form, directory, name = sys.argv[1:]
-directory = pathlib.Path(directory)
+task, form, directory, name, *options = sys.argv[1:]
+directory, options = pathlib.Path(directory), json.loads(options[0])
 ending = {"texts": "tsv", "token_classification": "conll", "question_answering": "json"}[task]
 paths = [directory / f"{name}.{ending}" for name in ("train", "dev")]
-options = {"version_2_with_negative": True, "doc_stride": 9, "max_query_length": 5, "max_seq_length": 24}
-options = options if task == "question_answering" else {"max_seq_length": 16}
 rows = [rows_of(path) if task == "texts" else records_of(task, path) for path in paths]
-train, dev = paths if form == "file" else rows if form == "records" else map(pandas.DataFrame, rows)
+if form == "shuffled":
+    random.Random(json.loads(os.environ["TF_CONFIG"])["task"]["index"]).shuffle(rows[0])
+train, dev = paths if form == "file" else map(pandas.DataFrame, rows) if form == "frame" else rows
 tfbert.finetune(
     model="scratch/tiny", vocab_file=directory / "vocab.txt", train=train, validation=dev, output_dir=directory / name,
-    strategy="mirrored", num_replicas=2, gradient_accumulation_steps=2, global_batch_size=8, num_train_epochs=12,
-    learning_rate=3e-3, logging_steps=1, save_steps=3, **options,
+    global_batch_size=8, learning_rate=3e-3, logging_steps=1, save_steps=3, **options,
 )
 """
+SIZES = {
+    "texts": {"max_seq_length": 16},
+    SENTENCES: {"max_seq_length": 16},
+    QUESTIONS: {
+        "version_2_with_negative": True,
+        "doc_stride": 9,
+        "max_query_length": 5,
+        "max_seq_length": 24,
+    },
+}
+
+
+def words_of(task, form, directory, name, **options):
+    """The command that runs the program above."""
+    program = directory / "program.py"
+    program.write_text(PROGRAM)
+    return [str(program), task, form, str(directory), name, json.dumps(SIZES[task] | options)]
+
+
+def start(words, **options):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True, **options
+    )
+
+
+def end(process):
+    """Waits for a process; its exit status, and the end of what it wrote to stderr."""
+    _, errors = process.communicate(timeout=900)
+    return process.returncode, errors.decode()[-4000:]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="kills by process group")
-@pytest.mark.parametrize("task", ["texts", SENTENCES, QUESTIONS])
+@pytest.mark.parametrize("task", SIZES)
 def test_a_call_that_is_killed_and_repeated_with_data_of_other_forms_ends_in_the_same_bits(task, tmp_path):
     """Two replicas, dropout on; killed at three random times, each time resumed from another form of the data."""
     pytest.importorskip("pandas")
     write_corpus(tmp_path)
     if task != "texts":
         write_tasks(tmp_path)
-
-    def start(form, name):
-        words = [sys.executable, "-c", PROGRAM, task, form, str(tmp_path), name]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        return subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, start_new_session=True)
-
-    whole = start("file", "whole")
-    assert whole.wait(600) == 0, whole.stderr.read().decode()[-2000:]
+    options = {"strategy": "mirrored", "num_replicas": 2, "gradient_accumulation_steps": 2, "num_train_epochs": 12}
+    assert end(start(words_of(task, "file", tmp_path, "whole", **options)))[0] == 0
     rng, killed = random.Random(int(os.environ.get("TFBERT_KILL_SEED", "7"))), 0
     for form in ("file", "frame", "records"):
-        process, before = start(form, "killed"), steps_logged(tmp_path / "killed")
-        limit = time.monotonic() + 300
-        while steps_logged(tmp_path / "killed") <= before + rng.randrange(2, 9) and process.poll() is None:
+        process = start(words_of(task, form, tmp_path, "killed", **options))
+        until, limit = steps_logged(tmp_path / "killed") + rng.randrange(2, 9), time.monotonic() + 300
+        while steps_logged(tmp_path / "killed") < until and process.poll() is None:
             assert time.monotonic() < limit
             time.sleep(0.05)
         killed += process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    last = start("frame", "killed")
-    assert last.wait(600) == 0, last.stderr.read().decode()[-2000:]
-    assert killed == 3
+        end(process)
+    status, errors = end(start(words_of(task, "frame", tmp_path, "killed", **options)))
+    assert (status, killed) == (0, 3), errors
     assert_same_bits(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+def test_each_worker_passes_its_own_copy_and_others_are_refused(tmp_path):
+    pytest.importorskip("pandas")
+    write_corpus(tmp_path)
+    launched = ["-m", "tfbert.launch", "--num_workers=2", "--"]
+    assert end(start(words_of("texts", "file", tmp_path, "one", max_steps=3)))[0] == 0
+    options = {"strategy": "multi_worker", "max_steps": 3}
+    status, errors = end(start([*launched, *words_of("texts", "frame", tmp_path, "two", **options)]))
+    assert status == 0, errors
+    for name, value in weights(tmp_path / "one").items():
+        np.testing.assert_allclose(weights(tmp_path / "two")[name], value, atol=2e-6, err_msg=name)
+    process = start([*launched, *words_of("texts", "shuffled", tmp_path, "other", **options)], stdout=subprocess.PIPE)
+    output, errors = process.communicate(timeout=900)
+    assert process.returncode and b"All workers must have the same examples, in the same order" in output + errors
+    assert not (tmp_path / "other" / "run_config.json").exists()

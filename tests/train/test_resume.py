@@ -422,6 +422,20 @@ def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("other", identity.EXAMPLES)
+def test_workers_with_other_examples_are_refused(other):
+    facts = {name: number for number, name in enumerate(identity.EXAMPLES)}
+    asked = []
+
+    def is_same(number):
+        asked.append(number)
+        return number != facts[other]
+
+    with pytest.raises(UsageError, match="All workers must have the same examples, in the same order"):
+        resume.check_same_examples(facts, types.SimpleNamespace(is_same=is_same))
+    assert len(asked) == 3  # Every worker answers every question, or another one waits.
+
+
 def test_who_stops_a_run_reads_how_it_goes_on(tmp_path):
     run = tmp_path / "run"
     assert resume.how_to_resume(config_for(run), run) == f"the same command resumes in {run}"

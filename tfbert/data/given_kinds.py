@@ -85,8 +85,15 @@ def _of_pandas(argument: str, frame: Any) -> GivenTable:
     return make_table(argument, "DataFrame", frame.columns, len(frame), read)
 
 
+def _of_polars(argument: str, frame: Any) -> GivenTable:
+    def read(places: list[int]) -> Iterator[Sequence[Any]]:
+        return zip(*(frame.to_series(place).to_list() for place in places), strict=True)
+
+    return make_table(argument, "DataFrame", frame.columns, len(frame), read)
+
+
 def _of_arrow(argument: str, value: Any) -> GivenTable:
-    """Of what has Arrow's interface: its own tables, and DataFrames of polars and others."""
+    """Of what has Arrow's interface: its own tables, and those of other packages."""
     import pyarrow
 
     kind = type(value).__name__
@@ -95,7 +102,7 @@ def _of_arrow(argument: str, value: Any) -> GivenTable:
     except (pyarrow.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise UsageError(
-            f"A DataFrame's columns must have types that Arrow knows. Received: {argument}={kind} ({first}). "
+            f"A table's columns must have types that Arrow knows. Received: {argument}={kind} ({first}). "
             "Pass a dictionary of columns."
         ) from None
 
@@ -129,7 +136,7 @@ def _of_columns(argument: str, columns: Mapping[Any, Any]) -> GivenTable:
     return make_table(argument, "columns", names, next(iter(lengths.values()), 0), read)
 
 
-def _values(column: Any) -> Sequence[Any]:
+def _values(column: Any) -> Any:
     """The values of a column in order; a Series is not indexed from 0."""
     for name in ("to_pylist", "tolist", "to_list"):
         if callable(method := getattr(column, name, None)):
@@ -229,6 +236,7 @@ def _has_arrow(value: Any) -> bool:
 
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[str, Any], GivenTable]], ...] = (
     (lambda value: _is_of(value, "pandas", "DataFrame"), _of_pandas),
+    (lambda value: _is_of(value, "polars", "DataFrame"), _of_polars),
     (lambda value: _is_of(value, "datasets", "Dataset"), _of_hugging_face),
     (_has_arrow, _of_arrow),
     (lambda value: isinstance(value, Mapping), _of_columns),

@@ -14,6 +14,7 @@ from tfbert.errors import UsageError
 
 _MOST_ROWS = 1_000_000
 """Rows that are read of a data set that does not say how many it has: it may have no end."""
+_BATCH = 1000
 _FORMS = "Pass one of (text, label), ((text, text), label), (words, tags) or dictionaries of columns"
 
 
@@ -34,6 +35,8 @@ def table_of_tf_data(argument: str, dataset: tf.data.Dataset, *, holds_sentences
     specs = dict(zip(names, flat(dataset.element_spec), strict=True))
     depth = _depth(argument, specs, holds_sentences)
     is_single = [_ends_in_one(spec, depth) for spec in specs.values()]
+    if not depth and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in specs.values()):
+        dataset, depth = dataset.batch(_BATCH), 1  # Ten times as fast.
     rows: list[Sequence[Any]] = []
     for element in dataset.as_numpy_iterator():
         values = [plain(value) for value in flat(element)]
