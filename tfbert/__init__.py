@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     from tfbert.devices.strategy import build_strategy
     from tfbert.finetuner import FineTuner
     from tfbert.modes.load import load
-    from tfbert.python.finetune import Results, finetune, pretrain
+    from tfbert.python.finetune import Results, evaluate, finetune, pretrain
     from tfbert.python.sweep import SweepResults, sweep
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -38,6 +38,7 @@ speak_to_python(of_arguments)
 _LAZY = {
     "FineTuner": "tfbert.finetuner",
     "Results": "tfbert.python.finetune",
+    "evaluate": "tfbert.python.finetune",
     "finetune": "tfbert.python.finetune",
     "pretrain": "tfbert.python.finetune",
     "sweep": "tfbert.python.sweep",
@@ -66,6 +67,7 @@ __all__ = [
     "TrainingConfig",
     "UsageError",
     "build_strategy",
+    "evaluate",
     "finetune",
     "keep_freed_memory",
     "load",

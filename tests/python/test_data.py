@@ -223,6 +223,34 @@ def test_what_does_not_go_together_is_refused_in_a_line(options, said):
     assert "\n" not in str(caught.value)
 
 
+def test_a_saved_model_is_evaluated_on_data_in_memory_as_on_its_file(runs, tmp_path):
+    dev = runs / "dev.tsv"
+    options = {"output_dir": tmp_path, "quiet": True}
+    found = tfbert.evaluate(runs / "single", validation=rows_of(dev), test=dev, **options)
+    exact = {name: value for name, value in found.items() if not name.endswith(("runtime", "second"))}
+    assert {name: v for name, v in exact.items() if name.startswith("eval_")} == {
+        name.replace("test_", "eval_"): v for name, v in exact.items() if name.startswith("test_")
+    }
+    trained = json.loads((runs / "single" / "all_results.json").read_text())
+    assert found["eval_accuracy"] == pytest.approx(trained["eval_accuracy"], abs=1e-5) and found["eval_samples"] == 21
+    assert json.loads((tmp_path / "eval_results.json").read_text()) == found
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"train": [("a", 1)]}, "train is for training"),
+        ({"validation": 0.1}, "validation_split is for training"),
+        ({"learning_rate": 1.0}, "learning_rate is for training"),
+        ({"vallidation": 1}, "Did you mean validation?"),
+        ({}, "Evaluation needs labelled examples"),
+    ],
+)
+def test_what_an_evaluation_does_not_take_is_refused(options, said):
+    with pytest.raises(tfbert.UsageError, match=said):
+        tfbert.evaluate("somewhere", **options)
+
+
 def test_pretraining_takes_no_rows():
     with pytest.raises(tfbert.UsageError, match="Received: train=.* Pre-training reads records"):
         tfbert.pretrain(train=[("a", 1)])

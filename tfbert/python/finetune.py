@@ -1,8 +1,9 @@
-"""`tfbert.finetune` and `tfbert.pretrain`: a training run as one call, in a script or a notebook."""
+"""`tfbert.finetune`, `tfbert.pretrain` and `tfbert.evaluate`: a run as one call, in a script or a notebook."""
 
 from __future__ import annotations
 
 import gc
+import os
 import pathlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from tfbert.output import output_dir
 from tfbert.output.callback import Callback
 from tfbert.output.screen import shown
 from tfbert.output.trackers import all_callbacks
-from tfbert.python.keywords import config_of, signature_of
+from tfbert.python.keywords import EVALUATE, TRAIN, config_of, signature_of
 
 if TYPE_CHECKING:
     from tfbert.modes.load import LoadedModel
@@ -116,6 +117,35 @@ def pretrain(
     return _run(PRETRAIN, config, options, callbacks, quiet)
 
 
+def evaluate(
+    model: str | os.PathLike[str], *, validation: Any = None, test: Any = None, quiet: bool = False, **options: Any
+) -> dict[str, Any]:
+    """Evaluates a saved model of any task but pre-training, as `tfbert evaluate` does.
+
+    Args:
+        model: A run's output directory, or another model as `tfbert.load` takes it.
+        validation: Labelled examples, as `finetune` takes them; their scores begin with `eval_`. Several sets in a
+            dictionary have scores of their own.
+        test: Others, whose scores begin with `test_`.
+        quiet: As for `finetune`.
+        **options: Every option of the command `tfbert evaluate` by its name, such as `output_dir`, where
+            `eval_results.json` is written, `text_column` or `strategy`.
+
+    Returns:
+        What `eval_results.json` holds: the metrics, and for classes their table and the confusion matrix.
+
+    Raises:
+        UsageError, RunError: as `finetune`.
+
+    Examples:
+        >>> tfbert.evaluate("runs/mine", test=frame)["test_accuracy"]
+        0.93
+    """
+    data = {"validation": validation, "test": test}
+    return dict(_run(FINETUNE, None, {"model": model} | options, (), quiet, data, EVALUATE))
+
+
+evaluate.__signature__ = signature_of(FINETUNE, evaluate, EVALUATE)
 finetune.__signature__ = signature_of(FINETUNE, finetune)
 pretrain.__signature__ = signature_of(PRETRAIN, pretrain)
 
@@ -127,14 +157,15 @@ def _run(
     callbacks: Sequence[Callback],
     quiet: bool,
     data: Mapping[str, Any] | None = None,
+    mode: str = TRAIN,
 ) -> Results:
-    """Calls `_train`, and frees what it leaves, whatever way it ends: a model is full of reference cycles, and an
+    """Calls `_call`, and frees what it leaves, whatever way it ends: a model is full of reference cycles, and an
     exception, of which a notebook keeps the last, holds all that its frames refer to.
 
     What a user can cause, or asked for, is told without the way through this library.
     """
     try:
-        return _train(config_of(command, config, options, data), command, callbacks, quiet)
+        return _call(config_of(command, config, options, data, mode=mode), command, callbacks, quiet)
     except (UsageError, Preempted) as error:
         _clear_frames(error)
         raise error.with_traceback(None) from None
@@ -151,20 +182,24 @@ def _clear_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _train(config: Config, command: Command, callbacks: Sequence[Callback], quiet: bool) -> Results:
+def _call(config: Config, command: Command, callbacks: Sequence[Callback], quiet: bool) -> Results:
     all_callbacks(config.output.report_to, callbacks)  # TensorFlow takes seconds: what is wrong is told before.
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
     with shown(quiet), output_dir.one_start_time() as started_at:
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            train = _trainer(command)
+            run = _runner(command, config.mode)
             from tfbert.devices.runtime import out_of_memory_as_run_error
         with out_of_memory_as_run_error(config):
-            return Results(train(config, callbacks), output_dir.run_directory(config, started_at))
+            return Results(run(config, callbacks), output_dir.run_directory(config, started_at))
 
 
-def _trainer(command: Command) -> Callable[[Config, Sequence[Callback]], Any]:
-    """What trains, imported when it is first needed: TensorFlow takes seconds."""
+def _runner(command: Command, mode: str) -> Callable[[Config, Sequence[Callback]], Any]:
+    """What trains or evaluates, imported when it is first needed: TensorFlow takes seconds."""
+    if mode == EVALUATE:
+        from tfbert.modes.evaluate import evaluate_model
+
+        return lambda config, _: evaluate_model(config)
     if command is PRETRAIN:
         from tfbert.modes.pretrain import pretrain
 

@@ -18,16 +18,18 @@ from tfbert.config.types import converted, field_types, shown
 from tfbert.errors import UsageError
 from tfbert.python.data import OPTIONS, data_options
 
-MODE = "train"
+TRAIN, EVALUATE = "train", "evaluate"
 FUNCTIONS = {FINETUNE.word: "tfbert.finetune", PRETRAIN.word: "tfbert.pretrain"}
-"""By the command's word."""
+"""What trains, by the command's word."""
+_EVALUATE = "tfbert.evaluate"
 _OF_SEVERAL = {
     "seeds": "A call trains one seed: call it for each with seed=, call tfbert.sweep, or use the command.",
     "sweep": "A call trains one run: call tfbert.sweep, or use the command.",
 }
 """Options of several runs."""
 _NOT_ARGUMENTS = _OF_SEVERAL | {
-    "mode": "tfbert.finetune and tfbert.pretrain train; tfbert.load returns a saved model as a function.",
+    "mode": "tfbert.finetune and tfbert.pretrain train; of a saved model, tfbert.evaluate gives the scores, and "
+    "tfbert.load returns a function.",
     "run_config": "Pass tfbert.Config.from_json(text) as the first argument.",
     "flagfile": "Presets are for the command; pass their flags as arguments.",
 }
@@ -35,15 +37,22 @@ _NOT_ARGUMENTS = _OF_SEVERAL | {
 _NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
-def options_of(command: Command, *, several: bool = False) -> dict[str, dict[str, dataclasses.Field]]:
-    """The options that training with a command has, by the part of `Config` that they belong to and by name; those of
+def function_of(command: Command, mode: str) -> str:
+    """What Python users call, for a command and what it does."""
+    return FUNCTIONS[command.word] if mode == TRAIN else _EVALUATE
+
+
+def options_of(
+    command: Command, mode: str = TRAIN, *, several: bool = False
+) -> dict[str, dict[str, dataclasses.Field]]:
+    """The options that a command has in a mode, by the part of `Config` that they belong to and by name; those of
     several runs only where these are asked for."""
     parts, without = Config.classes(), _NOT_ARGUMENTS.keys() - (_OF_SEVERAL if several else ())
     return {
         part: {
             field.name: field
             for field in dataclasses.fields(parts[part])
-            if field.name in names and field.name not in without and MODE in field.metadata["modes"]
+            if field.name in names and field.name not in without and mode in field.metadata["modes"]
         }
         for part, names in command.options().items()
     }
@@ -56,6 +65,7 @@ def config_of(
     data: Mapping[str, Any] | None = None,
     *,
     several: bool = False,
+    mode: str = TRAIN,
 ) -> Config:
     """The configuration that arguments describe.
 
@@ -65,23 +75,23 @@ def config_of(
         given: The arguments, by name.
         data: `train`, `validation` and `test`, which stand for options; None where one was not given.
         several: Whether it may describe several runs: seeds, and a sweep.
+        mode: What to do; of a given configuration it must be the mode.
 
     Raises:
         UsageError: naming all arguments that are unknown, of another type, or break a rule.
     """
-    function = FUNCTIONS[command.word]
     if config is not None and not isinstance(config, Config):
         raise UsageError(
             f"The first argument must be a tfbert.Config. Received: {shown(config)}. "
             "Pass options by their names, such as train_file='train.tsv'."
         )
-    options, given = options_of(command, several=several), dict(given)
+    options, given = options_of(command, mode, several=several), dict(given)
     problems = [line for alias, name in ALIASES.items() for line in _resolve(alias, name, given)]
     task = given.get("task", (config or Config()).data.task)
     found, wrong = data_options(given, data or {}, holds_sentences=facts_of(str(task)).of_words)
     given, problems = given | found, problems + wrong
     known = {name for names in options.values() for name in names}
-    problems += [_unknown(command, name, given[name]) for name in given if name not in known]
+    problems += [_unknown(command, mode, name, given[name]) for name in given if name not in known]
     if isinstance(word := given.get("mixed_precision"), str):
         del given["mixed_precision"]
         problems.append(precision_as_value(f"flag --mixed_precision={word}: no."))
@@ -95,12 +105,12 @@ def config_of(
     changed = {part: dataclasses.replace(getattr(base, part), **values) for part, values in parts.items() if values}
     if command.task and config is None:
         changed["data"] = dataclasses.replace(changed.get("data", base.data), task=command.task)
-    config = dataclasses.replace(base, **changed)
-    _check(config, command, function, several)
+    config = dataclasses.replace(base, mode=mode if config is None else config.mode, **changed)
+    _check(config, command, mode, several)
     return config
 
 
-def signature_of(command: Command, function: Any) -> inspect.Signature:
+def signature_of(command: Command, function: Any, mode: str = TRAIN) -> inspect.Signature:
     """A function's signature with every option in the place of `**options`, for editors and notebooks."""
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     base = Config()
@@ -112,8 +122,9 @@ def signature_of(command: Command, function: Any) -> inspect.Signature:
             default=field.default,
             annotation=field_types(type(getattr(base, part)))[name],
         )
-        for part, fields in options_of(command).items()
+        for part, fields in options_of(command, mode).items()
         for name, field in fields.items()
+        if names.get(name, name) not in {parameter.name for parameter in own}
     ]
     return inspect.Signature([*own, *parameters], return_annotation=inspect.signature(function).return_annotation)
 
@@ -128,33 +139,36 @@ def _resolve(alias: str, name: str, given: dict[str, Any]) -> list[str]:
     return []
 
 
-def _unknown(command: Command, name: str, value: Any) -> str:
+def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
     """The line for an argument that is no option."""
+    function, what = function_of(command, mode), "training" if mode == TRAIN else "an evaluation"
     advice = _NOT_ARGUMENTS.get(name)
-    if not advice and any(name in names for names in command.options().values()):
-        advice = f"{name} is for the command, in another mode."
+    is_data = mode != TRAIN and name in OPTIONS
+    if not advice and (is_data or any(name in names for names in command.options().values())):
+        advice = f"{name} is for the command, in another mode." if mode == TRAIN else f"{name} is for training."
     if not advice and command is PRETRAIN and name in OPTIONS:
         advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
     if not advice and command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, _NEAR)):
         advice = f"Did you mean {near[0]}?"
-    advice = advice or what_is_meant(command, name) or f"See help({FUNCTIONS[command.word]})."
+    advice = advice or what_is_meant(command, name) or f"See help({function})."
     for other in (FINETUNE, PRETRAIN):
         advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")
         advice = advice.replace(f"In {other.typed} ", f"In {FUNCTIONS[other.word]} ")
-    return (
-        f"Every argument of {FUNCTIONS[command.word]} must be an option of training. "
-        f"Received: {name}={shown(value)}. {advice}"
-    )
+    return f"Every argument of {function} must be an option of {what}. Received: {name}={shown(value)}. {advice}"
 
 
-def _check(config: Config, command: Command, function: str, several: bool) -> None:
+def _check(config: Config, command: Command, mode: str, several: bool) -> None:
     """What a call cannot do that a configuration can say.
 
     Raises:
         UsageError: naming it.
     """
-    if config.mode != MODE:
-        raise UsageError(f"{function} trains. Received: a configuration with mode={config.mode!r}. Pass mode='train'.")
+    if config.mode != mode:
+        does = "trains" if mode == TRAIN else "evaluates"
+        raise UsageError(
+            f"{function_of(command, mode)} {does}. Received: a configuration with mode={config.mode!r}. "
+            f"Pass mode={mode!r}."
+        )
     if command_of(config) is not command:
         raise UsageError(
             f"Pre-training has a function of its own. Received: task={config.data.task!r}. "
