@@ -21,6 +21,7 @@ from tfbert.model import files
 from tfbert.model.load import build_model, load_config, load_tokenizer, read_encoder, resolve_model
 from tfbert.model.pretraining_head import pretraining_head
 from tfbert.report.model_card import _is_hub_name
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.texts.classification import Classification
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "the", "##s", "é", "Film"]
@@ -72,6 +73,7 @@ def made(tmp_path_factory):
     model.backbone.save_to_preset(str(directory / "sharded"), max_shard_size=1e-6)
     model.preprocessor.tokenizer.save_to_preset(str(directory / "sharded"))
     model.backbone.save(directory / "backbone.keras")
+    FineTuner(model).save(directory / "tuner.keras")
     return directory, model
 
 
@@ -84,7 +86,7 @@ def load(source, labels=("LABEL_0", "LABEL_1", "LABEL_2"), head=None, **options)
     return build_model(config, found, tokenizer=tokenizer, head=head, **options), tokenizer
 
 
-@pytest.mark.parametrize("name", ["preset", "model.keras"])
+@pytest.mark.parametrize("name", ["preset", "model.keras", "tuner.keras"])
 def test_a_classifier_gives_the_same_logits(made, name):
     directory, own = made
     model, tokenizer = load(directory / name, require_head=True)

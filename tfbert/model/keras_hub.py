@@ -52,6 +52,7 @@ _DEFAULTS = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2}
 CLASSIFIERS, MASKED = ("BertTextClassifier", "BertClassifier"), "BertMaskedLM"
 _TOKENIZER = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]", "special_tokens_in_strings": False}
 """What a tokenizer's configuration must say, if it says anything."""
+_FINE_TUNER = "tfbert>FineTuner"
 _NO_ACTIVATION = (None, "linear", "softmax")
 """Of a classifier's outputs: softmax changes neither the best class nor what its logits are."""
 
@@ -67,6 +68,7 @@ class Preset:
         options: The arguments of that class.
         tokenizer: The arguments of its `BertTokenizer`; None without one.
         note: What is under `NOTE`.
+        is_wrapped: Whether a `tfbert.FineTuner` is around the model, which saves what it trains as a layer.
     """
 
     path: pathlib.Path
@@ -75,6 +77,7 @@ class Preset:
     options: dict[str, Any]
     tokenizer: dict[str, Any] | None
     note: dict[str, Any]
+    is_wrapped: bool = False
 
     @property
     def config_file(self) -> pathlib.Path:
@@ -176,6 +179,8 @@ def read_preset(path: pathlib.Path) -> Preset | None:
         config = read_json_object(root / "config.json", "config.json must be readable JSON")
         if not is_archive(path) and not isinstance(config.get("class_name"), str):
             return None
+        is_wrapped = is_archive(path) and config.get("registered_name") == _FINE_TUNER
+        config = _object(_object(config, "config"), "model") if is_wrapped else config
         task = config if is_archive(path) else _optional(root, "task.json")
         tokenizer = None if is_archive(path) else _optional(root, "tokenizer.json")
     options, outer = _object(task, "config"), config
@@ -212,6 +217,7 @@ def read_preset(path: pathlib.Path) -> Preset | None:
         options=options,
         tokenizer=_object(tokenizer, "config") if tokenizer else None,
         note=_object(config, NOTE),
+        is_wrapped=is_wrapped,
     )
 
 

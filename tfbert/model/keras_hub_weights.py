@@ -94,7 +94,8 @@ def open_weights(path: pathlib.Path, files: contextlib.ExitStack) -> Opened:
     of_task = {MASKED: _OF_MASKED_LM, **dict.fromkeys(CLASSIFIERS, _OF_CLASSIFIER)}.get(preset.task, {})
     heads = preset.backbone.get("num_heads")
     if is_archive(path):
-        tables = [(r"layers/\w+/", _LAYERS), ("", of_task)] if preset.task else [("", _LAYERS)]
+        outer = r"layers/\w+/" if preset.is_wrapped else ""
+        tables = [(rf"{outer}layers/\w+/", _LAYERS), (outer, of_task)] if preset.task else [(outer, _LAYERS)]
         root = files.enter_context(opened(path))
         size = root.root.getinfo(WEIGHTS).file_size
         if size > _MOST_UNPACKED * path.stat().st_size:  # Keras does not compress, and weights hardly can be.
