@@ -43,6 +43,7 @@ WITHOUT = {QUESTIONS: (*NO_GRADIENT, "qa_outputs.bias", "layer.0.output.LayerNor
 WITHOUT[CHOICES] = (*NO_GRADIENT, "classifier.bias")  # Likewise the scores of all choices.
 WITHOUT |= dict.fromkeys((SENTENCES, LABELS), NO_GRADIENT)
 OWN = dict.fromkeys((SENTENCES, LABELS), ["--class_weights=1,2,0.5,1.5", "--label_smoothing=0.1"])
+OWN[LABELS] = [*OWN[LABELS], "--label_threshold=0.5"]  # These runs have nothing to choose it on.
 OWN |= {QUESTIONS: [], CHOICES: []}
 MICRO_BATCHES = (1, 2, 4)
 GRID = [
