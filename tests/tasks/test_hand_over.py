@@ -30,6 +30,7 @@ from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.choosing.multiple_choice import MultipleChoice
 from tfbert.tasks.masked.pretraining import Pretraining
+from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.tagging.token_classification import TokenClassification
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
@@ -84,6 +85,7 @@ def test_the_command_of_a_card_is_that_of_the_run(runs):
     ("task", "pipelines"),
     [
         (Classification(("a", "b")), ["text-classification"]),
+        (MultiLabelClassification(("a", "b")), ["text-classification"]),
         (TokenClassification(("O", "B-X")), ["token-classification"]),
         (QuestionAnswering(), []),  # transformers 5 has no pipeline for it.
         (MultipleChoice(ChoosingConfig()), []),

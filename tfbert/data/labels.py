@@ -80,4 +80,4 @@ def _what(value: Any) -> str:
         return (
             ", spans of characters, as doccano and Label Studio write (tagging needs a tag for each word: export CoNLL)"
         )
-    return ", a list, where each row has one label"
+    return ", a list, where each row has one label (several are for --task=multi_label_classification)"
