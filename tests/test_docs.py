@@ -120,6 +120,13 @@ def test_a_cell_of_readme_has_one_number_and_one_link():
         assert len(re.findall(r"\d+\.\d+", re.sub(r"\]\(.*?\)", "", cell))) <= 1, cell
 
 
+def test_scripts_for_more_gpus_train_the_same_updates():
+    """So that a difference in the score would be the devices' doing."""
+    scripts = list((ROOT / "docs" / "slurm").glob("*.sbatch"))
+    options = [set(re.findall(r"--(?:global_batch_size|learning_rate)=\S+", path.read_text())) for path in scripts]
+    assert len(scripts) == 4 and all(len(each) == 2 and each == options[0] for each in options)
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 

@@ -147,6 +147,21 @@ def test_comparisons_are_numpys_and_skip_failed_rows():
     assert body[0][names.index("examples/s")] == "–"
 
 
+def test_a_row_is_called_by_what_differs_and_its_speed_up_is_within_its_precision():
+    mixed = {"precision": "float16", "xla": True}
+    rows = [done(1, 50.0), done(2, 90.0, 2), done(3, 200.0) | mixed, done(4, 300.0, 2) | mixed | {"seconds": 7.25}]
+    out = numbers_of.compared(rows)
+    assert [row["speed_up"] for row in out] == [1.0, 90 / 50, 1.0, 300 / 200]
+    names = ["1: 1 replica, float32, no XLA", "2: 2 replicas, float32, no XLA", "3: 1 replica, float16, XLA"]
+    assert pages.row_names(out) == [*names, "4: 2 replicas, float16, XLA"]
+    columns, body = pages.cells(out)
+    assert columns == ["row", "time, s", "examples/s", "speed-up", "efficiency"]
+    assert body[3] == ["4: 2 replicas, float16, XLA", "7.2", "300.0", "1.50", "75.0%"]
+    assert pages.inside_cells(out) == (["row", "step p50, ms"], [[name, "1.0"] for name in pages.row_names(out)])
+    assert "| --- | ---: |" in pages.markdown(Config(mode="benchmark"), out)
+    assert pages.row_names([done(1, 5.0)]) == ["1: training"]
+
+
 def test_efficiency_compares_only_what_differs_in_devices_and_batch():
     mixed = {"precision": "mixed_bfloat16"}
     rows = [

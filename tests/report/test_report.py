@@ -18,7 +18,15 @@ from tests.support.reports import make_run
 from tfbert.errors import UsageError
 from tfbert.report import pages, plots
 from tfbert.report.__main__ import main
-from tfbert.report.compare import compare, comparison_markdown, comparison_page, smoothed, tables
+from tfbert.report.compare import (
+    by_score,
+    compare,
+    comparison_markdown,
+    comparison_page,
+    comparison_text,
+    smoothed,
+    tables,
+)
 from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts
 from tfbert.report.run_files import read_run
 from tfbert.report.settings import differing, used
@@ -224,24 +232,45 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
         for i, (s, r) in enumerate(zip(speeds, replicas, strict=True))
     ]
     rows = compare(runs)
-    np.testing.assert_allclose([row.speed_up for row in rows], speeds / speeds[0])
-    np.testing.assert_allclose([row.efficiency for row in rows], speeds / speeds[0] / (replicas / replicas[0]))
+    np.testing.assert_allclose([row.efficiency for row in rows], speeds / 90 / replicas)
+    np.testing.assert_allclose([row.speed_up for row in rows], speeds / 90), "of those of one replica, the slower"
     rows = compare(runs[1:])
-    np.testing.assert_allclose([row.efficiency for row in rows], (speeds / speeds[1] / (replicas / 2))[1:])
+    np.testing.assert_allclose([row.efficiency for row in rows], (speeds / 90 / replicas)[1:])
 
     mixed = read_run(make_run(tmp_path / "mixed", speed=400.0, replicas=2, precision="mixed_float16"))
-    assert compare([*runs, mixed])[-1].efficiency == 1.0, "the others differ in more than devices"
+    alone = compare([*runs, mixed])[-1]
+    assert (alone.efficiency, alone.speed_up) == (1.0, None), "the others differ in more than devices"
+    larger = configure(read_run(make_run(tmp_path / "larger", speed=999.0)), training={"global_batch_size": 64})
+    assert compare([*runs, larger])[-1].speed_up is None, "another batch is another work"
 
     cells = [{} for _ in runs]
     for table in tables(compare(runs))[:2]:
         for i, row in enumerate(table.body):
             cells[i] |= dict(zip(table.names, row, strict=True))
-    assert [c["speed-up"] for c in cells] == [f"{s / 120:.2f}" for s in speeds]
+    assert [c["speed-up"] for c in cells] == [f"{s / 90:.2f}" for s in speeds]
     assert [c["accuracy"] for c in cells] == ["0.5000", "0.6000", "0.7000", "0.8000"]
-    assert [c["efficiency"] for c in cells] == ["100%", "83%", "75%", "90%"]
+    assert [c["efficiency"] for c in cells] == ["133%", "111%", "100%", "120%"]
     page = Page(comparison_page(runs))
-    column = page.rows[5].index("speed-up")
-    assert [row[column] for row in page.rows[6:10]] == [c["speed-up"] for c in cells]
+    assert "the best by eval_accuracy first" in comparison_page(runs)
+    column = page.rows[0].index("speed-up")
+    assert [row[column] for row in page.rows[1:5]] == [c["speed-up"] for c in cells][::-1], "the best first"
+
+
+def test_the_best_run_comes_first_whatever_the_metric(tmp_path):
+    runs = [
+        make_run(tmp_path / name, accuracy=score, eval_loss=loss)
+        for name, score, loss in (("a", 0.5, 1), ("b", 0.9, 3), ("c", 0.9, 2))
+    ]
+    runs = [read_run(run) for run in runs]
+    assert [pathlib.Path(run.name).name for run in by_score(runs)] == ["c", "b", "a"], "the lower loss decides a tie"
+    for run in runs:
+        run.facts["decisive_metric"] = "eval_loss"
+    assert [pathlib.Path(run.name).name for run in by_score(runs)] == ["a", "c", "b"]
+    runs[0].facts["decisive_metric"] = "eval_accuracy"
+    assert by_score(runs) == runs
+    text = comparison_text(runs)
+    assert "different metrics, eval_accuracy and eval_loss: they are in the order given" in text
+    assert "Quality and time:" in text
 
 
 def test_runs_that_do_other_work_are_named(tmp_path):
@@ -397,7 +426,7 @@ def test_a_terminal_sees_no_markdown(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "1: a_*b*_[1]" in out and "train_loss" not in out
     assert not re.search(r"\\|\| |&amp;|<wbr>|:---", out)
-    assert "Speed-up: examples/s over those of run 1." in out
+    assert "Speed-up: examples/s over those of the run of fewest replicas" in out
     assert "\\_" in (tmp_path / "comparison.md").read_text()
 
 

@@ -21,9 +21,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=name,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="With one run, rewrites its report.html. With several, compares them with the first one: "
-        "prints a\ntable, and writes comparison.html and comparison.md.",
+        description="With one run, rewrites its report.html. With several, compares them: prints "
+        "tables,\nthe best run first, and writes comparison.html and comparison.md.",
         epilog=f"examples:\n  {name} runs/sst2\n  {name} runs/one runs/two --output_dir=runs/compared\n"
+        f"  {name} runs/1gpu runs/2gpus runs/4gpus   time, speed-up and score by the number of GPUs\n"
         f"  {name} runs/sst2/seed-*   adds mean, standard deviation and best: only the seed differs",
     )
     parser.add_argument("run_dir", nargs="+", help="output directory of a finished run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Collection, Sequence
@@ -14,6 +15,7 @@ from tfbert.report.pages import duration, memory, render, show
 from tfbert.report.run_files import RunFiles
 from tfbert.report.seeds import differ_in_seed_alone, over_seeds, seed_rows
 from tfbert.report.settings import differing, loss_extras
+from tfbert.tasks.metrics import decided_by
 
 HTML, MARKDOWN = "comparison.html", "comparison.md"
 _SAME_WORK = ("model_name_or_path", "dataset", "train_file", "text_column", "max_seq_length")
@@ -30,8 +32,10 @@ class ComparedRun:
 
     Attributes:
         run: Its files.
-        speed_up: Its examples/s over those of the first run; None where either is unknown.
-        efficiency: Examples/s of a replica over those of the first run in the same precision, with or without XLA.
+        speed_up: Its examples/s over those of the run of fewest replicas in the same precision with the same global
+            batch; None where either is unknown, and where there is no other such run.
+        efficiency: Examples/s of a replica over those of the run of fewest replicas in the same precision, with or
+            without XLA.
     """
 
     run: RunFiles
@@ -39,20 +43,47 @@ class ComparedRun:
     efficiency: float | None
 
 
+def by_score(runs: list[RunFiles]) -> list[RunFiles]:
+    """Runs in the order of a comparison: the best first, by the metric that decided, those without a score last. In the
+    order given where they were not decided by the same metric."""
+    if not (metric := shared_metric(runs)):
+        return runs
+    known = [run for run in runs if run.score]
+    better_first = functools.cmp_to_key(lambda one, other: -decided_by(metric, one.results, other.results)[0])
+    return sorted(known, key=better_first) + [run for run in runs if not run.score]
+
+
+def shared_metric(runs: list[RunFiles]) -> str:
+    """The metric by which all scored runs were decided, as `eval_accuracy`; empty where there are several, or none."""
+    metrics = {f"eval_{run.score[0]}" for run in runs if run.score}
+    return metrics.pop() if len(metrics) == 1 else ""
+
+
 def compare(runs: list[RunFiles]) -> list[ComparedRun]:
-    """Each run against the first."""
-    first = runs[0]
+    """Each run against those that it can be compared with."""
     rows = []
     for run in runs:
+        group = [r for r in runs if _work(r) == _work(run) and r.examples_per_second]
+        first = min(group, key=_size, default=run)
         speed_up = None
-        if run.examples_per_second and first.examples_per_second:
+        if len(group) > 1 and run.examples_per_second and first.examples_per_second:
             speed_up = run.examples_per_second / first.examples_per_second
-        alike = next(r for r in runs if _arithmetic(r) == _arithmetic(run))
+        alike = min((r for r in runs if _arithmetic(r) == _arithmetic(run)), key=_size)
         efficiency = None
         if run.examples_per_second and alike.examples_per_second:
             efficiency = run.examples_per_second / run.num_replicas * alike.num_replicas / alike.examples_per_second
         rows.append(ComparedRun(run=run, speed_up=speed_up, efficiency=efficiency))
     return rows
+
+
+def _work(run: RunFiles) -> tuple[Any, ...]:
+    """What runs share whose speeds are compared: precision and global batch."""
+    return run.precision, run.option("training", "global_batch_size")
+
+
+def _size(run: RunFiles) -> tuple[Any, ...]:
+    """The order in which a run is the one that others are compared with."""
+    return run.num_replicas, bool(run.option("runtime", "xla")), run.examples_per_second or 0.0
 
 
 def _arithmetic(run: RunFiles) -> tuple[str, bool]:
@@ -77,7 +108,7 @@ class Table:
 
 
 def tables(rows: list[ComparedRun]) -> list[Table]:
-    """Quality, speed, and the settings in which the runs differ; each table is narrow enough for a page."""
+    """Quality and time, speed, and the settings in which the runs differ; each table is narrow enough for a page."""
     runs = [row.run for row in rows]
     labels = run_labels(runs)
     scores = {name: name.replace("_", " ") for name in dict.fromkeys(run.score[0] for run in runs if run.score)}
@@ -89,19 +120,22 @@ def tables(rows: list[ComparedRun]) -> list[Table]:
         ("training loss", [_text(run.training_loss(), "{:.4f}") for run in runs]),
         ("kept at step", [_text(run.results.get("best_step"), "{:,}") for run in runs]),
         ("updates", [_text(run.results.get("global_step"), "{:,}") for run in runs]),
+        ("time", [_or_none(duration, run.results.get("train_runtime")) for run in runs]),
+        ("speed-up", [_text(row.speed_up, "{:.2f}") for row in rows]),
     ]
     speed: list[tuple[str, list[str | None]]] = [
         ("devices", [run.facts.get("devices") or run.option("runtime", "strategy") for run in runs]),
         ("precision", [precision + ", XLA" * xla for precision, xla in map(_arithmetic, runs)]),
         ("replicas", [str(run.num_replicas) for run in runs]),
-        ("time", [_or_none(duration, run.results.get("train_runtime")) for run in runs]),
+        ("batch", [_text(run.option("training", "global_batch_size"), "{:,}") for run in runs]),
         ("examples/s", [_text(run.examples_per_second, "{:,.1f}") for run in runs]),
-        ("speed-up", [_text(row.speed_up, "{:.2f}") for row in rows]),
         ("efficiency", [_text(row.efficiency, "{:.0%}") for row in rows]),
         ("tokens/s", [_text(run.results.get("train_tokens_per_second_steady"), "{:,.0f}") for run in runs]),
         ("peak memory", [_or_none(memory, run.results.get("peak_memory_bytes")) for run in runs]),
     ]
-    found = [_by_run("Quality", labels, quality), _by_run("Speed", labels, speed)]
+    metric = shared_metric(runs)
+    title = "Quality and time" + f", the best by {metric} first" * bool(metric)
+    found = [_by_run(title, labels, quality), _by_run("Speed", labels, speed)]
     if differ_in_seed_alone(runs):
         columns, body = seed_rows(over_seeds(runs), [f"seed {run.option('runtime', 'seed')}" for run in runs])
         found.insert(1, Table(title="Over the seeds", names=columns, body=body, numeric=frozenset(columns[1:])))
@@ -126,9 +160,12 @@ def directory_of(runs: list[RunFiles]) -> str:
 def notes(runs: list[RunFiles]) -> list[str]:
     """What the numbers of these runs mean, and what makes them hard to compare, a line each."""
     out = [
-        "Speed-up: examples/s over those of run 1. Efficiency: examples/s of a replica over those in the first run of "
-        "the same precision, with or without XLA."
+        "Speed-up: examples/s over those of the run of fewest replicas with the same precision and global batch. "
+        "Efficiency: examples/s of a replica over those in the run of fewest replicas of the same precision, with or "
+        "without XLA."
     ]
+    if len(metrics := dict.fromkeys(f"eval_{run.score[0]}" for run in runs if run.score)) > 1:
+        out.append(f"The runs were decided by different metrics, {' and '.join(metrics)}: they are in the order given.")
     if any(run.training_loss() is not None for run in runs):
         out.append("The training loss is the last one logged before the kept weights were evaluated.")
     for extras in dict.fromkeys(tuple(loss_extras(run)) for run in runs):
@@ -158,6 +195,7 @@ def notes(runs: list[RunFiles]) -> list[str]:
 
 def comparison_page(runs: list[RunFiles]) -> str:
     """The comparison as HTML text."""
+    runs = by_score(runs)
     rows = compare(runs)
     return render(
         "comparison.html",
@@ -171,7 +209,7 @@ def comparison_page(runs: list[RunFiles]) -> str:
 
 def comparison_markdown(runs: list[RunFiles]) -> str:
     """The comparison as Markdown text."""
-    lines = []
+    runs, lines = by_score(runs), []
     for table in tables(compare(runs)):
         lines += [f"{table.title}:", "", markdown_table(table.names, table.body, table.numeric)]
     return "\n".join([*lines, *(f"- {markdown_text(note)}" for note in notes(runs))]) + "\n"
@@ -179,7 +217,7 @@ def comparison_markdown(runs: list[RunFiles]) -> str:
 
 def comparison_text(runs: list[RunFiles]) -> str:
     """The comparison for a screen."""
-    lines = []
+    runs, lines = by_score(runs), []
     for table in tables(compare(runs)):
         lines += [f"{table.title}:", "", *plain_table(table.names, table.body), ""]
     return "\n".join([*lines, *notes(runs)]) + "\n"
@@ -287,7 +325,7 @@ def _plots(rows: list[ComparedRun], labels: list[str]) -> list[tuple[str, str]]:
         out.append(("Throughput, by number of the run", plots.bars(numbers, speeds, x_label="examples/s")))
     if any(row.speed_up for row in rows):
         ups = [row.speed_up or 0.0 for row in rows]
-        out.append(("Speed-up over run 1", plots.bars(numbers, ups, x_label="times")))
+        out.append(("Speed-up, within a precision and a batch", plots.bars(numbers, ups, x_label="times")))
     return out
 
 

@@ -24,6 +24,7 @@ COLUMNS = {
     "seq_length": "longest input in tokens",
     "batching": "",
     "status": "done or failed",
+    "seconds": "of all updates, tracing and compilation included; or of the second evaluation",
     "examples_per_second_with_warmup": "of all updates, or of the first evaluation: tracing and compilation included",
     "examples_per_second": "after the warm-up",
     "tokens_per_second": "real tokens, after the warm-up",
@@ -35,7 +36,7 @@ COLUMNS = {
     "kernel_seconds": "CPU time of the kernel, besides: above all for mapping and zeroing memory",
     "peak_memory_bytes": "of the device, or of the process on a CPU",
     "peak_share": "model FLOPs of real tokens over the measured peak of a matrix product",
-    "speed_up": "examples_per_second over those of the first row of the pass",
+    "speed_up": "examples_per_second over those of the first row of the pass in the same precision",
     "efficiency": "examples/s of a replica over those in the smallest row like it: see prediction.smallest_like",
     "gradient_bytes": "what each replica reduces in an update, in float32",
     "all_reduce_ms": "of the bytes of all gradients, measured after the run with nothing else to do",
@@ -104,6 +105,7 @@ def whole_run_seconds(run: RunFiles, numbers: dict[str, Any], benchmark_config: 
 def _training(run: RunFiles) -> dict[str, Any]:
     results = run.results
     return {
+        "seconds": results["train_runtime"],
         "examples_per_second_with_warmup": results["train_examples_per_second_with_warmup"],
         "examples_per_second": results["train_examples_per_second_steady"],
         "tokens_per_second": results["train_tokens_per_second_steady"],
@@ -122,6 +124,7 @@ def _training(run: RunFiles) -> dict[str, Any]:
 def _inference(run: RunFiles) -> dict[str, Any]:
     first, second = [record for record in run.records if record["kind"] == "eval"][:2]
     return {
+        "seconds": second["eval_runtime"],
         "examples_per_second_with_warmup": first["eval_samples_per_second"],
         "examples_per_second": second["eval_samples_per_second"],
         "tokens_per_second": second["eval_tokens_per_second"],
@@ -158,11 +161,12 @@ def failure_reason(status: int, stderr: str) -> str:
 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with speed-up over the first row of their pass that is done, efficiency, and predictions."""
+    """The rows with speed-up over the first done row of their pass and precision, efficiency, and predictions."""
     out = []
     for row in rows:
-        first = next((r for r in rows if r["pass"] == row["pass"] and r["status"] == "done"), None)
         if row["status"] == "done":
+            group = ("pass", "precision", "status")
+            first = next(r for r in rows if [r.get(name) for name in group] == [row[name] for name in group])
             speed_up = row["examples_per_second"] / first["examples_per_second"]
             own, least = (
                 r["examples_per_second"] / (r["workers"] * r["replicas"]) for r in (row, smallest_like(row, rows))

@@ -25,10 +25,13 @@ _FORMATS = {
     "speed_up": "{:.2f}",
     "score": "{:.4f}",
     "cost": "{:.4g}",
+    "seconds": "{:,.1f}",
     "all_reduce_ms": "{:,.1f}",
     "predicted_examples_per_second": "{:,.1f}",
 }
 _TITLES = {
+    "name": "row",
+    "seconds": "time, s",
     "examples_per_second_with_warmup": "examples/s with warm-up",
     "examples_per_second": "examples/s",
     "tokens_per_second": "real tokens/s",
@@ -47,20 +50,74 @@ _TITLES = {
     "all_reduce_ms": "all-reduce, ms",
     "predicted_examples_per_second": "predicted examples/s",
 }
-_LEFT_OUT = {"devices", "gradient_bytes"}
-"""The heading names the devices; the bytes depend on the model alone."""
+_INSIDE = (
+    "examples_per_second_with_warmup",
+    "step_ms_p50",
+    "step_ms_p95",
+    "compile_seconds",
+    "data_wait_share",
+    "user_seconds",
+    "kernel_seconds",
+    "peak_memory_bytes",
+    "peak_share",
+)
+"""Where a row's time and memory go: a table of its own, as one of all columns would be wider than a page."""
+_LEFT_OUT = {"row", "devices", "gradient_bytes", *_SETTINGS}
+"""A row's name has the settings, the heading the devices; the bytes depend on the model alone."""
+_TEXTS = {"row", "status", "reason"}
+"""Columns that are no numbers."""
 _SHARES = {"data_wait_share", "peak_share", "efficiency"}
 
 
-def cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Column names and a text for each cell; without empty columns, and without `status` if all rows are done."""
-    names = [name for name in COLUMNS if any(row.get(name) not in (None, "") for row in rows)]
+_COUNTED = {
+    "workers": ("worker", "workers"),
+    "replicas": ("replica", "replicas"),
+    "micro_batches": ("micro-batch", "micro-batches"),
+}
+"""Settings that are numbers of something, with the words for one and for several."""
+Cells = tuple[list[str], list[list[str]]]
+"""The names of a table's columns, and a text for each cell."""
+
+
+def cells(rows: list[dict[str, Any]]) -> Cells:
+    """What the rows are compared by; without empty columns, and without `status` if all rows are done."""
+    names = [name for name in COLUMNS if name not in {*_LEFT_OUT, *_INSIDE}]
     if all(row["status"] == "done" for row in rows):
         names.remove("status")
-    # Settings that all rows share are left out here; the page's heading names them.
-    names = [n for n in names if n not in _SETTINGS or len({str(row.get(n)) for row in rows}) > 1 or n == "pass"]
-    names = [name for name in names if name not in _LEFT_OUT]
-    return [_TITLES.get(name, name) for name in names], [[_cell(name, row.get(name)) for name in names] for row in rows]
+    return _table(rows, rows, names)
+
+
+def inside_cells(rows: list[dict[str, Any]]) -> Cells:
+    """Where the time and the memory of the rows went."""
+    return _table(rows, [row for row in rows if row["status"] == "done"], list(_INSIDE))
+
+
+def _table(rows: list[dict[str, Any]], shown: list[dict[str, Any]], names: list[str]) -> Cells:
+    names = [name for name in names if any(row.get(name) not in (None, "") for row in shown)]
+    called = {row["row"]: name for row, name in zip(rows, row_names(rows), strict=True)}
+    body = [[called[row["row"]], *(_cell(column, row.get(column)) for column in names)] for row in shown]
+    return [_TITLES["name"], *(_TITLES.get(name, name) for name in names)], body
+
+
+def row_names(rows: list[dict[str, Any]]) -> list[str]:
+    """What to call each row: its number, and the settings in which rows differ. The page's heading has the others."""
+    differ = [name for name in _SETTINGS if len({str(row.get(name)) for row in rows}) > 1]
+    return [f"{row['row']}: {', '.join(_words(row, name) for name in differ) or row['pass']}" for row in rows]
+
+
+def _words(row: dict[str, Any], name: str) -> str:
+    """A setting of a row in a word or two."""
+    value = row.get(name)
+    if value is None:
+        return f"{name.replace('_', ' ')} –"
+    if name == "xla":
+        return "XLA" if value else "no XLA"
+    if name in _COUNTED:
+        one, many = _COUNTED[name]
+        return f"{show(value)} {one if value == 1 else many}"
+    if name == "batch_size":
+        return f"batch {show(value)}"
+    return f"{show(value)} tokens" if name == "seq_length" else str(value).replace("_", " ")
 
 
 def _cell(name: str, value: Any) -> str:
@@ -98,9 +155,11 @@ def row_text(row: dict[str, Any]) -> str:
 
 def markdown(config: Config, rows: list[dict[str, Any]]) -> str:
     """The table as Markdown text, with what is needed to read it."""
-    names, body = cells(rows)
     lines = [*_heading(config, rows), ""]
-    text = "\n".join(markdown_text(line) for line in lines) + "\n" + markdown_table(names, body) + "\n" + _EXPLAINED
+    text = "\n".join(markdown_text(line) for line in lines) + "\n"
+    for names, body in (cells(rows), inside_cells(rows)):
+        text += (markdown_table(names, body, {*names} - _TEXTS) + "\n") * bool(body)
+    text += _EXPLAINED
     for title, names, body, explained in growths(rows):
         text += f"\n## {title}\n\n{markdown_table(names, body)}\n{explained}\n"
     return text
@@ -110,13 +169,14 @@ def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str,
     """The table and the plots as HTML text."""
     # Reasons are in the list of rows: in a narrow column they would make the table tall.
     names, body = cells([{**row, "reason": ""} for row in rows])
-    texts = {"pass", "precision", "xla", "batching", "status", "reason"}
+    inside = inside_cells(rows)
     return render(
         "benchmark.html",
         title=f"Benchmark of {config.model.model_name_or_path}",
         heading=_heading(config, rows)[1:],
         names=names,
-        numeric=set(names) - texts,
+        inside=inside if inside[1] else None,
+        numeric={*names, *inside[0]} - _TEXTS,
         rows=body,
         done=[row["status"] == "done" for row in rows],
         plots=list(plots.values()),
@@ -157,12 +217,12 @@ def plots_of(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     out = {}
     for measured in dict.fromkeys(row["pass"] for row in rows):
         done = [row for row in rows if row["pass"] == measured and row["status"] == "done"]
-        labels = [str(row["row"]) for row in done]
+        labels = [name for name, row in zip(row_names(rows), rows, strict=True) if row in done]
         for name, title, label in (
-            ("examples_per_second", "Throughput", "examples/s, by row"),
-            ("speed_up", "Speed-up over the first row", "times, by row"),
-            ("peak_memory_bytes", "Peak memory", "GiB, by row"),
-            ("peak_share", "Share of the measured peak matrix rate", "percent, by row"),
+            ("examples_per_second", "Throughput", "examples/s"),
+            ("speed_up", "Speed-up within a precision", "times"),
+            ("peak_memory_bytes", "Peak memory", "GiB"),
+            ("peak_share", "Share of the measured peak matrix rate", "percent"),
         ):
             if not done or not all(name in row for row in done):
                 continue
@@ -189,7 +249,8 @@ def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
 
 _EXPLAINED = (
     "Speeds leave out the warm-up updates and those that compiled, except where they say so. Speed-up is relative to "
-    "the first row of the same pass that is done. Efficiency compares examples/s of a replica with those in the row "
+    "the first row of the same pass and precision that is done. The time is that of all updates of the row, or of its "
+    "second evaluation. Efficiency compares examples/s of a replica with those in the row "
     "with the fewest replicas that differs in nothing but devices, batch and micro-batches. The share of the peak is "
     "the model's FLOPs for real tokens over the rate of a large matrix product in the same precision, measured after "
     "the row in its process. Peak memory is the device's, or the whole process's on a CPU; for an inference row it "
