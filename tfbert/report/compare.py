@@ -49,8 +49,11 @@ def by_score(runs: list[RunFiles]) -> list[RunFiles]:
     if not (metric := shared_metric(runs)):
         return runs
     known = [run for run in runs if run.score]
-    better_first = functools.cmp_to_key(lambda one, other: -decided_by(metric, one.results, other.results)[0])
-    return sorted(known, key=better_first) + [run for run in runs if not run.score]
+
+    def worse(one: RunFiles, other: RunFiles) -> int:
+        return -decided_by(metric, one.results, other.results)[0]
+
+    return sorted(known, key=functools.cmp_to_key(worse)) + [run for run in runs if not run.score]
 
 
 def shared_metric(runs: list[RunFiles]) -> str:
