@@ -1,6 +1,7 @@
 """The notebook of `examples/`, executed; and an interrupted cell, run again."""
 
 import pathlib
+import signal
 import threading
 
 import pytest
@@ -30,13 +31,13 @@ def test_the_notebook_runs(tmp_path):
     training = next(cell for cell in cells if cell.source.startswith("run = "))
     outputs = [output for cell in cells for output in cell.outputs]
     assert not [output for output in outputs if output.get("name") == "stderr"], "what Jupyter shows in red"
-    bars = [text_of(output) for output in training.outputs if output.output_type == "display_data"]
-    assert [text for text in bars if "step 132/132" in text] == bars[:1] and bars[0].startswith("100%")
-    shown = "".join(text_of(output) for output in training.outputs)
-    assert (
-        "model      scratch/tiny" in shown and "evaluation at step 22" in shown and "saved to runs/quickstart" in shown
-    )
-    assert max(map(len, shown.splitlines())) <= 100
+    # Those of short passes are empty when they are done.
+    (bar,) = filter(None, (text_of(output) for output in training.outputs if output.output_type == "display_data"))
+    assert bar.startswith("100%") and "step 132/132" in bar
+    shown = "\n".join(text_of(output).rstrip("\n") for output in training.outputs)
+    assert "model      scratch/tiny" in shown and "evaluation at step 22" in shown and "saved to runs/" in shown
+    wide = [line for line in shown.splitlines() if len(line) > 110]
+    assert not wide, wide
     (loop,) = [cell for cell in cells if "quiet=True" in cell.source]
     assert [output.output_type for output in loop.outputs] == ["execute_result"]
     assert "Did you mean num_train_epochs?" in text_of(cells[-1].outputs[0])
@@ -52,24 +53,23 @@ run = tfbert.finetune(
 
 @pytest.mark.slow
 def test_an_interrupted_cell_resumes(tmp_path):
-    """Interrupted while TensorFlow is imported, then twice in a row, then once; the last run of the cell ends."""
+    """Interrupted while TensorFlow is imported, then in training; then it ends."""
     steps = 1500
     call = CALL.strip().replace("STEPS", str(steps))
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in ("import tfbert", *[call] * 4)])
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in ("import tfbert", *[call] * 3)])
     client = client_of(book, tmp_path, allow_errors=True)
 
     def ends(cell):
         return [(output.ename, output.evalue) for output in cell.outputs if output.output_type == "error"]
 
-    def interrupted(index, is_time, times=1):
+    def interrupted(index, is_time):
         """Runs a cell and interrupts it once something is seen of it."""
         cell, done = book.cells[index], threading.Event()
 
         def watch():
             while not done.wait(0.05):
                 if is_time(cell):
-                    for _ in range(times):
-                        client.km.provisioner.process.send_signal(2)
+                    client.km.provisioner.process.send_signal(signal.SIGINT)
                     return
 
         thread = threading.Thread(target=watch, daemon=True)
@@ -88,9 +88,7 @@ def test_an_interrupted_cell_resumes(tmp_path):
         assert not (tmp_path / "runs").exists()
         ((kind, text),) = interrupted(2, trains)
         assert kind == "Preempted" and text.endswith("the same call resumes in runs/mine")
-        ((kind, _),) = interrupted(3, trains, times=2)
-        assert kind == "KeyboardInterrupt"
-        client.execute_cell(book.cells[4], 4)
-        assert not ends(book.cells[4])
-        assert "resuming at step" in "".join(map(text_of, book.cells[4].outputs))
+        client.execute_cell(book.cells[3], 3)
+        assert not ends(book.cells[3])
+        assert "resuming at step" in "".join(map(text_of, book.cells[3].outputs))
     assert f'"global_step": {steps}' in (tmp_path / "runs" / "mine" / "all_results.json").read_text()
