@@ -179,6 +179,21 @@ strategy ="""
     assert "Epoch 3/3" in done.stdout
 
 
+@pytest.mark.slow
+def test_the_page_on_python_runs(tmp_path):
+    """As one script, but for the number of updates, and with a model that needs no download."""
+    write_data(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    script = "\n".join(blocks).replace("bert-base-uncased", "scratch/tiny")
+    script = script.replace("num_train_epochs=2", "max_steps=6")
+    script = re.sub(r"(learning_rate=rate|max_seq_length=64),", r"\1, max_steps=2,", script)
+    assert script.count("max_steps") == 3
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Did you mean num_train_epochs?" in done.stdout and "5e-05 0." in done.stdout
+    assert {path.name for path in (tmp_path / "runs").iterdir()} >= {"mine", "other-seed", "rate-3e-05", "bert"}
+
+
 def write_data(directory):
     subprocess.run([sys.executable, ROOT / "examples" / "make_data.py", "data"], cwd=directory, check=True)
 
