@@ -165,6 +165,14 @@ def test_what_comes_after_training_runs(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_page_on_callbacks_runs(tmp_path):
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tracking.md").read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "runs" / "watched" / "callbacks.json").exists() and "\n60 0." in done.stdout
+
+
+@pytest.mark.slow
 def test_the_page_on_fit_runs(tmp_path):
     """With a model, a loss and data in the place of its reader's."""
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "fit.md").read_text(), re.DOTALL)

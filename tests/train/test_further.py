@@ -11,7 +11,16 @@ import tensorflow as tf
 
 from tests.support.runs import changed, checkpoints_in, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.splits import NO_GRADIENT, ROOT, alone, launched
-from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
+from tests.support.task_runs import (
+    CHOICES,
+    LABELS,
+    QUESTIONS,
+    SENTENCES,
+    arguments_of,
+    config_of,
+    pretraining,
+    write_tasks,
+)
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.step.optimizer import WarmupSchedule
@@ -201,7 +210,7 @@ sys.exit({command}.main())
 
 @pytest.mark.slow
 @pytest.mark.multi_worker
-@pytest.mark.parametrize("kind", ["texts", "pretraining", SENTENCES, QUESTIONS])
+@pytest.mark.parametrize("kind", ["texts", "pretraining", SENTENCES, QUESTIONS, CHOICES, LABELS])
 def test_killed_on_two_replicas_then_on_one_device_then_done_by_two_workers(tmp_path, kind, capsys):
     write_corpus(tmp_path)
     command = "run_pretraining" if kind == "pretraining" else "run_finetune"

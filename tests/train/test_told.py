@@ -2,10 +2,13 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 
 from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
+from tests.support.splits import ROOT
 from tfbert.callbacks import Callback
 from tfbert.errors import Preempted, RunError
 from tfbert.train.callbacks import Progress
@@ -148,7 +151,7 @@ def test_wherever_it_fails_nothing_is_half_written(corpus, straight, at):
     if not is_done:
         heard = Heard()
         finetune(config, callbacks=[heard])
-        assert len(heard.said("train", "eval")) == {("start", 0): 18, ("save", 3): 12}[at]
+        assert len(heard.said("train", "eval")) == {("start", 0): 18, ("save", 3): 14}[at]
     assert_same_bits(weights(corpus / name), weights(corpus / "straight"))
 
 
@@ -180,3 +183,48 @@ def test_without_callbacks_the_log_forgets_what_happens_again(corpus, monkeypatc
     assert not (corpus / "silent" / "callbacks.json").exists()
     finetune(config)
     assert [step for kind, step, _ in logged(corpus / "silent") if kind == "train"] == list(range(1, 13))
+
+
+ON_WORKERS = """
+import sys
+sys.path.insert(0, {root!r})
+import tfbert
+
+class Acts(tfbert.callbacks.Callback):
+    def on_log(self, step, values):
+        if step == 7:
+            self.stop() if sys.argv[1] == "stop" else int("a bug of mine")
+
+config = tfbert.Config.from_json(open(sys.argv[2]).read())
+try:
+    tfbert.finetune(config, callbacks=[Acts()], quiet=True)
+except (tfbert.Preempted, tfbert.RunError) as ended:
+    print(ended, flush=True)
+    sys.exit(ended.status)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.parametrize(
+    "how, status, chief, other",
+    [
+        ("stop", 75, "stopped after step 10 of 12 by Acts;", "stopped after step 10 of 12;"),
+        (
+            "fail",
+            1,
+            "Callback Acts failed: ValueError: invalid literal",
+            "A callback failed on the chief: see its output.",
+        ),
+    ],
+)
+def test_workers_end_together(corpus, how, status, chief, other):
+    """Several workers ask each other every 5 updates."""
+    script, path = corpus / "workers.py", corpus / "workers.json"
+    script.write_text(ON_WORKERS.format(root=str(ROOT)))
+    path.write_text(make_config(corpus, f"workers-{how}", strategy="multi_worker").to_json())
+    launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", str(script), how, str(path)]
+    done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    assert done.returncode == status, done.stderr[-3000:]
+    assert f"[worker 0] {chief}" in done.stdout and f"[worker 1] {other}" in done.stdout
+    assert (corpus / f"workers-{how}" / "checkpoints" / "step-00000010").is_dir()
