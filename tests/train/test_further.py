@@ -157,11 +157,11 @@ def test_a_run_that_stopped_early_would_stop_again(corpus, finished):
     refused(config_for(corpus, "early", max_steps=12), "a run that stopped early, at update 5, and would stop there")
 
 
-def assert_as_nearly(directory, expected, limit=1e-5):
-    """Weights equal to rounding; returns the largest difference."""
+def assert_as_nearly(directory, expected, limit=1e-5, without=(*NO_GRADIENT, "qa_outputs.bias")):
+    """Weights equal to rounding, but for those whose gradient is 0 but for rounding; returns the largest difference."""
     found, expected = weights(directory), weights(expected)
     assert found.keys() == expected.keys()
-    compared = [name for name in expected if not name.endswith((*NO_GRADIENT, "qa_outputs.bias"))]
+    compared = [name for name in expected if not name.endswith(without)]
     largest = max(float(np.abs(found[name] - expected[name]).max()) for name in compared)
     assert largest < limit
     return largest
@@ -243,6 +243,7 @@ def test_killed_on_two_replicas_then_on_one_device_then_done_by_two_workers(tmp_
     ]
     # Windows give the questions more than twice the updates of the others, and words without an answer tiny gradients.
     limit = 1e-4 if kind == QUESTIONS else 1e-5
-    largest = assert_as_nearly(tmp_path / "elastic", tmp_path / "straight", limit)
+    without = (*NO_GRADIENT, "classifier.bias" if kind == CHOICES else "qa_outputs.bias")  # Scores may all be higher.
+    largest = assert_as_nearly(tmp_path / "elastic", tmp_path / "straight", limit, without)
     with capsys.disabled():
         print(f"\n{kind}: 2 replicas, 1 x 4, 2 workers x 2: largest difference of a weight {largest:.1e}")
