@@ -16,7 +16,7 @@ from tfbert.config.parts import HubConfig, ModelConfig, OutputConfig, RuntimeCon
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
@@ -78,6 +78,8 @@ def test_every_option_says_what_it_is_to_a_run_that_goes_on():
         DataConfig,
         TaggingConfig,
         AnsweringConfig,
+        MultiLabelConfig,
+        ChoosingConfig,
         PretrainingConfig,
         TrainingConfig,
         RuntimeConfig,

@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfbert.data.columns import find_columns
+from tfbert.data.columns import WORDS_NAMES, find_columns
 from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.label_cells import holds_lists, is_indicator
 from tfbert.tasks.prediction_texts import usual_id_column
+
+WORDS = {name for names in WORDS_NAMES for name in names}
+"""Usual names of lists of words, which are nobody's labels unless the user says so."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,6 +137,8 @@ def shows_label_sets(file: OpenFile, text_column: Sequence[str], label_column: s
             break
         rows.append(dict(zip(file.columns, row, strict=True)))
     (label,) = found.labels
+    if not label_column and label.lower() in WORDS:
+        return False
     lists = {column for column in file.columns if any(isinstance(row[column], list) for row in rows)}
     texts_are_texts = all(isinstance(row[column], str) for row in rows for column in found.texts)
     return lists == {label} and texts_are_texts and holds_lists([row[label] for row in rows])

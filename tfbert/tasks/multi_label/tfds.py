@@ -13,7 +13,7 @@ from tfbert.config.data import DataConfig
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.label_columns import Columns, find_label_columns, named_columns
+from tfbert.tasks.multi_label.label_columns import WORDS, Columns, find_label_columns, named_columns
 from tfbert.tasks.multi_label.table import LabelSets, read_label_sets
 
 
@@ -61,6 +61,8 @@ def holds_label_sets(builder: tfds.core.DatasetBuilder, config: DataConfig) -> b
     if columns.has_one_each:
         return True
     (label,) = columns.labels
+    if not config.label_column and label.lower() in WORDS:
+        return False
     return isinstance(builder.info.features[label], tfds.features.Sequence)
 
 
