@@ -36,7 +36,7 @@ def warnings(caplog):
     return [r.getMessage() for r in caplog.records if r.name == "tfbert" and r.levelno == logging.WARNING]
 
 
-@pytest.mark.parametrize("engine", ["one process", "two"])
+@pytest.mark.parametrize("engine", ["one process", pytest.param("two", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("unknown", "share"), [(CYRILLIC, 0.1), (CHINESE, 0.5), (["🎬"], 0.3), (["Zq9"], 0.2)])
 def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(tokenizer, tmp_path, caplog, unknown, share, engine):
     corpus = mixed(unknown, share)

@@ -183,7 +183,7 @@ def test_a_tokenizer_that_was_used_is_pickled_and_copied():
         np.testing.assert_array_equal(other.encode(TEXTS, max_seq_length=8).flat, expected)
 
 
-@pytest.mark.parametrize("is_fitted", [False, True])
+@pytest.mark.parametrize("is_fitted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_copied_fine_tuner_trains_as_the_original(is_fitted):
     inputs, labels, _ = random_batch(8)
     data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(4)

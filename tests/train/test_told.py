@@ -126,6 +126,7 @@ def test_a_callback_stops_a_run_which_resumes(corpus, straight):
     assert_same_bits(weights(corpus / "stopped"), weights(corpus / "straight"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(corpus, straight):
     config, failing = make_config(corpus, "failed"), Heard({("train", 5): raising})

@@ -92,6 +92,9 @@ def shown(quiet: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _filtered(logger: logging.Logger, passes: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    if passes in logger.filters:  # Of the command, or of a call around this one: it stays.
+        yield
+        return
     logger.addFilter(passes)
     try:
         yield
