@@ -18,6 +18,7 @@ from tfbert.config.tasks import AnsweringConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.wording import of_arguments
 from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.quiet import imported_quietly
 from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
 
@@ -77,11 +78,11 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
-        return importlib.import_module("tfbert.callbacks")
-    if name not in _LAZY:
+    if name != "callbacks" and name not in _LAZY:
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
-    with imported_quietly() if name in _OF_TENSORFLOW else contextlib.nullcontext():
+    with imports_whole(), imported_quietly() if name in _OF_TENSORFLOW else contextlib.nullcontext():
+        if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
+            return importlib.import_module("tfbert.callbacks")
         return getattr(importlib.import_module(_LAZY[name]), name)
 
 

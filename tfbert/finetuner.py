@@ -10,6 +10,8 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, overload
 
+from tfbert.devices.interrupts import imports_whole
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,7 +28,8 @@ _MODULES = {"tf_keras": "tfbert.step.finetuner", "keras": "tfbert.step.keras3.fi
 
 
 def _class_of(root: str) -> type:
-    return importlib.import_module(_MODULES[root]).FineTuner
+    with imports_whole():
+        return importlib.import_module(_MODULES[root]).FineTuner
 
 
 def _default_root() -> str:

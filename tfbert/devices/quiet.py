@@ -6,15 +6,14 @@ import contextlib
 import logging
 import os
 import re
-import signal
 import sys
 import tempfile
 import textwrap
-import threading
 import types
 import warnings
 from collections.abc import Iterator
 
+from tfbert.devices.interrupts import interrupted_later
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.waiting import is_notebook, log_if_slow, terminal_width
 
@@ -98,7 +97,7 @@ def imported_quietly(what: str = "", *, silent: bool = False) -> Iterator[None]:
     os.environ.setdefault(_LEVEL, _ONLY_FATAL if silent else _ONLY_ERRORS)  # Read once, when TensorFlow is loaded.
     try:
         # Warnings of the libraries to themselves; in a notebook stderr is more than the descriptor that is held back.
-        with _interrupted_later(), stderr_held_back(what), warnings.catch_warnings(action="ignore"):
+        with interrupted_later(), stderr_held_back(what), warnings.catch_warnings(action="ignore"):
             yield
             import tensorflow as tf
 
@@ -106,23 +105,6 @@ def imported_quietly(what: str = "", *, silent: bool = False) -> Iterator[None]:
     finally:
         if is_own:
             del os.environ[_LEVEL]
-
-
-@contextlib.contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """Keeps Ctrl-C, or a notebook's interrupt, until the block ends: TensorFlow cannot be imported a second time in a
-    process where its import was broken off."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
-        yield
-        return
-    received: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if received:
-        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from tfbert.config.data import STANDARD_STREAM, DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, MultiLabelConfig, TaggingConfig
+from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.runtime import settings_kept
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
@@ -28,6 +29,7 @@ from tfbert.tasks.registry import entry_of
 from tfbert.tasks.trained import TrainedModel, check_finite
 
 
+@imports_whole()
 def load(
     directory: str | os.PathLike[str],
     *,
@@ -142,6 +144,7 @@ class LoadedModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> LoadedModel:
         return self
 
+    @imports_whole()
     def __call__(
         self,
         inputs: Any,

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfbert.devices.interrupts import imports_whole
 from tfbert.errors import UsageError
 from tfbert.output.callback import Callback, Record
 from tfbert.output.reports import check_callbacks
@@ -203,7 +204,8 @@ def _package(name: str, what: str) -> Any:
             f"report_to={name} and {what} need the package {name}. Received: a Python without it. "
             f"Run: pip install {name}"
         )
-    return importlib.import_module(name)
+    with imports_whole():  # A user may make one before the run.
+        return importlib.import_module(name)
 
 
 def _named(record: Record) -> dict[str, float]:

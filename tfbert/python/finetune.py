@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.quiet import imported_quietly
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import output_dir
@@ -150,6 +151,7 @@ finetune.__signature__ = signature_of(FINETUNE, finetune)
 pretrain.__signature__ = signature_of(PRETRAIN, pretrain)
 
 
+@imports_whole()
 def _run(
     command: Command,
     config: Config | None,

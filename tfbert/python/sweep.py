@@ -13,6 +13,7 @@ from tfbert.config.commands import FINETUNE, command_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import sweep_text
 from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.quiet import imported_quietly
 from tfbert.errors import UsageError
 from tfbert.output import output_dir
@@ -48,6 +49,7 @@ class SweepResults(list[dict[str, Any]]):
         return SweepResults, (list(self), self.directory, self.decisive)
 
 
+@imports_whole()
 def sweep(
     values: Mapping[str, Any],
     config: Config | None = None,
