@@ -67,6 +67,23 @@ def test_damaged_lines_of_a_resumed_log_are_left_out(tmp_path, caplog):
     assert [r.message for r in caplog.records] == [f"3 damaged lines left out of {path}"]
 
 
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("step", [1, 95])
+def test_a_step_that_was_changed_hides_no_later_values(tmp_path, caplog, place, step):
+    path = tmp_path / "log.jsonl"
+    steps = [10, 20, 30, 30, 40, 50]
+    lines = [{"step": at, "kind": "train", "time": "2026-01-01T00:00:00+00:00", "loss": 1.0} for at in steps]
+    lines[place]["step"] = step
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = RunLog(tmp_path, total_steps=90, first_step=50)
+    log.record(60, "train", {"loss": 0.5})
+    log.close()
+    found = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+    assert found == sorted(found) and found[-1] == 60 and set(steps[place + 1 :]) <= set(found)
+    is_still_in_order = (place, step) in [(0, 1), (5, 95)]  # At 95, it is of an update that happens again.
+    assert bool(caplog.records) is not is_still_in_order
+
+
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="Linux's")
 def test_a_full_disk_is_told_of_once(tmp_path):
     (tmp_path / "log.jsonl").touch()

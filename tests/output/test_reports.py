@@ -168,7 +168,17 @@ def test_a_damaged_note_is_refused_in_one_line(tmp_path, text):
     assert "\n" not in str(error.value)
 
 
-def test_the_note_is_json(tmp_path):
+@pytest.mark.parametrize("before, after", [('7,', '9,'), ('"values_of": "a"', '"values_of": "b"'), ('"crc32"', '"x"')])
+def test_a_changed_note_is_refused(tmp_path, before, after):
     begun(tmp_path, [Heard()]).logged(record(7, "eval"))
-    found = json.loads((tmp_path / "callbacks.json").read_text())
-    assert found == {"values_of": "a", "callbacks": {"Heard": {"last": [7, 1], "memory": {}}}}
+    path = tmp_path / "callbacks.json"
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(UsageError, match="must be whole"):
+        read_reported(tmp_path)
+
+
+def test_the_note_is_sealed_json(tmp_path):
+    begun(tmp_path, [Heard()]).logged(record(7, "eval"))
+    assert type(json.loads((tmp_path / "callbacks.json").read_text())["crc32"]) is int
+    assert read_reported(tmp_path) == {"values_of": "a", "callbacks": {"Heard": {"last": [7, 1], "memory": {}}}}

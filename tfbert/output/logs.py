@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import datetime
 import json
@@ -124,13 +125,32 @@ def _read(path: pathlib.Path, last_step: int | None) -> list[tuple[dict[str, Any
     for line in path.read_bytes().split(b"\n")[:-1]:  # A kill leaves a last line without its end.
         try:
             entry = json.loads(line)
-            if entry["step"] <= (last_step or entry["step"]):
-                kept.append((entry, line.decode() + "\n"))
+            if type(entry["step"]) is not int:
+                raise ValueError("not a step")
+            kept.append((entry["step"], entry, line.decode() + "\n"))
         except (ValueError, KeyError, TypeError):
             damaged += 1
+    in_order = _longest_rising([step for step, _, _ in kept])
+    damaged += len(kept) - len(in_order)
     if damaged:
         log.warning("%d damaged lines left out of %s", damaged, path)
-    return kept
+    kept = [kept[i] for i in in_order]
+    return [(entry, line) for step, entry, line in kept if last_step is None or step <= last_step]
+
+
+def _longest_rising(steps: list[int]) -> list[int]:
+    """The places of the most steps that never fall from one to the next: a changed digit would hide all that follow."""
+    ends: list[int] = []  # By length, the place at which the best such row of that length ends.
+    before: list[int] = []
+    for place, step in enumerate(steps):
+        length = bisect.bisect_right([steps[end] for end in ends], step)
+        before.append(ends[length - 1] if length else -1)
+        ends[length : length + 1] = [place]
+    found, place = [], ends[-1] if ends else -1
+    while place >= 0:
+        found.append(place)
+        place = before[place]
+    return found[::-1]
 
 
 def _rewritten(path: pathlib.Path, lines: list[tuple[dict[str, Any], str]]) -> TextIO:

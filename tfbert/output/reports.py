@@ -9,7 +9,8 @@ from typing import Any
 
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.output.callback import Callback, Outcome, Record, RunInfo
-from tfbert.output.output_dir import CALLBACKS, LOG, read_json, write_json
+from tfbert.output.output_dir import CALLBACKS, LOG, write_text
+from tfbert.output.sealed import seal, unseal
 
 log = logging.getLogger("tfbert")
 
@@ -25,7 +26,7 @@ def read_reported(directory: pathlib.Path) -> dict[str, Any]:
     """
     path = directory / CALLBACKS
     try:
-        found = read_json(path)
+        found = unseal(path.read_text(encoding="utf-8"))
         for part in found["callbacks"].values():
             step, kind = part["last"]
             if not isinstance(part["memory"], dict) or type(step) is not int or type(kind) is not int:
@@ -199,4 +200,5 @@ class Reports:
 
     def _write(self) -> None:
         if self._callbacks:
-            write_json(self._directory / CALLBACKS, {"values_of": self._values_of, "callbacks": self._notes})
+            note = {"values_of": self._values_of, "callbacks": self._notes}
+            write_text(self._directory / CALLBACKS, seal(note))

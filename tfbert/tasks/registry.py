@@ -110,6 +110,7 @@ ENTRIES = (
         task_class="multi_label.multi_label_classification:MultiLabelClassification",
         loader="multi_label.training_data:load_label_sets",
         job_opener="multi_label.prediction:open_texts",
+        typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
         file_test="multi_label.source:holds_label_sets",
