@@ -121,7 +121,7 @@ for module in sys.argv[1:]:
     if os.waitpid(child, 0)[1]:
         sys.exit("at the import of " + module)
 """
-"""Interrupts the first use of a name at the import of given modules, each in a process of its own, and uses it again."""
+"""Interrupts the first use of a name at the import of each module, in a process of its own, and uses it again."""
 
 
 def interrupted_at(tmp_path, call, *modules):

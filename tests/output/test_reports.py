@@ -168,7 +168,7 @@ def test_a_damaged_note_is_refused_in_one_line(tmp_path, text):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("before, after", [('7,', '9,'), ('"values_of": "a"', '"values_of": "b"'), ('"crc32"', '"x"')])
+@pytest.mark.parametrize("before, after", [("7,", "9,"), ('"values_of": "a"', '"values_of": "b"'), ('"crc32"', '"x"')])
 def test_a_changed_note_is_refused(tmp_path, before, after):
     begun(tmp_path, [Heard()]).logged(record(7, "eval"))
     path = tmp_path / "callbacks.json"
