@@ -347,7 +347,17 @@ def test_each_option_that_is_refused_has_its_line():
         ("predict", {"runtime": RuntimeConfig(strategy="multi_worker")}, "only one has standard input"),
         ("predict", {"data": DataConfig(header=False)}, "text_column must be given as indexes"),
         ("export", {"output": OutputConfig()}, "An export needs a directory"),
-        ("export", {"export": ExportConfig(export_format="onnx")}, "one of saved_model, keras_hub. .*='onnx'"),
+        ("export", {"export": ExportConfig(export_format="torch")}, "saved_model, keras_hub, onnx, tflite. .*='torch'"),
+        (
+            "export",
+            {"export": ExportConfig(export_format="onnx"), "data": DataConfig(dataset="demo")},
+            "export_format=onnx writes a model of token ids, which takes no texts. .*evaluation data. Drop the data.",
+        ),
+        (
+            "export",
+            {"export": ExportConfig(export_format="tflite"), "data": DataConfig(text_column=("a", "b"))},
+            "which takes no texts. Received: text_column=a,b. Drop --text_column.",
+        ),
         (
             "export",
             {"export": ExportConfig(export_format="keras_hub", export_float16=True)},

@@ -42,7 +42,7 @@ SCRATCH_SIZES = (
 MAX_COMPILED_SHAPES = 6
 SEED = 42
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
-ExportFormat = Literal["saved_model", "keras_hub"]
+ExportFormat = Literal["saved_model", "keras_hub", "onnx", "tflite"]
 REPORT_TO = ("tensorboard", "wandb", "mlflow")
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
@@ -230,7 +230,9 @@ class ExportConfig(Options):
 
     export_format: ExportFormat = option("saved_model", modes=("export",))
     """`saved_model`: a SavedModel with the tokenizer inside. `keras_hub`: a preset that KerasHub loads (Keras 3), of
-    a classifier, or of a BERT without a task's head; with evaluation data, what differs there is measured."""
+    a classifier, or of a BERT without a task's head; with evaluation data, what differs there is measured. `onnx`,
+    `tflite`: a file that takes token ids and gives logits, of a model of any task, with the tokenizer's files beside
+    it (`pip install -e '.[onnx]'` or `'.[tflite]'` in the clone)."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""

@@ -87,7 +87,7 @@ def forward_spans(
     """
     logits = _of_tokens(model.qa_outputs, encode(model.bert, inputs, training, reads="every", recompute=recompute))
     mask = inputs.get("attention_mask")
-    return logits if mask is None else logits + _masked_unless(mask[:, :, None] > 0, logits.dtype)
+    return logits if mask is None else logits + _masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -250,7 +250,7 @@ def _mask(inputs: dict[str, tf.Tensor], dtype: tf.DType) -> tf.Tensor | None:
         return _masked_unless(examples[:, None, :, None] == examples[:, None, None, :], dtype)
     if inputs.get("attention_mask") is None:
         return None
-    return _masked_unless(inputs["attention_mask"][:, None, None, :] > 0, dtype)
+    return _masked_unless(tf.expand_dims(tf.expand_dims(inputs["attention_mask"] > 0, 1), 1), dtype)
 
 
 def _masked_unless(attends: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

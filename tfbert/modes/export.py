@@ -1,5 +1,5 @@
-"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone; or
-a preset of KerasHub."""
+"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone, a
+preset of KerasHub, or a file of ONNX or TFLite."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
 from tfbert.modes.keras_hub_preset import PresetSource, preset_predictions, source_in
 from tfbert.modes.saved_model import check_can, load_trained_model
+from tfbert.modes.token_model import FORMATS, check_packages, write_token_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
 from tfbert.tasks.registry import entry_of
@@ -35,26 +36,28 @@ from tfbert.tasks.trained import TrainedModel
 log = logging.getLogger("tfbert")
 
 EXPORT_RESULTS = "export_results.json"
-_LAST = ("saved_model.pb", "config.json")
+_LAST = ("saved_model.pb", "config.json", *(form.file for form in FORMATS.values()))
 """Without these nothing is loaded."""
 _OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "metadata.json", "task.json")
 _OWN += ("tokenizer.json", "preprocessor.json", "model.weights.h5", "task.weights.h5")
+_OWN += ("vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
 _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
 def export(config: Config) -> dict[str, Any]:
-    """Writes a SavedModel or a preset as the configuration says.
+    """Writes a SavedModel, a preset, or a file for token ids as the configuration says.
 
     Args:
         config: With `mode="export"`.
 
     Returns:
         For a preset, see `PresetSource.results`; with evaluation data, the metrics of the model and of KerasHub from
-        the same texts, `changed_labels` and `largest_logit_error`. For a SavedModel:
-        The content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`, `weights`, the
-        task's options that it includes; and for float16 weights what they change: `largest_weight_error` and, with
-        evaluation data, the metrics with the float32 and the float16 weights, `changed_labels`, `changed_tags` or
-        `changed_answers`, and `largest_logit_error` (for questions, of the score of no answer).
+        the same texts, `changed_labels` and `largest_logit_error`. For ONNX and TFLite, see `write_token_model`. For a
+        SavedModel, the content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`,
+        `weights`, the task's options that it includes; and for float16 weights what they change:
+        `largest_weight_error` and, with evaluation data, the metrics with the float32 and the float16 weights,
+        `changed_labels`, `changed_tags` or `changed_answers`, and `largest_logit_error` (for questions, of the score
+        of no answer).
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
@@ -65,7 +68,10 @@ def export(config: Config) -> dict[str, Any]:
     check_directory(directory, overwrite=config.output.overwrite_output_dir)
     has_data = bool(config.data.dataset or config.data.uses_files)
     rows = config.runtime.per_device_eval_batch_size
-    if config.export.export_format == "keras_hub":
+    export_format = config.export.export_format
+    if export_format in FORMATS:
+        check_packages(export_format)
+    if export_format == "keras_hub":
         with strategy.scope():
             source = source_in(config)
         if has_data and source.model is None:
@@ -79,6 +85,9 @@ def export(config: Config) -> dict[str, Any]:
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
     check_can(model.task, entry.served_class, "export")
+    if export_format in FORMATS:
+        with log_if_slow("converting the model"):
+            return _write(functools.partial(write_token_model, model, export_format), directory)
     sets = labelled_sets(config.data, model) if has_data else {}
     served = entry.served
     if served.num_texts is not None:
@@ -272,7 +281,7 @@ def _write(save: Callable[[pathlib.Path], dict[str, Any]], directory: pathlib.Pa
         output_dir.make(partial.parent)
         results = save(partial)
         output_dir.write_json(partial / EXPORT_RESULTS, results)
-    except UsageError:
+    except (UsageError, RunError):
         shutil.rmtree(partial, ignore_errors=True)
         raise
     except (OSError, tf.errors.OpError) as error:

@@ -17,6 +17,7 @@ from tfbert.model.head import LabelHead, sequence_head
 from tfbert.model.keras_hub_writer import check_arithmetic, preset_logits, text_logits, write_preset
 from tfbert.model.load import complete_encoder, holds_weights, load_tokenizer, read_encoder, resolve_model
 from tfbert.model.weights import get_weights_dict
+from tfbert.modes.probe import random_pairs
 from tfbert.modes.saved_model import load_trained_model, saved_task
 from tfbert.tasks.base import Task
 from tfbert.tasks.registry import entry_of
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfbert")
 
 _ARCHITECTURE = sequence_head((), has_names=False, problem_type="").architecture
-_PROBE_ROWS, _PROBE_WIDTH = 8, 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,17 +82,9 @@ class PresetSource:
     def _logit_error(self, directory: pathlib.Path) -> float:
         """The largest difference between KerasHub's logits and the model's, over random pairs of several lengths."""
         assert self.model is not None
-        rng, width = np.random.default_rng(0), min(_PROBE_WIDTH, self.config.max_position_embeddings)
-        lengths = rng.integers(1, width + 1, _PROBE_ROWS)
-        mask = (np.arange(width) < lengths[:, None]).astype(np.int32)
-        second = (np.arange(width) >= lengths[:, None] // 2) & (self.config.type_vocab_size > 1)
-        inputs = {
-            "input_ids": (rng.integers(0, self.tokenizer.vocab_size, mask.shape) * mask).astype(np.int32),
-            "attention_mask": mask,
-            "token_type_ids": second.astype(np.int32) * mask,
-        }
+        inputs = random_pairs(self.config, self.tokenizer)
         own = self.model.logits({name: tf.constant(value) for name, value in inputs.items()})
-        return float(np.abs(preset_logits(directory, inputs) - np.reshape(own, [_PROBE_ROWS, -1])).max())
+        return float(np.abs(preset_logits(directory, inputs) - np.reshape(own, [len(own), -1])).max())
 
 
 def preset_predictions(directory: pathlib.Path, examples: Examples, *, batch_size: int) -> np.ndarray:
