@@ -12,7 +12,9 @@ import yaml
 from absl import flags as absl_flags
 
 import flags
+import tfbert
 from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.run import Config
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -110,6 +112,13 @@ def test_every_page_is_in_the_index():
     assert "(docs/README.md)" in (ROOT / "README.md").read_text()
     site = (ROOT / "mkdocs.yml").read_text()
     assert not {name for name in names if f": {name}\n" not in site}, "mkdocs.yml lists the pages of the site"
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = set(re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    named = {f"tfbert.{name}" for name in tfbert.__all__} | {f"tfbert.callbacks.{n}" for n in tfbert.callbacks.__all__}
+    assert not named - listed
+    assert {part.__name__ for part in Config.classes().values()} <= set(tfbert.__all__)
 
 
 def test_a_cell_of_readme_has_one_number_and_one_link():

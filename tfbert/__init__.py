@@ -11,10 +11,12 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING
 
+from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, MultiLabelConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.wording import of_arguments
 from tfbert.devices.allocator import keep_freed_memory
@@ -52,14 +54,21 @@ _OF_TENSORFLOW = ("FineTuner", "load", "build_strategy", "BertTokenizer")
 
 __all__ = [
     "AnsweringConfig",
+    "BenchmarkConfig",
     "BertTokenizer",
+    "ChoosingConfig",
     "Config",
+    "CorpusConfig",
     "DataConfig",
+    "ExportConfig",
     "FineTuner",
+    "HubConfig",
     "ModelConfig",
     "MultiLabelConfig",
     "OutputConfig",
+    "PredictConfig",
     "Preempted",
+    "PretrainingConfig",
     "Results",
     "RunError",
     "RuntimeConfig",
