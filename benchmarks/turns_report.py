@@ -10,11 +10,17 @@ from results_page import table
 
 _TITLES = {
     "classification": "Classification against PyTorch",
+    "multi_label_classification": "Several labels a text against PyTorch",
     "token_classification": "Token classification against PyTorch",
     "question_answering": "Question answering against PyTorch",
     "multiple_choice": "Multiple choice against PyTorch",
 }
 _METRICS = (
+    "micro_f1",
+    "sample_f1",
+    "subset_accuracy",
+    "roc_auc",
+    "average_precision",
     "f1",
     "macro_f1",
     "precision",
@@ -26,7 +32,7 @@ _METRICS = (
     "HasAns_f1",
     "NoAns_f1",
 )
-_PARTS_OF_ONE = ("classification", "token_classification", "multiple_choice")
+_PARTS_OF_ONE = ("classification", "multi_label_classification", "token_classification", "multiple_choice")
 """Tasks whose metrics are fractions; they are shown as percentages."""
 _SIDES = ("pytorch", "tfbert")
 
@@ -59,6 +65,10 @@ def turns_report(task: str, about: dict, num_predicted: int, turns: list[dict]) 
         "Whole: the time of `fit`, or of Trainer's `train`, tracing and compiling included; steady: without the first "
         "10 updates, or half of fewer than 20. CPU seconds and memory are the whole process's.",
         _training(turns),
+    ]
+    if not turns[0]["tfbert"]["predict"]:
+        return "\n\n".join(parts) + "\n"
+    parts += [
         "## Prediction",
         f"{num_predicted:,} examples, tokenizing and decoding included, each side's better batch size. Ours includes "
         "tracing, reading and writing files; PyTorch's is after a warm-up. CPU seconds are the whole process's.",
