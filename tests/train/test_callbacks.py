@@ -140,7 +140,8 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     scored = types.SimpleNamespace(
         metrics=lambda *arrays, prefix, way_out: metrics_of(next(scores), f"{prefix}_", metric),
         predict=lambda predictor, encoded: predictor.outputs(encoded),
-        settled=lambda predictions, examples, metric: scored,
+        tuned=lambda predictions, examples, metric: scored,
+        metrics_line=lambda found, decisive: f"{decisive} {found[decisive]:.4f}",
     )
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
     counter = iter(range(1, 100))

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tfbert.config.given import Given, names_given_data
 from tfbert.config.rules import EVALUATE, EVERY, TRAIN, at_least, option
-from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName
+from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
 from tfbert.config.types import Options
 
 Batching = Literal["length_grouped", "padded", "packed"]
@@ -204,7 +204,7 @@ class DataConfig(Options):
     def _label_names_problems(self) -> list[str]:
         received = f"Received: label_names={','.join(self.label_names)!r}"
         if self.label_names and self.task not in ("auto", *OF_CLASSES):
-            return [f"label_names is for {' and '.join(OF_CLASSES)}. {received} with task={self.task!r}. Drop it."]
+            return [f"label_names is for {listed(OF_CLASSES)}. {received} with task={self.task!r}. Drop it."]
         if self.label_names_file and not pathlib.Path(self.label_names_file).is_file():
             return [
                 "label_names takes the names of two classes or more, or a file with one name a line. "

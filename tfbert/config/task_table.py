@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 TaskName = Literal[
@@ -23,6 +24,7 @@ class TaskFacts:
 
     Attributes:
         metrics: Those that can decide which weights are kept, some only for some data.
+        shown_metrics: The metrics of an evaluation's line on the screen; empty: all.
         max_seq_length: Longest input in tokens, unless the user says.
         demo_epochs: Epochs on the built-in data, whose models may start from random weights.
         has_classes: Whether it gives classes, which can be named and weighted.
@@ -32,6 +34,7 @@ class TaskFacts:
     """
 
     metrics: tuple[str, ...]
+    shown_metrics: tuple[str, ...] = ()
     max_seq_length: int = 128
     demo_epochs: float = 3.0
     has_classes: bool = False
@@ -59,6 +62,7 @@ TASKS = {
             "average_precision",
             "loss",
         ),
+        shown_metrics=("micro_f1", "macro_f1", "subset_accuracy", "roc_auc", "threshold", "loss"),
         demo_epochs=5.0,
         has_classes=True,
     ),
@@ -93,6 +97,12 @@ TASKS = {
 OF_CLASSES = tuple(name for name, facts in TASKS.items() if facts.has_classes)
 OF_ROWS = tuple(name for name, facts in TASKS.items() if not facts.of_records)
 METRICS = tuple(dict.fromkeys(name for facts in TASKS.values() for name in facts.metrics))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: `a, b and c`."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def facts_of(task: str) -> TaskFacts:

@@ -99,7 +99,7 @@ def evaluate_set(
     predictions = model.predict(predictor, examples)
     seconds = time.perf_counter() - started
     metrics = model.task.metrics(predictions, examples)
-    shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    shown = model.task.metrics_line(metrics)
     count = f"{len(examples):,}"
     log.info("%s: %s, %s examples, %.0f a second", prefix, examples.name, count, len(examples) / seconds)
     log.info("%s: %s", prefix, shown)

@@ -60,8 +60,6 @@ def predict(config: Config) -> dict[str, float]:
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():
         model = load_trained_model(config)
-    for job in jobs:
-        job.check(model)
     writers = [job.writer(model, is_writer=chief) for job in jobs]
     introduction = [f"predicting with {model.name} on {devices}"]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from tfbert.batches.inputs import INPUTS
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
-from tfbert.config.task_table import facts_of
+from tfbert.config.task_table import facts_of, listed
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 from tfbert.output.progress import evaluating
@@ -75,6 +75,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         input_names: The model's inputs for examples without labels.
         made: What training does to a model, in a word.
         length_rule: What the longest input means, before its number of tokens.
+        label_word: What its classes are called.
         label_names: Name of each class; empty where there are none.
     """
 
@@ -86,6 +87,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
     input_names: ClassVar[tuple[str, ...]] = INPUTS
     made: ClassVar[str] = "fine-tuned"
     length_rule: ClassVar[str] = "Texts are cut to"
+    label_word: ClassVar[str] = "classes"
     label_names: tuple[str, ...] = ()
 
     @classmethod
@@ -116,8 +118,8 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         """What a saved model must record about the task besides its labels, as JSON can hold it."""
         return {}
 
-    def settled(self, predictions: PredictionsT, examples: ExamplesT, metric: str) -> Self:
-        """The task with what an evaluation on the first validation set decides, such as a threshold.
+    def tuned(self, predictions: PredictionsT, examples: ExamplesT, metric: str) -> Self:
+        """The task with what is tuned on the first validation set after training, such as a threshold.
 
         Args:
             predictions: For all the examples; maybe not finite.
@@ -190,7 +192,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
                 value, tasks = getattr(part, field.name), field.metadata["tasks"]
                 if tasks and self.name not in tasks and value != field.default:
                     raise UsageError(
-                        f"{field.name} is for {' and '.join(tasks)}, and this is {self.kind}. "
+                        f"{field.name} is for {listed(tasks)}, and this is {self.kind}. "
                         f"Received: {field.name}={value!r}. Drop --{field.name}."
                     )
 
@@ -237,6 +239,21 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
             encoded: The examples they are for, as `encode` made them.
         """
         return outputs
+
+    def metrics_line(self, found: Mapping[str, float], decisive: str = "") -> str:
+        """Metrics as a line for the screen: where the task has many, the telling ones.
+
+        Args:
+            found: By name, maybe with a prefix.
+            decisive: The name of the one that decides, which is always shown.
+        """
+        shown = facts_of(self.name).shown_metrics
+        lines = (
+            f"{name} {value:.4f}"
+            for name, value in found.items()
+            if not shown or name == decisive or name.endswith(shown)
+        )
+        return "  ".join(lines)
 
     @property
     @abc.abstractmethod

@@ -22,11 +22,12 @@ class Job(Protocol):
     name: str
     path: pathlib.Path | None
 
-    def check(self, model: TrainedModel) -> None:
-        """Refuses a model that does not fit the input."""
-
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
-        """Where the predictions go; on a worker that does not write, nowhere."""
+        """Where the predictions go; on a worker that does not write, nowhere.
+
+        Raises:
+            UsageError: for a model that does not fit the input.
+        """
 
     def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Chunk]:
         """Consecutive rows, as many as are sorted by length and predicted together."""

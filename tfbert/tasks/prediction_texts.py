@@ -64,10 +64,8 @@ class TextJob:
     def name(self) -> str:
         return self.file.name
 
-    def check(self, model: TrainedModel) -> None:
-        model.check_texts(self.texts, self.file.name)
-
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
+        model.check_texts(self.texts, self.file.name)
         return open_predictions(self.path, self.format, model.task, is_writer=is_writer)
 
     def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Texts]:

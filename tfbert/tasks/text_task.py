@@ -5,11 +5,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.errors import UsageError
 from tfbert.tasks.base import ErrorAnalysis, Task
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.sets import place_of
@@ -19,6 +20,44 @@ if TYPE_CHECKING:
 
     from tfbert.config.training import TrainingConfig
     from tfbert.tokens.tokenizer import BertTokenizer
+
+
+class TextTable(Protocol):
+    """Texts as they were written, whatever their labels; `RawTable` says what its attributes are."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def text_columns(self) -> tuple[str, ...]: ...
+    @property
+    def text(self) -> list[str]: ...
+    @property
+    def text_pair(self) -> list[str] | None: ...
+    @property
+    def lines(self) -> Sequence[int]: ...
+    @property
+    def unit(self) -> str: ...
+
+
+def check_same_columns(train: TextTable, others: Iterable[TextTable]) -> None:
+    """Refuses tables of single texts beside tables of pairs.
+
+    Raises:
+        UsageError: naming two that differ.
+    """
+    for other in others:
+        if len(other.text_columns) != len(train.text_columns):
+            raise UsageError(
+                "All data must be single texts, or all must be pairs. "
+                f"Received: {train.name} with {' and '.join(train.text_columns)}, "
+                f"{other.name} with {' and '.join(other.text_columns)}. Pass --text_column."
+            )
+
+
+def about_empty(table: TextTable) -> list[str]:
+    """A line about the empty texts of a table, if there are any."""
+    empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
+    return [f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}"] if empty else []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +79,14 @@ class TextExamples(InMemory):
     labels: np.ndarray | None
     lines: np.ndarray | None = None
     unit: str = "line"
+
+    @classmethod
+    def of_table(cls, table: TextTable, labels: np.ndarray | None) -> Self:
+        """The texts of a table with their labels, `[n, ...]` as the task makes them; None: unlabelled."""
+        lines = np.asarray(table.lines, np.int64)
+        return cls(
+            name=table.name, text=table.text, text_pair=table.text_pair, labels=labels, lines=lines, unit=table.unit
+        )
 
     @property
     def num_texts(self) -> int:

@@ -216,10 +216,10 @@ class Evaluate(StepCallback):
 
     def kept_task(self) -> Task:
         """The task with what the predictions by the best weights decide; every worker must call this."""
-        return self._settled(self.kept_predictions())
+        return self._tuned(self.kept_predictions())
 
-    def _settled(self, predictions: Any) -> Task:
-        return self._task.settled(predictions, next(iter(self._examples.values())), self._metric)
+    def _tuned(self, predictions: Any) -> Task:
+        return self._task.tuned(predictions, next(iter(self._examples.values())), self._metric)
 
     def _predict(self, name: str) -> Any:
         return self._task.predict(self._predictor, self._sets[name])
@@ -238,7 +238,7 @@ class Evaluate(StepCallback):
         self._predictor.reset_clock()
         start, cpu = time.perf_counter(), CpuTime.now()
         predictions = {name: self._predict(name) for name in self._sets}
-        task = self._settled(predictions[next(iter(self._sets))])
+        task = self._tuned(predictions[next(iter(self._sets))])
         for name, examples in self._examples.items():
             prefix = eval_prefix(name)
             found |= task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
@@ -249,7 +249,7 @@ class Evaluate(StepCallback):
         is_kept = order > 0 or (order == 0 and not any(name.endswith("_loss") for name in found))
         numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+        shown = task.metrics_line(found, self.decisive)
         why = "" if by == self.decisive else f": {by or 'nothing'} decides among equals"
         log.info("evaluation at step %d  %s%s", step, shown, f"  (best{why})" * is_kept)
         self.without_better = 0 if order > 0 else self.without_better + 1

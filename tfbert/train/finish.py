@@ -61,7 +61,7 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
         found = data.task.predict(trained.predictor, run.encode(data.test))
         results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)
     results |= trained.saving.costs()
-    lines = summary(results, run.directory)
+    lines = summary(results, run.directory, data.task, evaluation.decisive if evaluation else "")
     if run.chief:
         card = model_card(config, data, results, version=__version__, directory=run.directory)
         output_dir.write_text(run.directory / output_dir.CARD, card)

@@ -16,6 +16,7 @@ from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
 from tfbert.measure.scaling import GRADIENT_BYTES
 from tfbert.output.logs import clock_text
+from tfbert.tasks.base import Task
 from tfbert.tasks.sets import eval_prefix
 from tfbert.train.build import Run
 from tfbert.train.callbacks import Progress
@@ -44,7 +45,7 @@ def banner(run: Run) -> list[str]:
     if data.test is not None:
         sets["test"] = len(data.test)
     names = data.task.label_names
-    kind = f"{len(names)} classes: {', '.join(names[:8])}" if names else data.task.kind
+    kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     return [
         *data.notes,
@@ -123,16 +124,16 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
     return {"epoch": run.schedule.epoch_at(step), "global_step": step} | known
 
 
-def summary(results: dict[str, float], directory: pathlib.Path) -> list[str]:
+def summary(results: dict[str, float], directory: pathlib.Path, task: Task, decisive: str) -> list[str]:
     """The end of a run on the screen."""
-    scores = [f"{k} {v:.4f}" for k, v in results.items() if k.startswith(("eval_", "test_"))]
+    found = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
     lines = [
         "",
         f"trained in {clock_text(results['train_runtime'])}, {results['train_samples_per_second']:.0f} examples/s",
     ]
-    if scores:
+    if found:
         at = f" (step {results['best_step']})" if "best_step" in results else ""
-        lines.append(f"kept weights{at}: {'  '.join(scores)}")
+        lines.append(f"kept weights{at}: {task.metrics_line(found, decisive)}")
     if results.get("checkpoint_bytes"):
         number, each = results["checkpoints"], results["checkpoint_seconds"]
         share = number * each / results["train_runtime"]

@@ -211,3 +211,11 @@ def test_what_other_tasks_and_runs_do_not_have_is_refused(data, predict):
 def test_the_rarest_label_of_each_text():
     labels = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 0, 1]])
     assert rarest_labels(labels).tolist() == [1, 0, 3, 2]
+
+
+def test_the_screen_has_the_telling_metrics_and_the_one_that_decides():
+    task = MultiLabelClassification(("a", "b"))
+    found = {f"eval_{name}": 0.5 for name in task.metric_names}
+    shown = "eval_micro_f1 0.5000  eval_macro_f1 0.5000  {}eval_subset_accuracy 0.5000  eval_roc_auc 0.5000  eval_loss 0.5000"
+    assert task.metrics_line(found) == shown.format("")
+    assert task.metrics_line(found, "eval_sample_f1") == shown.format("eval_sample_f1 0.5000  ")

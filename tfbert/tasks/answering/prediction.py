@@ -50,9 +50,6 @@ class Questions:
 class QuestionJob(RowsJob):
     """A file of questions and contexts, see `Job`."""
 
-    def check(self, model: TrainedModel) -> None:
-        """Any model of the task fits."""
-
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         return open_answers(self.path, self.texts.format, model.task, is_writer=is_writer)
 

@@ -57,9 +57,6 @@ class ChoiceJob:
     def name(self) -> str:
         return self.opened.name
 
-    def check(self, model: TrainedModel) -> None:
-        """Any model of the task fits."""
-
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         if self.format in TABLES:
             return _TableFile(self.path, is_writer=is_writer, line=line_of(self.format))

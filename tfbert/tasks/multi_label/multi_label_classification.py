@@ -75,6 +75,7 @@ class MultiLabelClassification(TextTask):
     name = "multi_label_classification"
     pipeline_tag = "text-classification"
     default_metric = "micro_f1"
+    label_word = "labels"
 
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> MultiLabelClassification:
@@ -113,7 +114,7 @@ class MultiLabelClassification(TextTask):
         """What a saved model must record besides its labels: the thresholds."""
         return {_NOTED: self.thresholds[0] if len(self.thresholds) == 1 else list(self.thresholds)}
 
-    def settled(self, predictions: np.ndarray, examples: TextExamples, metric: str) -> MultiLabelClassification:
+    def tuned(self, predictions: np.ndarray, examples: TextExamples, metric: str) -> MultiLabelClassification:
         """The task with the thresholds by which F1 is best, where they are to be chosen."""
         if not self.choice:
             return self
@@ -140,14 +141,7 @@ class MultiLabelClassification(TextTask):
                         "Correct it, add it to the training data, or name all labels with --label_names."
                     )
                 labels[row, places[label]] = 1
-        return TextExamples(
-            name=table.name,
-            text=table.text,
-            text_pair=table.text_pair,
-            labels=labels,
-            lines=np.asarray(table.lines, np.int64),
-            unit=table.unit,
-        )
+        return TextExamples.of_table(table, labels)
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]

@@ -14,6 +14,7 @@ from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassi
 from tfbert.tasks.multi_label.source import label_source
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels
 from tfbert.tasks.tables import data_of, read_training_tables
+from tfbert.tasks.text_task import about_empty, check_same_columns
 
 _MANY_ROWS = 100
 
@@ -25,16 +26,9 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     notes += more
     train = tables["train"]
     task = MultiLabelClassification.of_names(_names(train), options.multi_label)
+    check_same_columns(train, tables.values())
     for table in tables.values():
-        notes += table.notes
-        if len(table.text_columns) != len(train.text_columns):
-            raise UsageError(
-                "All data must be single texts, or all must be pairs. "
-                f"Received: {train.name} with {' and '.join(train.text_columns)}, "
-                f"{table.name} with {' and '.join(table.text_columns)}. Pass --text_column."
-            )
-        if empty := sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts):
-            notes.append(f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}")
+        notes += [*table.notes, *about_empty(table)]
         if bare := sum(not labels for labels in table.labels):
             notes.append(f"{table.name}: {bare:,} of {len(table):,} texts have no label")
         check_all_labels(table, table.label_names or (), task.label_names)

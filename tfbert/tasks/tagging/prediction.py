@@ -65,9 +65,6 @@ class SentenceJob:
     def name(self) -> str:
         return self.file.name
 
-    def check(self, model: TrainedModel) -> None:
-        """Any tagger fits."""
-
     def writer(self, model: TrainedModel, *, is_writer: bool) -> TagFile:
         return open_tags(self.path, self.format, model.task, is_writer=is_writer)
 
@@ -108,10 +105,8 @@ class TaggedTextJob(RowsJob):
 
     may_be_words: bool
 
-    def check(self, model: TrainedModel) -> None:
-        model.check_texts(self.texts.texts, self.name)
-
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
+        model.check_texts(self.texts.texts, self.name)
         return open_tags(self.path, self.texts.format, model.task, is_writer=is_writer)
 
     def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Items]:

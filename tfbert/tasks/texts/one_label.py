@@ -50,15 +50,7 @@ class OneLabelTask(TextTask):
         Raises:
             UsageError: for a label that is not one of the task's.
         """
-        labels = None if table.labels is None else self.labels(table)
-        return TextExamples(
-            name=table.name,
-            text=table.text,
-            text_pair=table.text_pair,
-            labels=labels,
-            lines=np.asarray(table.lines, np.int64),
-            unit=table.unit,
-        )
+        return TextExamples.of_table(table, None if table.labels is None else self.labels(table))
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]

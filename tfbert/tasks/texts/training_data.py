@@ -9,12 +9,12 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.files import RawTable
 from tfbert.data.label_names import given_names
 from tfbert.data.labels import NAMES_OR_MISSING
-from tfbert.errors import UsageError
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.classes import have_fractions
 from tfbert.tasks.held_out import hold_out, that_share_texts
 from tfbert.tasks.registry import warnings_of_others
 from tfbert.tasks.tables import data_of, read_training_tables
+from tfbert.tasks.text_task import about_empty, check_same_columns
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 from tfbert.tasks.texts.source import text_source
@@ -25,14 +25,11 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     notes: list[str] = []
     source = text_source(config, {*_class_words(config.task), *given_names(config)}, notes)
     tables, more = read_training_tables(config, source)
-    _check_same_columns(list(tables.values()))
+    check_same_columns(tables["train"], tables.values())
     notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
     task = choose_task(tables["train"], config.task, notes)
     for table in tables.values():
-        notes += table.notes
-        empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
-        if empty:
-            notes.append(f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}")
+        notes += [*table.notes, *about_empty(table)]
     sets = {name: task.examples(table) for name, table in tables.items()}
     if config.validation_split is not None:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
@@ -64,14 +61,3 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     if asked == Regression.name:
         return Regression()
     return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)
-
-
-def _check_same_columns(tables: list[RawTable]) -> None:
-    train, *others = tables
-    for other in others:
-        if len(other.text_columns) != len(train.text_columns):
-            raise UsageError(
-                "All data must be single texts, or all must be pairs. "
-                f"Received: {train.name} with {' and '.join(train.text_columns)}, "
-                f"{other.name} with {' and '.join(other.text_columns)}. Pass --text_column."
-            )
