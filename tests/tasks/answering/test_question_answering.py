@@ -319,11 +319,11 @@ def test_auto_takes_questions_with_answers_and_nothing_else(write, row, task):
 OPTIONS = {
     "label_smoothing": (
         ["--label_smoothing=0.1"],
-        r"label_smoothing is for classification and multi_label_classification and token_class.*=0\.1",
+        r"label_smoothing is for classification, multi_label_classification and token_class.*=0\.1",
     ),
     "class_weights": (
         ["--class_weights=balanced"],
-        r"class_weights is for classification and multi_label_classification and token",
+        r"class_weights is for classification, multi_label_classification and token",
     ),
     "strict_entities": (["--strict_entities"], r"strict_entities is for token_classification, and this is question a"),
     "packed": (["--batching=packed"], r"nothing to pack\. Received: batching='packed' for question answering"),
