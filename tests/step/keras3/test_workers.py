@@ -1,5 +1,6 @@
 """Keras 3 on two workers, started by the launcher: the same as one process, also after a kill."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -9,14 +10,26 @@ import sys
 import numpy as np
 import pytest
 
+from tests.support.keras3 import bert, reference_steps, texts
+from tests.support.models import NumpyAdamW
+from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE
+
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.multi_worker]
 
 
-def run(out, *arguments, num_workers=1, status=0):
+GRID = [":".join(cell) for cell in itertools.product(TOLERANCE, ("plain", "xla"), ("1", "4"))]
+REFUSALS = {
+    "arrays": "unsupported type",  # keras#20585
+    "built": "Invalid reduction dimension 0",  # tensorflow#72388
+    "dictionaries": "unsupported type",  # keras#20329
+}
+
+
+def run(out, *arguments, num_workers=1, status=0, script="workers_script.py"):
     out.mkdir(exist_ok=True)
-    command = [sys.executable, str(HERE / "workers_script.py"), str(out), *map(str, arguments)]
+    command = [sys.executable, str(HERE / script), str(out), *map(str, arguments)]
     if num_workers > 1:
         launcher = [sys.executable, "-m", "tfbert.launch", f"--num_workers={num_workers}", "--grace_seconds=5", "--"]
         command = launcher + command[1:]
@@ -62,3 +75,30 @@ def test_killed_and_resumed_by_backup_and_restore(alone, tmp_path):
         np.testing.assert_allclose(each["history"]["loss"], alone["history"]["loss"][2:], atol=1e-5)
         np.testing.assert_allclose(each["history"]["val_loss"], alone["history"]["val_loss"][2:], atol=1e-5)
     assert found[0]["weights"] == found[1]["weights"]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    out = tmp_path_factory.mktemp("grid")
+    refusals = run(out, *GRID, num_workers=2, script="workers_grid_script.py")
+    return [dict(np.load(out / f"{index}.npz")) for index in range(2)], refusals
+
+
+@pytest.fixture(scope="module")
+def one_big_batch():
+    weights = reference_steps(bert(), *texts(43), NumpyAdamW(RATE, DECAY, EPSILON), batch_size=16, clip=CLIP)
+    return np.concatenate([weight.ravel() for weight in weights])
+
+
+@pytest.mark.parametrize("cell", GRID)
+def test_every_cell_gives_the_weights_of_one_big_batch(cell, grid, one_big_batch):
+    """KerasHub's BERT, dropout on; the last batch has eleven rows."""
+    first, second = (weights[cell] for weights in grid[0])
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, one_big_batch, atol=TOLERANCE[cell.split(":")[0]], rtol=0)
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_plain_keras_does_not_train(what, grid):
+    for refusals in grid[1]:
+        assert REFUSALS[what] in refusals[what]

@@ -1,0 +1,200 @@
+"""Situations that users of Keras report, on one device: what plain Keras does, and what FineTuner does.
+
+The table in docs/fit.md has them all. Where plain Keras has been mended since, that is asserted too.
+"""
+
+import numpy as np
+import pytest
+
+import tfbert
+from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows, weights
+
+SLOW = pytest.mark.slow
+SAME, OTHER = 1e-5, 1e-3
+
+
+@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=SLOW)])
+def either(request):
+    return Either(request.param)
+
+
+@pytest.fixture
+def three():
+    return Either("keras")
+
+
+def accumulating(three, **options):
+    return lambda: three.sgd(gradient_accumulation_steps=2, **options)
+
+
+@SLOW
+def test_accumulation_over_parts_of_two_sizes(three):
+    """keras#19990: equal parts are exact since; others still have the same share, whatever their size."""
+    assert apart(three.plain(batch_size=20), three.plain(optimizer=accumulating(three))) < SAME
+    big = three.plain(xy=rows(30), batch_size=30)
+    assert apart(big, three.plain(xy=rows(30), batch_size=20, optimizer=accumulating(three))) > OTHER
+    assert apart(big, three.ours(xy=rows(30), batch_size=30, parts=4, replicas=1)) < SAME
+
+
+@SLOW
+def test_an_epoch_that_ends_between_two_updates(three):
+    """Plain Keras leaves the last rows to the next epoch, or to nobody."""
+    without, all_rows = three.plain(xy=rows(40), batch_size=20), three.plain(xy=rows(50), batch_size=20)
+    assert apart(without, three.plain(xy=rows(50), optimizer=accumulating(three))) < SAME
+    assert apart(all_rows, three.ours(xy=rows(50), batch_size=20, parts=2, replicas=1)) < SAME
+    assert apart(without, all_rows) > OTHER
+
+
+@SLOW
+def test_a_schedule_of_the_learning_rate_with_accumulation(three):
+    """Plain Keras counts micro-batches, so that the rate falls as many times too fast."""
+    rate = lambda: three.keras.optimizers.schedules.PolynomialDecay(0.5, 2)  # noqa: E731
+    big = three.plain(batch_size=20, optimizer=lambda: three.keras.optimizers.SGD(rate()))
+    small = lambda: three.keras.optimizers.SGD(rate(), gradient_accumulation_steps=2)  # noqa: E731
+    assert apart(big, three.plain(optimizer=small)) > OTHER
+    found = three.ours(batch_size=20, parts=2, replicas=1, optimizer=lambda: three.keras.optimizers.SGD(rate()))
+    assert apart(big, found) < SAME
+
+
+@SLOW
+def test_one_micro_batch_that_is_not_finite(three):
+    """With a loss scale, plain Keras leaves out that part, and trains on the others as if they were all."""
+    fit = {"sample_weight": np.where(np.arange(40) == 12, np.inf, 1.0).astype(np.float32)}
+    big = three.plain(batch_size=20, optimizer=lambda: three.scaled(three.sgd()), **fit)
+    parts = three.plain(optimizer=lambda: three.scaled(accumulating(three)()), **fit)
+    found = three.ours(batch_size=20, parts=2, optimizer=lambda: three.scaled(three.sgd()), **fit)
+    assert apart(big, parts) > OTHER and apart(big, found) < SAME
+
+
+def test_adam_where_a_token_occurs_twice(either):
+    """Plain Keras 3 adds up the squares of the parts of its gradient. tf_keras and FineTuner square their sum."""
+
+    def make():
+        kinds = either.keras.layers
+        embedding = kinds.Embedding(3, 1, embeddings_initializer="ones")
+        return either.keras.Sequential([kinds.Input([2], dtype="int32"), embedding, kinds.GlobalAveragePooling1D()])
+
+    data = np.array([[1, 1]]), np.array([[0.0]], np.float32)
+    train = {"optimizer": lambda: either.keras.optimizers.Adam(0.1), "compiled": {"loss": "mse"}}
+    plain, found = either.plain(make, data, **train), either.ours(make, data, replicas=1, **train)
+    assert plain.weights[0][1, 0] == pytest.approx(0.85858 if either.is_keras_3 else 0.9, abs=1e-5)
+    assert found.weights[0][1, 0] == pytest.approx(0.9, abs=1e-5)
+
+
+@SLOW
+def test_clipping_where_a_token_occurs_twice(either):
+    """The norm of an embedding's gradient, of which plain Keras adds up the parts of one token by themselves."""
+    clip, data = 1e-2, (np.zeros((4, 4), np.int32), np.zeros(4, np.int32))
+    before = weights(either.words())
+
+    def moved(trained):
+        return np.sqrt(sum(((a - b) ** 2).sum() for a, b in zip(before, trained.weights, strict=True))) / clip
+
+    optimizer = lambda: either.keras.optimizers.SGD(1.0, global_clipnorm=clip)  # noqa: E731
+    assert moved(either.plain(either.words, data, optimizer=optimizer)) == pytest.approx(1.2511, abs=1e-3)
+    assert moved(either.ours(either.words, data, optimizer=optimizer)) == pytest.approx(1, abs=1e-3)
+
+
+@SLOW
+def test_rows_of_weight_zero(either):
+    """keras#19740: they count in the mean of plain Keras."""
+    x, y = rows(8)
+    alone = either.plain(xy=(x[:4], y[:4]))
+    fit = {"sample_weight": np.repeat([1.0, 0.0], 4).astype(np.float32)}
+    plain, found = either.plain(xy=(x, y), **fit), either.ours(xy=(x, y), parts=2, **fit)
+    assert apart(alone, plain) > OTHER and apart(alone, found) < SAME
+    assert found.history["loss"] == pytest.approx(alone.history["loss"], abs=SAME)
+    assert plain.history["loss"][0] == pytest.approx(alone.history["loss"][0] / 2, abs=SAME)
+
+
+@SLOW
+def test_classes_of_weight_zero(either):
+    x, y = rows(30)
+    alone = either.plain(xy=(x[y != 2], y[y != 2]), batch_size=30)
+    fit = {"batch_size": 30, "class_weight": {0: 1.0, 1: 1.0, 2: 0.0}}
+    assert apart(alone, either.plain(xy=(x, y), **fit)) > OTHER
+    assert apart(alone, either.ours(xy=(x, y), parts=2, **fit)) < SAME
+
+
+@SLOW
+def test_padding_of_weight_zero(either):
+    """tensorflow#34491: the loss is divided by all positions."""
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(8, 6, FEATURES)).astype(np.float32), rng.integers(0, CLASSES, (8, 6))
+    mask = (np.arange(6) < np.repeat([6, 1], 4)[:, None]).astype(np.float32)
+    kept = x[mask > 0][:, None], y[mask > 0][:, None]
+    alone = either.plain(either.tagger, kept, batch_size=len(kept[1]))
+    assert apart(alone, either.plain(either.tagger, (x, y), sample_weight=mask)) > OTHER
+    assert apart(alone, either.ours(either.tagger, (x, y), sample_weight=mask, parts=2)) < SAME
+
+
+@SLOW
+def test_dropout_and_accumulation(three):
+    make = lambda: three.classifier(dropout=0.5)  # noqa: E731
+    plain = three.plain(make, batch_size=20), three.plain(make, optimizer=accumulating(three))
+    assert apart(*plain) > OTHER
+    found = [three.ours(make, batch_size=20, replicas=1, parts=parts) for parts in (1, 2)]
+    assert apart(*found) < SAME
+
+
+@SLOW
+def test_dropout_in_a_run_that_is_taken_up_again(either, tmp_path):
+    """Two epochs, or one, a file and another one."""
+    make = lambda: either.classifier(dropout=0.5)  # noqa: E731
+    straight = {}
+    for name, train in (("plain", either.plain), ("ours", either.ours)):
+        straight[name] = train(make, replicas=1, epochs=2)
+        train(make, replicas=1).model.save(tmp_path / f"{name}.keras")
+    for name, is_same in (("plain", False), ("ours", True)):
+        loaded = either.keras.models.load_model(tmp_path / f"{name}.keras")
+        assert isinstance(loaded, tfbert.FineTuner) == (name == "ours")
+        loaded.fit(*rows(40), batch_size=10, shuffle=False, verbose=0)
+        difference = apart(straight[name].weights, weights(loaded))
+        assert difference == 0 if is_same else difference > OTHER
+
+
+def test_gradients_that_are_not_finite(either):
+    """Plain Keras trains on them: nothing is left of the model."""
+    x, y = rows(20)
+    fit = {"sample_weight": np.where(np.arange(20) == 12, np.inf, 1.0).astype(np.float32)}
+    plain, found = either.plain(xy=(x, y), **fit), either.ours(xy=(x, y), replicas=1, **fit)
+    assert not any(np.isfinite(weight).any() for weight in plain.weights)
+    assert apart(found, either.plain(xy=rows(20), steps_per_epoch=1, **{"sample_weight": None})) < SAME
+    assert int(found.model.counters.skipped_steps.numpy()) == 1
+
+
+@SLOW
+def test_averages_in_a_step_that_is_skipped(either):
+    """With a loss scale, the weights are spared; the averages of BatchNormalization only by FineTuner."""
+    x, y = rows(20)
+    x[12] = np.inf
+    make = lambda: either.classifier(either.keras.layers.BatchNormalization())  # noqa: E731
+    optimizer = lambda: either.scaled(either.sgd())  # noqa: E731
+    plain, found = (train(make, (x, y), replicas=1, optimizer=optimizer) for train in (either.plain, either.ours))
+    assert [bool(np.isfinite(weight).all()) for weight in plain.weights] == [True] * 4 + [False] * 2 + [True] * 2
+    assert all(np.isfinite(weight).all() for weight in found.weights)
+
+
+@SLOW
+def test_more_steps_in_an_execution_than_batches(either):
+    """keras#20390: the history was empty."""
+    compiled = {"steps_per_execution": 20}
+    expected = either.plain().history
+    assert either.plain(compiled=compiled).history["loss"] == pytest.approx(expected["loss"], abs=SAME)
+    assert either.ours(compiled=compiled).history["loss"] == pytest.approx(expected["loss"], abs=SAME)
+
+
+@SLOW
+def test_losses_of_single_batches(either):
+    """keras#22596: a mean over all batches since the last reset."""
+    x, y = rows(20)
+    losses = []
+    for wrap in (lambda model: model, tfbert.FineTuner):
+        model = wrap(either.classifier())
+        model.compile(either.sgd(), either.loss())
+        losses.append([float(model.train_on_batch(x[part], y[part])) for part in (slice(10), slice(10, 20))])
+    np.testing.assert_allclose(losses[0], losses[1], atol=SAME)
+    model = either.classifier()
+    model.compile(either.sgd(), either.loss())
+    model.train_on_batch(x[:10], y[:10])
+    assert losses[0][1] == pytest.approx(model.evaluate(x[10:], y[10:], verbose=0), abs=SAME)
