@@ -1,6 +1,7 @@
 """`tfbert.FineTuner`: one name, whichever Keras the model is from.
 
-Models saved with `FineTuner.save("x.keras")` by tf_keras name the class as `tfbert.finetuner.FineTuner`, too.
+Models saved with `FineTuner.save("x.keras")` by tf_keras name the class as `tfbert.finetuner.FineTuner`, too; those of
+Keras 3 are found once this module is imported, after Keras.
 """
 
 from __future__ import annotations
@@ -141,3 +142,13 @@ class FineTuner(metaclass=_OfEitherKeras):
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> TFKerasFineTuner:
         """What tf_keras calls for a model that it saved."""
         return _class_of("tf_keras").from_config(config, custom_objects=custom_objects)
+
+
+def _let_keras_3_find_it() -> None:
+    """Registers the class of Keras 3, where that is imported: `keras.models.load_model` imports none by its name."""
+    keras = sys.modules.get("keras")
+    if keras is not None and keras.config.backend() == "tensorflow":
+        _class_of("keras")
+
+
+_let_keras_3_find_it()

@@ -19,6 +19,15 @@ from tfbert.step.terms import Terms
 log = logging.getLogger("tfbert")
 
 
+def check_numbers(gradient_accumulation_steps: int, max_grad_norm: float) -> None:
+    """Raises ValueError for numbers that no step can be made with."""
+    if gradient_accumulation_steps < 1 or max_grad_norm < 0:
+        raise ValueError(
+            "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
+            f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
+        )
+
+
 class Step:
     """The step of a `FineTuner`, whose class of each Keras says how that Keras calls, scales, applies and measures.
 
@@ -46,6 +55,41 @@ class Step:
     _trained: list[Any]
     _averages: list[tf.Variable]
     _unreached: list[str]
+
+    def _begin(
+        self,
+        model: Any,
+        layer_state: LayerState,
+        *,
+        gradient_accumulation_steps: int,
+        max_grad_norm: float,
+        jit_compile: bool,
+        seed: int,
+        autograph: bool = True,
+    ) -> None:
+        """Takes the constructor's arguments, once Keras's own constructor has been called."""
+        self.model = model
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = max_grad_norm
+        self.seed = seed
+        self.counters = StepCounters()
+        self.marks_steps = False
+        self._xla = jit_compile
+        self._autograph = autograph
+        self._dropout = None
+        self._layer_state = layer_state
+        self._unreached = []
+        self._terms = None
+        self._has_metrics = False
+
+    def _arguments(self) -> dict[str, Any]:
+        """The constructor's arguments, for `get_config`: those that are numbers."""
+        return {
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "max_grad_norm": self.max_grad_norm,
+            "jit_compile": self._xla,
+            "seed": self.seed,
+        }
 
     def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights of a batch."""

@@ -19,8 +19,7 @@ from tfbert.private import (
 )
 from tfbert.step import refusals
 from tfbert.step.calls import Calls
-from tfbert.step.core import Step
-from tfbert.step.counters import StepCounters
+from tfbert.step.core import Step, check_numbers
 from tfbert.step.dropout import KeyedDropout
 from tfbert.step.labels import unpack
 from tfbert.step.layer_state import KerasLayerState
@@ -88,28 +87,20 @@ class FineTuner(Step, Calls, OneProcess):
         name: str = "fine_tuner",
     ):
         refusals.check_model(model)
-        if gradient_accumulation_steps < 1 or max_grad_norm < 0:
-            raise ValueError(
-                "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
-                f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
-            )
+        check_numbers(gradient_accumulation_steps, max_grad_norm)
         OVERRIDES.check_model(model)
         OVERRIDES.check_tuner(self)
         super().__init__(name=name, dtype=model.dtype_policy)
-        self.model = model
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.max_grad_norm = max_grad_norm
-        self.seed = seed
-        self.counters = StepCounters()
-        self.marks_steps = False
-        self._xla = jit_compile
+        self._begin(
+            model,
+            KerasLayerState(model),
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            max_grad_norm=max_grad_norm,
+            jit_compile=jit_compile,
+            seed=seed,
+            autograph=forward is None,
+        )
         self._forward = forward
-        self._autograph = forward is None
-        self._dropout = None
-        self._layer_state = KerasLayerState(model)
-        self._unreached = []
-        self._terms = None
-        self._has_metrics = False
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration.
@@ -121,10 +112,7 @@ class FineTuner(Step, Calls, OneProcess):
         forward = {"forward": keras.saving.serialize_keras_object(self._forward)} if self._forward else {}
         return forward | {
             "model": keras.saving.serialize_keras_object(self.model),
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
-            "max_grad_norm": self.max_grad_norm,
-            "jit_compile": self._xla,
-            "seed": self.seed,
+            **self._arguments(),
             "name": self.name,
         }
 

@@ -3,12 +3,18 @@
 The table in docs/fit.md has them all. Where plain Keras has been mended since, that is asserted too.
 """
 
+import os
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows, weights
 
+ROOT = pathlib.Path(__file__).parents[3]
 SLOW = pytest.mark.slow
 SAME, OTHER = 1e-5, 1e-3
 
@@ -198,3 +204,19 @@ def test_losses_of_single_batches(either):
     model.compile(either.sgd(), either.loss())
     model.train_on_batch(x[:10], y[:10])
     assert losses[0][1] == pytest.approx(model.evaluate(x[10:], y[10:], verbose=0), abs=SAME)
+
+
+@SLOW
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_file_in_another_process(three, tmp_path, is_known):
+    """Keras 3 imports no class that a file names: `from tfbert import FineTuner` makes it known."""
+    three.ours(replicas=1).model.save(tmp_path / "model.keras")
+    lines = ["import keras", *(["from tfbert import FineTuner"] if is_known else [])]
+    lines.append("print(type(keras.models.load_model('model.keras')).__name__)")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    if is_known:
+        assert done.stdout.strip() == "FineTuner", done.stderr
+    else:
+        assert "Could not locate class 'FineTuner'" in done.stderr

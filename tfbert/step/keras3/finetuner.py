@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import batch, gradients
-from tfbert.step.core import Step
-from tfbert.step.counters import StepCounters
+from tfbert.step.core import Step, check_numbers
 from tfbert.step.keras3 import data, private, refusals, workers
 from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.keras3.functions import over_replicas
@@ -35,37 +34,25 @@ class FineTuner(Step, keras.Model):
         name: str = "fine_tuner",
     ):
         refusals.check_model(model)
-        if gradient_accumulation_steps < 1 or max_grad_norm < 0:
-            raise ValueError(
-                "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
-                f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
-            )
+        check_numbers(gradient_accumulation_steps, max_grad_norm)
         refusals.OVERRIDES.check_tuner(self)
         super().__init__(name=name, dtype=model.dtype_policy)
         private.take_as_they_are(self)
-        self.model = model
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.max_grad_norm = max_grad_norm
-        self.seed = seed
-        self.counters = StepCounters()
-        self.marks_steps = False
-        self._xla = jit_compile
-        self._autograph = True
-        self._dropout = None
-        self._layer_state = KerasLayerState(model)
-        self._unreached = []
-        self._terms = None
-        self._has_metrics = False
+        self._begin(
+            model,
+            KerasLayerState(model),
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            max_grad_norm=max_grad_norm,
+            jit_compile=jit_compile,
+            seed=seed,
+        )
         self.built = model.built
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration."""
         return {
             "model": keras.saving.serialize_keras_object(self.model),
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
-            "max_grad_norm": self.max_grad_norm,
-            "jit_compile": self._xla,
-            "seed": self.seed,
+            **self._arguments(),
             "name": self.name,
         }
 
