@@ -493,7 +493,7 @@ def test_a_row_that_fails_does_not_stop_the_grid(corpus, monkeypatch):
     table = list(csv.DictReader((out / "benchmark.csv").open()))
     assert [float(r["examples_per_second"] or 0) for r in table] == [0.0, row["examples_per_second"]]
     assert json.loads((out / "benchmark.json").read_text())["rows"] == rows
-    assert (out / "benchmark.md").read_text().count("\n| ") == 4
+    assert (out / "benchmark.md").read_text().count("\n| ") == 7  # Two tables, one with the device's own row only.
     assert (out / "benchmark.html").read_text().count("<svg") == len(list((out / "plots").glob("*.svg"))) == 4
     assert not list(out.rglob("*.safetensors"))
 
@@ -523,7 +523,7 @@ def test_a_stopped_grid_ends_its_row(corpus):
     process.send_signal(signal.SIGTERM)
     _, text = process.communicate(timeout=120)
     assert process.returncode == 75, text
-    assert "the same command continues" in text.splitlines()[-1]
+    assert "to continue after them, repeat the command with --output_dir=" in text.splitlines()[-1]
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 

@@ -166,6 +166,7 @@ def test_pairs_without_rows_and_without_second_texts(untrained):
             untrained["text"](text=tf.constant(texts, tf.string), text_pair=tf.constant(["film"]))
 
 
+@pytest.mark.slow
 def test_pairs_and_float16_with_its_measured_loss(runs, pairs, ask, tmp_path):
     data = DataConfig(validation_file=str(runs / "pairs.tsv"))
     results = export_of(runs, "pairs", tmp_path / "half", export_float16=True, data=data)
@@ -193,7 +194,7 @@ def test_scores(runs, ask, tmp_path):
     found = ask(tmp_path / "scores", text=[b"good film", b"bad"])
     expected = reference_logits_of(runs / "scores", ["good film", "bad"])
     np.testing.assert_allclose(found["score"], expected[:, 0], atol=1e-5)
-    assert set(found) == {"signatures", "logits", "score"}
+    assert set(found) == {"signatures", "logits", "score", "error"} and list(found["error"]) == ["", ""]
 
 
 @pytest.fixture
@@ -306,6 +307,7 @@ def test_text_columns_say_what_a_model_leaves_open(runs, pairs, ask, tmp_path):
     assert not (tmp_path / "5").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("answering_nothing")
 def test_else_the_data_or_the_model_says(runs, open_model, tmp_path):
     def num_texts(number, model=open_model, **options):

@@ -86,6 +86,7 @@ def test_without_a_directory_a_run_gets_one(corpus, tmp_path, monkeypatch):
     assert run.directory.parent.name == "runs" and (run.directory / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(corpus, tmp_path, monkeypatch, as_python):
     """Also for a run whose directory was not named, which the same call would not find; and nothing is kept alive."""
     monkeypatch.chdir(tmp_path)
@@ -106,6 +107,7 @@ def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(corpus, tmp_pat
     assert_same_bits(weights(run.directory), weights(corpus / "called"))
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_does_not_end_the_process(corpus, monkeypatch, as_python):
     def twice(self, now):
         for _ in range(2):

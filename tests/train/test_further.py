@@ -172,6 +172,7 @@ def replicas(config, count, micro_batches):
     return changed(config, runtime=runtime, training={"gradient_accumulation_steps": micro_batches})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_goes_on_on_fewer_devices_with_more_micro_batches(corpus, straight, caplog, monkeypatch):
     caplog.set_level("INFO", logger="tfbert")

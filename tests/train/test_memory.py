@@ -92,6 +92,7 @@ def test_a_run_leaves_nothing(corpus, undrawn, kind):
         tfbert.finetune(config)
 
 
+@pytest.mark.slow
 def test_runs_that_end_early_leave_nothing(corpus, undrawn, monkeypatch):
     config = make_config(corpus, "out")
 
@@ -105,6 +106,7 @@ def test_runs_that_end_early_leave_nothing(corpus, undrawn, monkeypatch):
             tfbert.finetune(changed(config, output={"output_dir": str(corpus / "other")}))
 
 
+@pytest.mark.slow
 def test_loaded_models_and_modes_leave_nothing(runs, tmp_path, undrawn):
     with nothing_kept():
         for _ in range(2):
@@ -237,6 +239,7 @@ for line in lines:
 """
 
 
+@pytest.mark.slow
 def test_six_models_in_a_process_bring_no_warning_of_retracing(runs):
     done = subprocess.run(
         [sys.executable, "-c", SIX, str(runs / "single")], capture_output=True, text=True, check=True, timeout=300

@@ -88,6 +88,7 @@ def test_a_callback_hears_of_the_whole_run(corpus, straight):
     json.dumps(heard.run.options)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_over_a_kill_each_value_comes_once(corpus, straight, monkeypatch):
     """Killed at update 8, two updates after the last checkpoint."""

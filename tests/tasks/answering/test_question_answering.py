@@ -87,6 +87,7 @@ def test_the_files_of_an_evaluation_have_its_scores(evaluated, questions):
         assert sum(entry["probability"] for entry in best[name]) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_all_answers_that_are_elsewhere_are_named_in_a_file(trained, tmp_path, caplog):
     """The log names the first ones, and the file; training leaves them out, evaluation does not."""
     directory, _ = trained

@@ -325,6 +325,7 @@ def token_arrays(tokens):
     return tokens.flat, tokens.row_splits[:-1], tokens.lengths, tokens.second_start
 
 
+@pytest.mark.slow
 def test_a_row_that_is_not_finite_has_no_answer_and_changes_no_other(saved, tmp_path):
     save_with_nan(saved, tmp_path / "broken", word="movie")
     directory = tmp_path / "export"

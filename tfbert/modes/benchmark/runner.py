@@ -57,7 +57,7 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
     except Preempted as error:
         raise Preempted(
             f"{error}; the rows that are done are kept; to continue after them, repeat the command with "
-            f"output_dir={directory} and without overwrite_output_dir"
+            f"--output_dir={directory} and without --overwrite_output_dir"
         ) from None
 
 
