@@ -130,5 +130,29 @@ def test_a_precision_as_a_value_gets_the_flag(value, todo, monkeypatch):
     assert str(caught.value) == f"mixed_precision is on or off. Received: mixed_precision={value!r}. {todo}"
 
 
+@pytest.mark.parametrize(
+    "given, answer",
+    [
+        ("--eval_split=0.1", "Here it is --validation_split. See"),
+        ("--learning_rate=1e-5,3e-5", "'1e-5,3e-5'. To train once with each, pass --sweep='learning_rate=1e-5,3e-5'.$"),
+        ("--global_batch_size=8,16", "pass --sweep='global_batch_size=8,16'.$"),
+        ("--learning_rate=high", "could not convert string to float: 'high'. See --help.$"),
+        ("--resume=True", "value should be one of <auto|never>. See --help.$"),
+    ],
+)
+def test_what_people_type_first_gets_one_line(given, answer, monkeypatch):
+    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+    with pytest.raises(UsageError, match=answer.replace("|", r"\|").replace("<", r"\<")) as caught:
+        parse(FINETUNE, ["x", given])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_corpus_without_prepare_is_told_to_be_prepared(tmp_path, monkeypatch):
+    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+    (tmp_path / "own.txt").write_text("A text.")
+    with pytest.raises(UsageError, match="with --mode=prepare, and train with --train_records=DIRECTORY.$"):
+        parse(PRETRAIN, ["x", f"--input_files={tmp_path / 'own.txt'}"])
+
+
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

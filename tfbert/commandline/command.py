@@ -11,7 +11,7 @@ from absl import flags as absl_flags
 
 from tfbert.commandline import options
 from tfbert.commandline.config_file import config_arguments, take_config
-from tfbert.commandline.foreign_flags import foreign_flag, precision_as_value
+from tfbert.commandline.foreign_flags import foreign_flag, wrong_value
 from tfbert.commandline.help import help_topic, show_help
 from tfbert.commandline.presets import expand_flagfiles
 from tfbert.commandline.verbs import VERBS
@@ -86,7 +86,7 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     except absl_flags.UnrecognizedFlagError as error:
         raise UsageError(_unknown(command, error.flagname)) from None
     except absl_flags.Error as error:
-        raise UsageError(precision_as_value(str(error)) or f"{error} See --help.") from None
+        raise UsageError(wrong_value(str(error)) or f"{str(error).rstrip('.')}. See --help.") from None
     if rest:
         raise UsageError(f"Every argument must be a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
     if mode and (other := str(absl_flags.FLAGS["mode"].value)) != mode:

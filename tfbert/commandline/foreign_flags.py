@@ -112,6 +112,8 @@ BY_TRAINER: Mapping[str, Mapping[str, str]] = {
         "precision": "--mixed_precision, or --mixed_precision --mixed_precision_dtype=bfloat16",
         "accumulation_steps": "--gradient_accumulation_steps",
         "bs": "--global_batch_size",
+        "dev_split": "--validation_split",
+        "eval_split": "--validation_split",
         "grad_accum": "--gradient_accumulation_steps",
         "grad_accum_steps": "--gradient_accumulation_steps",
         "lr": "--learning_rate",
@@ -119,6 +121,7 @@ BY_TRAINER: Mapping[str, Mapping[str, str]] = {
         "max_length": "--max_seq_length",
         "num_epochs": "--num_train_epochs",
         "tensorboard": "--report_to=tensorboard",
+        "val_split": "--validation_split",
         "wd": "--weight_decay",
     },
 }
@@ -165,15 +168,31 @@ def foreign_flag(command: Command, name: str) -> str:
     return ""
 
 
-def precision_as_value(message: str) -> str:
-    """What to do about `--mixed_precision=bf16`, which Accelerate takes: the way to say it here.
+def wrong_value(message: str) -> str:
+    """What to do about a flag's value that others take.
 
     Args:
         message: absl's, about a flag's value.
 
     Returns:
-        A line; empty where the message is about something else.
+        A line; empty where there is nothing to say.
     """
+    return _precision_as_value(message) or _several_numbers(message)
+
+
+def _several_numbers(message: str) -> str:
+    """What to do about `--learning_rate=1e-5,3e-5`."""
+    match = re.fullmatch(r"flag --(\w+)=([\d.e+-]+(?:, *[\d.e+-]+)+): .*", message, re.DOTALL)
+    if not match:
+        return ""
+    return (
+        f"{match[1]} is one value in a run. Received: {match[1]}={match[2]!r}. "
+        f"To train once with each, pass --sweep='{match[1]}={match[2]}'."
+    )
+
+
+def _precision_as_value(message: str) -> str:
+    """What to do about `--mixed_precision=bf16`, which Accelerate takes: the way to say it here."""
     match = re.fullmatch(r"flag --(?:no)?mixed_precision=(.*?): .*", message, re.DOTALL)
     if not match:
         return ""

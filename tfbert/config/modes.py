@@ -23,12 +23,18 @@ def mode_problems(config: Parts) -> list[str]:
     return out + _files(config) + rules[config.mode](config)
 
 
+_TODO = {
+    ("input_files", "train"): "Make records of them with --mode=prepare, and train with --train_records=DIRECTORY.",
+}
+"""What to do about an option that a mode ignores, where it is not to drop it."""
+
+
 def _without_effect(part: Any, mode: str) -> list[str]:
     """A line for each option that was changed from its default and that the mode would ignore."""
     ignored = [field for field in dataclasses.fields(part) if mode not in field.metadata["modes"]]
     return [
         f"{field.name} has no effect with mode={mode}. Received: {field.name}={getattr(part, field.name)!r}. "
-        f"Drop --{field.name}."
+        + _TODO.get((field.name, mode), f"Drop --{field.name}.")
         for field in ignored
         # The command sets the task of records, not its user.
         if getattr(part, field.name) != field.default and not (field.name == "task" and facts_of(part.task).of_records)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfbert.commandline.command import what_is_meant
-from tfbert.commandline.foreign_flags import precision_as_value
+from tfbert.commandline.foreign_flags import wrong_value
 from tfbert.commandline.options import ALIASES
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
@@ -94,7 +94,7 @@ def config_of(
     problems += [_unknown(command, mode, name, given[name]) for name in given if name not in known]
     if isinstance(word := given.get("mixed_precision"), str):
         del given["mixed_precision"]
-        problems.append(precision_as_value(f"flag --mixed_precision={word}: no."))
+        problems.append(wrong_value(f"flag --mixed_precision={word}: no."))
     base, parts = config or Config(), {}
     for part, names in options.items():
         own = {name: given[name] for name in names if name in given}
