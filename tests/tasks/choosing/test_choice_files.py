@@ -170,6 +170,14 @@ def test_columns_by_other_names(tmp_path):
     assert shown(read(headless, choice_columns=tuple("1234"), **columns)) == [("", "q", tuple("uvwx"), 0)]
 
 
+@pytest.mark.parametrize("bad", [",u,v,0", "q,u,,0", "q,,v,0"])
+def test_a_bad_first_row_does_not_hide_whose_the_file_is(tmp_path, bad):
+    path = write(tmp_path, "a.csv", f"question,choice0,choice1,label\n{bad}\nq,u,v,1\n")
+    assert holds_choices(path, DataConfig())
+    with pytest.raises(UsageError, match=r"a\.csv, line 2"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     "name, text",
     [

@@ -35,6 +35,8 @@ from tfbert.tasks.choosing.questions import Asked, ChoiceExamples, Place, place_
 
 AskedRow = tuple[Place, "Asked | UsageError"]
 IdColumn = Callable[[Sequence[str]], str]
+_LOOKED_AT = 20
+"""Questions by which a file is recognised."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,11 +190,11 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         return False
     try:
         opened = open_questions(path, config)
-        _, first = next(opened.rows, (None, None))
+        firsts = [asked for _, asked in itertools.islice(opened.rows, _LOOKED_AT)]
     except UsageError:
         return False
-    # A column of choices alone is not enough: another task may read the others.
-    return isinstance(first, Asked) and (first.label is not None or first.index is not None)
+    # The first of them may be bad rows. A column of choices alone is not enough: another task may read the others.
+    return any(isinstance(one, Asked) and (one.label is not None or one.index is not None) for one in firsts)
 
 
 def _rows(
