@@ -65,7 +65,9 @@ def predict(config: Config) -> dict[str, float]:
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
     progress = PredictionProgress(is_shown=chief)
-    bad_rows = BadRows(config.data.skip_bad_rows, is_logged=True)
+    # What was typed is corrected where it was typed.
+    skip = config.data.skip_bad_rows or (None if config.predict.text else False)
+    bad_rows = BadRows(skip, is_logged=True)
     try:
         with peer_failures_as_run_errors():
             for job, writer in zip(jobs, writers, strict=True):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pathlib
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +12,12 @@ from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.quiet import imported_quietly
-from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
 from tfbert.output.screen import shown
 from tfbert.output.trackers import all_callbacks
 from tfbert.python.keywords import EVALUATE, TRAIN, config_of, signature_of
+from tfbert.python.tracebacks import frees_all
 
 if TYPE_CHECKING:
     from tfbert.modes.load import LoadedModel
@@ -152,6 +150,7 @@ pretrain.__signature__ = signature_of(PRETRAIN, pretrain)
 
 
 @imports_whole()
+@frees_all
 def _run(
     command: Command,
     config: Config | None,
@@ -161,27 +160,7 @@ def _run(
     data: Mapping[str, Any] | None = None,
     mode: str = TRAIN,
 ) -> Results:
-    """Calls `_call`, and frees what it leaves, whatever way it ends: a model is full of reference cycles, and an
-    exception, of which a notebook keeps the last, holds all that its frames refer to.
-
-    What a user can cause, or asked for, is told without the way through this library.
-    """
-    try:
-        return _call(config_of(command, config, options, data, mode=mode), command, callbacks, quiet)
-    except (UsageError, Preempted) as error:
-        _clear_frames(error)
-        raise error.with_traceback(None) from None
-    except (RunError, KeyboardInterrupt) as error:
-        _clear_frames(error)
-        raise
-    finally:
-        gc.collect()
-
-
-def _clear_frames(error: BaseException | None) -> None:
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    return _call(config_of(command, config, options, data, mode=mode), command, callbacks, quiet)
 
 
 def _call(config: Config, command: Command, callbacks: Sequence[Callback], quiet: bool) -> Results:

@@ -20,6 +20,7 @@ from tfbert.output import output_dir
 from tfbert.output.screen import shown
 from tfbert.python.keywords import config_of
 from tfbert.python.on_disk import on_disk
+from tfbert.python.tracebacks import frees_all
 
 if TYPE_CHECKING:
     from tfbert.launch.worker_group import Signals
@@ -50,6 +51,7 @@ class SweepResults(list[dict[str, Any]]):
 
 
 @imports_whole()
+@frees_all
 def sweep(
     values: Mapping[str, Any],
     config: Config | None = None,
