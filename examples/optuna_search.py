@@ -13,8 +13,9 @@ import optuna
 import tfbert
 
 DIRECTORY = pathlib.Path("runs/search")
-METRIC = "eval_accuracy"
+METRIC = "eval_loss"
 OPTIONS = {"model": "scratch/tiny", "max_seq_length": 32, "max_steps": 120, "eval_steps": 20}
+OPTIONS |= {"metric_for_best_model": "loss"}  # The run keeps its weights by what the study compares.
 
 
 class Pruning(tfbert.callbacks.Callback):
@@ -57,7 +58,7 @@ def main() -> None:
         study_name="search",
         storage=f"sqlite:///{DIRECTORY}/study.db",
         load_if_exists=True,
-        direction="maximize",
+        direction="minimize",
         sampler=optuna.samplers.TPESampler(seed=1),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=2),
     )
