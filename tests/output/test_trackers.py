@@ -160,7 +160,8 @@ def test_a_run_killed_twice_reports_every_value_once(tmp_path, tracker):
     script, path = tmp_path / "dying.py", tmp_path / "run.json"
     script.write_text(textwrap.dedent(DYING).replace("{tracker}", tracker))
     path.write_text(make_config(tmp_path, "run").to_json())
-    environment = os.environ | {
+    shared = ("WANDB_SERVICE",)  # Of this process, where other tests used wandb.
+    environment = {name: value for name, value in os.environ.items() if name not in shared} | {
         "PYTHONPATH": str(ROOT),
         "WANDB_MODE": "offline",
         "WANDB_SILENT": "true",

@@ -26,11 +26,13 @@ def start_child(command: Sequence[str], variables: Mapping[str, str] | None = No
         variables: Environment variables, added to this process's.
         **streams: `stdin`, `stdout`, `stderr` of `subprocess.Popen`.
     """
+    # A run that is killed stays open in a service of wandb that it shares with others, which then refuses it.
+    inherited = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     # The package may not be installed: the child finds it where this process did.
     path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
         command,
-        env={**os.environ, "PYTHONPATH": path, **(variables or {})},
+        env={**inherited, "PYTHONPATH": path, **(variables or {})},
         start_new_session=True,
         preexec_fn=dies_with(os.getpid()),
         **streams,
