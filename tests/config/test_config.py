@@ -273,6 +273,7 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
         "label_smoothing",
         "label_names",
         "validation_split",
+        "split_seed",
         "class_weights",
         *of_pretraining,
     }

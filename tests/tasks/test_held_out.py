@@ -22,9 +22,9 @@ def _write(tmp_path, rows, columns=("text", "label")):
     return str(path)
 
 
-def _load(path, seed=42, share=0.1, options=None, **data):
+def _load(path, share=0.1, options=None, **data):
     config = DataConfig(train_file=path, validation_split=share, **data)
-    return load_data(config, options or TaskOptions(seed=seed))
+    return load_data(config, options or TaskOptions())
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 1 / 3, 0.5, 0.9])
@@ -53,14 +53,16 @@ def test_no_text_is_on_both_sides_and_classes_keep_their_share_where_texts_repea
     assert sum(note.startswith("validation_split=0.2: 80 of 400 examples") for note in data.notes) == 1
 
 
-def test_the_seed_and_the_examples_alone_decide(tmp_path):
+def test_the_seed_of_the_split_and_the_examples_alone_decide(tmp_path):
     path = _write(tmp_path, [(f"text {i}", i % 3) for i in range(90)])
 
     def rows(seed, **data):
-        return _load(path, seed, **data).validation["validation"].text
+        return _load(path, split_seed=seed, **data).validation["validation"].text
 
     assert rows(1) == rows(1)
     assert rows(1) != rows(2)
+    # Several seeds are compared on the same examples.
+    assert rows(1, options=TaskOptions(seed=3)) == rows(1, options=TaskOptions(seed=4))
     assert rows(1, max_train_examples=20) == rows(1)  # A learning curve is measured on the same examples.
     assert set(rows(1, max_eval_examples=4)) < set(rows(1))
 

@@ -10,7 +10,7 @@ import pathlib
 from typing import Literal
 
 from tfbert.config.given import Given, names_given_data
-from tfbert.config.rules import EVALUATE, EVERY, TRAIN, at_least, option
+from tfbert.config.rules import EVALUATE, EVERY, SEED, TRAIN, at_least, option
 from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
 from tfbert.config.types import Options
 
@@ -48,9 +48,12 @@ class DataConfig(Options):
     """Examples evaluated during training, and by the modes evaluate and export: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""
     validation_split: float | None = option(None, resume="same", modes=TRAIN, tasks=OF_ROWS)
-    """Hold out this share of the training examples, such as 0.1, and evaluate on it during training. Which ones depends
-    on `seed` alone: each class, or tag, keeps its share, and examples with the same text, or questions with the same
-    context, stay together. Default: nothing is held out."""
+    """Hold out this share of the training examples, such as 0.1, and evaluate on it during training: each class, or
+    tag, keeps its share, and examples with the same text, or questions with the same context, stay together. Default:
+    nothing is held out."""
+    split_seed: int = option(SEED, resume="same", modes=TRAIN, tasks=OF_ROWS, needs="validation_split")
+    """Which examples `validation_split` holds out; the same ones whatever `seed` is, so that seeds are compared on the
+    same examples."""
     test_file: str = option("", resume="free", modes=("train", "evaluate"))
     """Labelled examples evaluated once, after training, with the model that is saved. `-` in `mode=evaluate`: standard
     input, with `input_format`."""
@@ -173,7 +176,7 @@ class DataConfig(Options):
                 "max_seq_length counts tokens with [CLS] and [SEP] and must be 8 or more. "
                 f"Received: max_seq_length={self.max_seq_length}. Pass a larger one."
             )
-        for name in ("max_train_examples", "max_eval_examples"):
+        for name in ("max_train_examples", "max_eval_examples", "split_seed"):
             out += at_least(name, getattr(self, name), 0)
         return out
 

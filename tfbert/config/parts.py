@@ -18,6 +18,7 @@ from tfbert.config.rules import (
     COMPUTE,
     EVALUATE,
     EVERY,
+    SEED,
     TRAIN,
     Mode,
     at_least,
@@ -40,7 +41,6 @@ SCRATCH_SIZES = (
     *(f"L-{layers}_H-{hidden}" for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)),
 )
 MAX_COMPILED_SHAPES = 6
-SEED = 42
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
 ExportFormat = Literal["saved_model", "keras_hub", "onnx", "tflite"]
 REPORT_TO = ("tensorboard", "wandb", "mlflow")

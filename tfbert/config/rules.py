@@ -22,6 +22,8 @@ OnResume = Literal["same", "longer", "content", "split", "free"]
 
 
 Mode = Literal["train", "evaluate", "predict", "export", "benchmark", "prepare"]
+SEED = 42
+"""Where none is named."""
 EVERY: tuple[Mode, ...] = get_args(Mode)
 OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export", "benchmark")
 """The modes in which there is a model."""

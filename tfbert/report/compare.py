@@ -19,7 +19,15 @@ from tfbert.tasks.metrics import decided_by
 
 HTML, MARKDOWN = "comparison.html", "comparison.md"
 _SAME_WORK = ("model_name_or_path", "dataset", "train_file", "text_column", "max_seq_length")
-_SAME_EXAMPLES = ("dataset", "validation_file", "validation_split", "text_column", "label_column", "max_eval_examples")
+_SAME_EXAMPLES = (
+    "dataset",
+    "validation_file",
+    "validation_split",
+    "split_seed",
+    "text_column",
+    "label_column",
+    "max_eval_examples",
+)
 _RUNS_ABREAST = 8
 """Runs side by side in one table of settings."""
 _SMOOTHED_OVER = 20
@@ -181,9 +189,8 @@ def notes(runs: list[RunFiles]) -> list[str]:
     for rule, names in rules:
         if unlike := [name for name in names if name in different]:
             out.append(f"The runs differ in {', '.join(unlike)}: their {rule}.")
-    if any(run.option("data", "validation_split") for run in runs):
-        if unlike := [name for name in ("seed", "train_file") if name in different]:
-            out.append(f"The runs differ in {' and '.join(unlike)}: with validation_split, on different examples.")
+    if any(run.option("data", "validation_split") for run in runs) and "train_file" in different:
+        out.append("The runs differ in train_file: with validation_split, on different examples.")
     for number, run in enumerate(runs, 1):
         for step, options in run.until_step.items():
             had = ", ".join(f"{name} {show(value)}" for name, value in options.items())

@@ -1,7 +1,7 @@
 """A part of the training examples is held out, to evaluate on: `--validation_split`.
 
-It depends on the seed and the examples, in their order, alone. Examples that share a text are on one side; each class
-keeps its share, as far as that allows.
+It depends on `--split_seed` and the examples, in their order, alone. Examples that share a text are on one side; each
+class keeps its share, as far as that allows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ Set = TypeVar("Set", bound=Any)
 def hold_out(
     sets: dict[str, Set],
     config: DataConfig,
-    seed: int,
     notes: list[str],
     *,
     groups: np.ndarray,
@@ -33,8 +32,7 @@ def hold_out(
 
     Args:
         sets: By name, `train` first.
-        config: Names the share.
-        seed: The run's.
+        config: Names the share, and the seed.
         notes: Receives what was held out.
         groups: int `[n]`: training examples with equal numbers stay together.
         strata: int `[n]`: the class of each training example, each of which keeps its share; None: all are alike.
@@ -42,7 +40,7 @@ def hold_out(
     Raises:
         UsageError: where there are other examples to evaluate on, or none can be held out.
     """
-    share, train = config.validation_split, sets["train"]
+    share, seed, train = config.validation_split, config.split_seed, sets["train"]
     if share is None:
         return sets
     if found := [name for name in sets if name.startswith("validation")]:
@@ -64,7 +62,7 @@ def hold_out(
     few = f", rather than {wanted:,}, as they come{together[1:]}" * (2 * count < wanted)
     notes.append(
         f"validation_split={share:g}: {count:,} of {len(train):,} examples of {train.name} are held out to evaluate "
-        f"on{few}; seed {seed}"
+        f"on{few}; split_seed={seed}"
     )
     held = dataclasses.replace(train.take(np.flatnonzero(is_held)), name=f"{train.name} (validation_split)")
     kept = train.take(np.flatnonzero(~is_held))

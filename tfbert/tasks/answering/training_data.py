@@ -25,7 +25,7 @@ def load_questions(config: DataConfig, options: TaskOptions) -> TaskData:
     if config.validation_split is not None:
         train = tables["train"]
         groups = equal(train.context(row).strip() for row in range(len(train)))
-        tables = hold_out(tables, config, options.seed, own_notes, groups=groups)
+        tables = hold_out(tables, config, own_notes, groups=groups)
         tables["validation"] = dataclasses.replace(tables["validation"], notes=())
     notes = (*notes, *own_notes)
     tables = {name: note_misaligned(table, FACTS) for name, table in tables.items()}

@@ -21,7 +21,7 @@ def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
         # Questions about one context stay together; without contexts, equal questions.
         train = sets["train"]
         groups = equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
-        sets = hold_out(sets, config, options.seed, own_notes, groups=groups)
+        sets = hold_out(sets, config, own_notes, groups=groups)
         sets["validation"] = dataclasses.replace(sets["validation"], notes=())
     counts = [sets["train"].counts.min(), sets["train"].counts.max()]
     own_notes += [line for part in sets.values() for line in part.notes]

@@ -36,7 +36,7 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     if config.validation_split is not None:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
         strata = rarest_labels(sets["train"].labels)
-        sets = hold_out(sets, config, options.seed, notes, groups=groups, strata=strata)
+        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
     data = data_of(task, sets, notes, config)
     if task.choice and not data.validation:
         raise UsageError(

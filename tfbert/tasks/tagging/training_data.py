@@ -30,7 +30,7 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     if config.validation_split is not None:
         train = sets["train"]
         groups, strata = equal(train.contents()), train.rarest_tags(len(task.label_names))
-        sets = hold_out(sets, config, options.seed, notes, groups=groups, strata=strata)
+        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
     return data_of(task, sets, notes, config)
 
 

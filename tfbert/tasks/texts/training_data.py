@@ -34,7 +34,7 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     if config.validation_split is not None:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
         strata = sets["train"].labels if task.label_names else None
-        sets = hold_out(sets, config, options.seed, notes, groups=groups, strata=strata)
+        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
     return data_of(task, sets, notes, config)
 
 
