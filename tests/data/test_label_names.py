@@ -179,7 +179,7 @@ def test_where_the_option_has_no_effect_it_is_refused(tmp_path):
     saved = {"model": ModelConfig(model_name_or_path="somewhere")}
     given = {"label_names": ("a", "b")}
     for parts, message in (
-        ({"data": DataConfig(train_file=path, task="regression", **given)}, "label_names is for classification and"),
+        ({"data": DataConfig(train_file=path, task="regression", **given)}, "label_names is for classification, "),
         ({"data": DataConfig(train_file=path, label_names=("labels.txt",))}, "or a file .* which is no file"),
         ({"data": DataConfig(**given)}, "in your own data"),
         (

@@ -353,7 +353,7 @@ def test_two_grids_do_not_share_a_directory(tmp_path, monkeypatch):
         raise Preempted("stopped")
 
     monkeypatch.setattr("tfbert.modes.benchmark.runner._run", starts_another)
-    with pytest.raises(Preempted, match=f"repeat the command with output_dir={tmp_path} and without overwrite"):
+    with pytest.raises(Preempted, match=f"repeat the command with --output_dir={tmp_path} and without --overwrite"):
         run_benchmark(config)
 
 

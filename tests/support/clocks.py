@@ -8,7 +8,7 @@ import tf_keras as keras
 from tfbert.batches.schedule import Schedule
 from tfbert.measure.flops import Work
 from tfbert.measure.step_clock import PlannedStep, StepClock
-from tfbert.step.finetuner import StepCounters
+from tfbert.step.counters import StepCounters
 from tfbert.step.optimizer import WarmupSchedule
 from tfbert.train.callbacks import Progress
 

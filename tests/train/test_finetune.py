@@ -48,7 +48,7 @@ BAD = {
     "class weights": ({"training": {"class_weights": (1.0, 2.0, 3.0)}}, "one weight for each of the 2 classes"),
     "smoothing": (
         {"data": {"task": "regression"}, "training": {"label_smoothing": 0.1}},
-        "label_smoothing is for classification and multi_label_classification and token_classification, "
+        "label_smoothing is for classification, multi_label_classification and token_classification, "
         "and this is regression. Received: label_smoot",
     ),
     "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
