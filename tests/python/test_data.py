@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.runs import assert_same_bits, steps_logged, stop_at, undrawn, weights, write_corpus
-from tests.support.task_runs import QUESTIONS, SENTENCES, write_tasks
+from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write_tasks
 from tfbert.config.commands import FINETUNE
 from tfbert.python.keywords import config_of
 from tfbert.tasks.detect import detect_task
@@ -261,19 +261,22 @@ def records_of(task, path):
     if task == SENTENCES:
         lines = [[line.split("\t") for line in block.splitlines()] for block in path.read_text().strip().split("\n\n")]
         return [{"tokens": [word for word, _, _ in rows], "tags": [tag for _, _, tag in rows]} for rows in lines]
+    if task in (CHOICES, LABELS):
+        return [json.loads(line) for line in path.read_text().splitlines()]
     paragraphs = [p for article in json.loads(path.read_text())["data"] for p in article["paragraphs"]]
     return [question | {"context": p["context"]} for p in paragraphs for question in p["qas"]]
 
 
+ENDINGS = {"texts": ".tsv", SENTENCES: ".conll", QUESTIONS: ".json", CHOICES: ".jsonl", LABELS: "-labels.jsonl"}
 PROGRAM = """\
 import json, os, pathlib, random, sys
 import pandas, tfbert
-from tests.python.test_data import records_of, rows_of
+from tests.python.test_data import ENDINGS, records_of, rows_of
 
 task, form, directory, name, *options = sys.argv[1:]
 directory, options = pathlib.Path(directory), json.loads(options[0])
-ending = {"texts": "tsv", "token_classification": "conll", "question_answering": "json"}[task]
-paths = [directory / f"{name}.{ending}" for name in ("train", "dev")]
+ending = ENDINGS[task]
+paths = [directory / f"{name}{ending}" for name in ("train", "dev")]
 rows = [rows_of(path) if task == "texts" else records_of(task, path) for path in paths]
 if form == "shuffled":
     random.Random(json.loads(os.environ["TF_CONFIG"])["task"]["index"]).shuffle(rows[0])
@@ -292,6 +295,8 @@ SIZES = {
         "max_query_length": 5,
         "max_seq_length": 24,
     },
+    CHOICES: {"task": CHOICES, "max_seq_length": 24},
+    LABELS: {"task": LABELS, "max_seq_length": 16, "label_threshold": "auto_per_label"},
 }
 
 

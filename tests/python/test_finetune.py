@@ -69,8 +69,8 @@ def test_the_results_are_numbers_with_a_directory_and_a_model(run, corpus):
     assert run.load(max_seq_length=8)("good film")["label"] in ("0", "1")
 
 
-def test_the_same_call_again_returns_the_finished_run(run, corpus):
-    """As the command does not train a finished run again, where it is asked for the same."""
+def test_a_directory_with_a_finished_run_is_refused(run, corpus):
+    """As in the command: whether the data are the same cannot be known before they are read."""
     before = (corpus / "called" / "model.safetensors").stat().st_mtime_ns
     with pytest.raises(tfbert.UsageError, match="finished|holds"):
         tfbert.finetune(**arguments(corpus, "called"))
