@@ -168,7 +168,7 @@ def test_what_comes_after_training_runs(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     others = {"onnx": "onnxruntime", "tflite": "ai_edge_litert"}
     missing = {name for name, package in others.items() if importlib.util.find_spec(package) is None}
-    assert len(lines) == 11 and len(blocks) == 4
+    assert len(lines) == 11 and len(blocks) == 5
     lines = [line for line in lines if not any(f"--export_format={name}" in line for name in missing)]
     blocks = [block for block in blocks if not (missing and "onnxruntime" in block)]
     for line in lines:
