@@ -95,15 +95,22 @@ def timed(function) -> tuple[float, float, float]:
 
 
 def batches(args: argparse.Namespace, rows: int, count: int):
-    """Random tokens, the same number in each row."""
+    """Random tokens, the same number in each row.
+
+    Without tf.data's autotuner: at the end of an epoch its thread may sleep on for as long as the epoch took, on both
+    sides alike (`tfbert/devices/autotune.py`), and a turn by the clock would measure that.
+    """
     import numpy as np
     import tensorflow as tf
+
+    from tfbert.devices.autotune import without_autotune
 
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCABULARY, (rows * count, args.width)).astype(np.int32)
     inputs = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids * 0 + 1}
     labels = rng.integers(0, 2, rows * count)
-    return tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(rows, drop_remainder=True).cache().prefetch(2)
+    updates = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(rows, drop_remainder=True)
+    return without_autotune(updates.cache().prefetch(2))
 
 
 def bert(args: argparse.Namespace):
@@ -185,9 +192,9 @@ def page(args: argparse.Namespace, found: dict[tuple[str, ...], dict]) -> list[s
     return [
         *beginning("FineTuner beside plain Keras 3", "keras3_in_turns.py", args, *words),
         f"KerasHub's BERT of {args.layers} layers, 384 wide; {ROWS} rows of {args.width} tokens an update; AdamW, "
-        f"clipping, dropout {args.dropout}, one device. Ratios are plain Keras 3's time over FineTuner's, so that "
-        "above 1 FineTuner is faster: the median, the lowest and the highest of the turns. The load is the machine's "
-        "average over a minute at the end, of which one side uses about 2.",
+        f"clipping, dropout {args.dropout}, one device, tf.data's autotuner off on both sides. Ratios are plain Keras "
+        "3's time over FineTuner's, so that above 1 FineTuner is faster: the median, the lowest and the highest of the "
+        "turns. The load is the machine's average over a minute at the end, of which one side uses about 2.",
         table(head, lines),
     ]
 

@@ -384,6 +384,15 @@ def test_bad_options_and_models(saved, models, tmp_path):
             models[model](["a"], **options)
     with pytest.raises(tfbert.UsageError, match="n_best_size is for question_answering"):
         tfbert.load(saved / "classes", answering=tfbert.AnsweringConfig(n_best_size=3))
+    for options, message in (
+        ({"tagger": tfbert.TaggingConfig()}, r"Received: tagger=TaggingConfig\(.*Pass one of multi_label=MultiLabelC"),
+        ({"tagging": {"strict_entities": True}}, r"Received: tagging=\{'strict_entities': True\}"),
+        ({"training": tfbert.TrainingConfig()}, "load takes a directory, max_seq_length and the options"),
+        ({"multi_label": tfbert.MultiLabelConfig(top_k=3)}, "top_k says how files are read or written"),
+        ({"choosing": tfbert.ChoosingConfig(choice_columns=("a",))}, "choice_columns says how files"),
+    ):
+        with pytest.raises(tfbert.UsageError, match=message):
+            tfbert.load(saved / "classes", **options)
     with pytest.raises(tfbert.UsageError, match="must hold config.json"):
         tfbert.load(tmp_path)
     with pytest.raises(tfbert.UsageError, match="needs a trained model"):

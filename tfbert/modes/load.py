@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -14,7 +15,8 @@ import tf_keras as keras
 from tfbert.config.data import STANDARD_STREAM, DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, MultiLabelConfig, TaggingConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.config.types import field_types
 from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.runtime import settings_kept
 from tfbert.errors import RunError, UsageError
@@ -34,9 +36,7 @@ def load(
     directory: str | os.PathLike[str],
     *,
     max_seq_length: int | None = None,
-    multi_label: MultiLabelConfig | None = None,
-    tagging: TaggingConfig | None = None,
-    answering: AnsweringConfig | None = None,
+    **options: Any,
 ) -> LoadedModel:
     """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to call on texts.
 
@@ -51,9 +51,9 @@ def load(
             name on the hub.
         max_seq_length: Longest input in tokens; longer texts are cut, long sentences and contexts split. None: as in
             training.
-        multi_label: Options of a model that gives several labels, such as `MultiLabelConfig(label_threshold=0.3)`.
-        tagging: Options of a tagger, such as `TaggingConfig(strict_entities=True)`.
-        answering: Options of a model that answers questions, such as `AnsweringConfig(max_answer_length=10)`.
+        **options: The part of `Config` with the options of the model's task, by its name there, such as
+            `multi_label=MultiLabelConfig(label_threshold=0.3)`, `tagging=TaggingConfig(strict_entities=True)` or
+            `answering=AnsweringConfig(max_answer_length=10)`.
 
     Returns:
         The model; see `LoadedModel.__call__` for what it takes and gives.
@@ -79,27 +79,40 @@ def load(
             "A loaded model computes on one device. "
             f"Received: a call in the scope of {type(tf.distribute.get_strategy()).__name__}. Call it outside."
         )
+    _check_options(options)
     config = Config(
         mode="predict",
         model=ModelConfig(model_name_or_path=os.fspath(directory)),
         data=DataConfig(max_seq_length=max_seq_length),
-        multi_label=multi_label or MultiLabelConfig(),
-        tagging=tagging or TaggingConfig(),
-        answering=answering or AnsweringConfig(),
+        **options,
         predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
     )
     path = resolve_model(config.model)
     assert path is not None  # Config refuses scratch models in this mode.
-    options = {
-        "max_seq_length": max_seq_length,
-        "multi_label": multi_label,
-        "tagging": tagging,
-        "answering": answering,
-    }
-    origin = Origin(directory=str(path.absolute()), options=options, files=files_of(path))
+    given = {"max_seq_length": max_seq_length, **options}
+    origin = Origin(directory=str(path.absolute()), options=given, files=files_of(path))
     with settings_kept():
         keras.mixed_precision.set_global_policy("float32")
         return LoadedModel(load_trained_model(config, path), origin)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuses what is no part of `Config` with options of one task, and options of files, which have no effect here."""
+    kinds = {name: kind for name, kind in field_types(TaskOptions).items() if name in Config.classes()}
+    for name, part in options.items():
+        if not isinstance(part, kinds.get(name, ())):
+            known = ", ".join(f"{name}={kind.__name__}(...)" for name, kind in kinds.items())
+            raise UsageError(
+                "load takes a directory, max_seq_length and the options of the model's task. "
+                f"Received: {name}={part!r:.60}. Pass one of {known}."
+            )
+        for field in dataclasses.fields(part):
+            of_files = field.metadata["resume"] == "content" or field.metadata["modes"] == ("predict",)
+            if of_files and getattr(part, field.name) != field.default:
+                raise UsageError(
+                    f"{field.name} says how files are read or written, and a loaded model is called in Python. "
+                    f"Received: {field.name}={getattr(part, field.name)!r}. Leave it out."
+                )
 
 
 def _load_again(origin: Origin) -> LoadedModel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
+
 _BATCH_SIZE = 32
 """Keras's."""
+_AT_A_TIME = min(16, os.cpu_count() or 1)
+"""Batches that are preprocessed at once, as many as TensorFlow begins with where it may choose."""
+_AHEAD = 4
+"""Batches that wait for the step."""
 
 
 def arguments_of(name: str, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -155,5 +162,6 @@ def _data_set(
             f"Received: x={type(x).__name__}. Make a data set of it, or set `task.preprocessor = None`."
         )
     if preprocess is not None:
-        batches = batches.map(preprocess, num_parallel_calls=tf.data.AUTOTUNE)
-    return batches.prefetch(tf.data.AUTOTUNE)
+        batches = batches.map(preprocess, num_parallel_calls=_AT_A_TIME)
+    device_iterators_without_autotune()
+    return without_autotune(batches.prefetch(_AHEAD))
