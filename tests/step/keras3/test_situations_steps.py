@@ -13,6 +13,7 @@ import pytest
 
 import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows, weights
+from tests.support.models import tiny_bert
 
 ROOT = pathlib.Path(__file__).parents[3]
 SLOW = pytest.mark.slow
@@ -27,6 +28,22 @@ def either(request):
 @pytest.fixture
 def three():
     return Either("keras")
+
+
+def test_objects_of_the_two_kerases_together(three):
+    """keras#19262, #21666: transformers' models for TensorFlow are of tf_keras, while `tf.keras` is Keras 3."""
+    two = Either("tf_keras")
+    adam = three.keras.optimizers.Adam(1e-5)
+    for model in (tiny_bert(), two.classifier()):
+        with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):
+            model.compile(adam, "mse")
+        with pytest.raises(ValueError, match="Received: optimizer=Adam of Keras 3. Write `import tf_keras as keras`"):
+            tfbert.FineTuner(model).compile(adam, "mse")
+    model, adam = three.classifier(), two.keras.optimizers.Adam(1e-5)
+    with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):
+        model.compile(adam, "mse")
+    with pytest.raises(ValueError, match="Received: optimizer=Adam of tf_keras. Write `import keras`"):
+        tfbert.FineTuner(model).compile(adam, "mse")
 
 
 def accumulating(three, **options):
