@@ -77,6 +77,11 @@ def test_a_list_may_hold_commas():
     assert parsed(file).data.label_names == ("a,b", "c")
 
 
+def test_a_list_is_taken_where_a_text_may_be_several_values():
+    file = write("run.yaml", "train_file: t.tsv\nlabel_column: [toxic, obscene]\n")
+    assert parsed(file).data.label_column == "toxic,obscene"
+
+
 def test_a_file_may_name_a_preset_and_a_run(tmp_path):
     (tmp_path / "run_config.json").write_text(parsed("--seed=7", "--xla").to_json())
     config = parsed(write("run.yaml", "flagfile: glue-sst2\nrun_config: run_config.json\nseed: 8\n"))
@@ -101,7 +106,10 @@ def test_a_file_may_name_a_preset_and_a_run(tmp_path):
         ("label_names: [true, false]", "label_names is a list, not true or false"),
         ("strategy: tpu", "strategy is one of one_device, mirrored, multi_worker"),
         ("gradient_accumulation_steps: many", "is an integer or auto"),
-        ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed: \[1, 2\]"),
+        ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed: \[1, 2\] .* pass --seeds=1,2\."),
+        ("max_steps: [1, 2]", r"one value, not a list. .*To train once with each, pass --sweep='max_steps=1,2'\."),
+        ("save_steps: [1, 2]", "save_steps takes one value, not a list. .* --help=save_steps says what it takes"),
+        ('label_column: ["a,b", c]', "label_column takes values without commas in them"),
         ("text_column: [[a], b]", "text_column takes a list of plain values"),
         ("seeds: [1, null]", "seeds takes a list of plain values"),
         ("a: [1\nb: 3", "must be YAML"),

@@ -138,6 +138,21 @@ def test_what_a_call_cannot_do_is_refused(options, answer):
 
 
 @pytest.mark.parametrize(
+    "options, answer",
+    [
+        ({"learning_rate": [1e-5, 3e-5]}, "Call tfbert.sweep({'learning_rate': [1e-05, 3e-05]}, ...)."),
+        ({"lr_schedule": ("linear", "cosine")}, "Call tfbert.sweep({'lr_schedule': ('linear', 'cosine')}, ...)."),
+        ({"seed": [1, 2]}, "Call it for each, or tfbert.sweep with seeds=[1, 2]."),
+        ({"logging_steps": [5, 10]}, "Pass one, or leave it out for the default."),
+        ({"strategy": ["mirrored", "one_device"]}, "Pass one, or leave it out for the default."),
+    ],
+)
+def test_several_values_are_for_a_sweep_where_an_option_can_vary(options, answer, as_python):
+    line = refused(tfbert.finetune, **options)
+    assert line.endswith(answer) and "\n" not in line
+
+
+@pytest.mark.parametrize(
     "value, answer",
     [
         ("bf16", "Pass mixed_precision=True, mixed_precision_dtype='bfloat16'."),

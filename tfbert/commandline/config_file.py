@@ -15,6 +15,8 @@ from absl import flags
 
 from tfbert.commandline.options import ALIASES, define_flags, is_run_config
 from tfbert.config.commands import Command
+from tfbert.config.run import Config
+from tfbert.config.sweep import way_to_vary
 from tfbert.errors import UsageError
 
 NAME = "config"
@@ -123,7 +125,9 @@ def config_arguments(path: str, command: Command, advice: Callable[[str], str]) 
 
 def _arguments(name: str, value: _Value, flag: flags.Flag | None) -> tuple[str, list[str]]:
     """What is wrong with a value, empty if nothing is; and the arguments that set it."""
+    has_joined = name in _with_joined_values()
     takes_list = isinstance(flag, flags.MultiFlag) or isinstance(getattr(flag, "parser", None), flags.ListParser)
+    takes_list = takes_list or has_joined
     items = value.items if value.items is not None else (value,)
     if value.items is not None and not takes_list:
         return f"{name} takes one value, not a list.", []
@@ -136,6 +140,8 @@ def _arguments(name: str, value: _Value, flag: flags.Flag | None) -> tuple[str, 
         return f"{name} is {_kind(flag)}, not true or false.", []
     if isinstance(flag, flags.MultiFlag):
         return "", [f"--{name}={item.text}" for item in items]
+    if has_joined and len(items) > 1 and any("," in item.text for item in items):
+        return f"{name} takes values without commas in them.", []
     text = value.text if value.items is None else _joined([item.text for item in items])
     try:
         if flag is not None:
@@ -143,6 +149,12 @@ def _arguments(name: str, value: _Value, flag: flags.Flag | None) -> tuple[str, 
     except (ValueError, TypeError):
         return f"{name} is {_kind(flag)}.", []
     return "", [f"--{name}={text}"]
+
+
+def _with_joined_values() -> set[str]:
+    """The options whose text may be several values with commas between."""
+    fields = (field for part in Config.classes().values() for field in dataclasses.fields(part))
+    return {field.name for field in fields if field.metadata.get("joined")}
 
 
 def _kind(flag: flags.Flag | None) -> str:
@@ -158,6 +170,8 @@ def _kind(flag: flags.Flag | None) -> str:
 def _todo(name: str, value: _Value) -> str:
     if value.is_boolean:
         return 'Put it in quotes, "true", if it is a name.'
+    if value.items and (way := way_to_vary(name, ",".join(item.text for item in value.items), Config.classes())):
+        return f"To train once with each, pass {way}."
     return f"--help={name} says what it takes."
 
 

@@ -9,6 +9,8 @@ from absl import flags
 
 from tfbert.commandline.options import define_flags
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
+from tfbert.config.run import Config
+from tfbert.config.sweep import way_to_vary
 
 _BATCH = "--global_batch_size, the batch of one device times devices and micro-batches"
 _DATASET = "--dataset, by TensorFlow Datasets' names such as --dataset=glue/sst2"
@@ -177,18 +179,20 @@ def wrong_value(message: str) -> str:
     Returns:
         A line; empty where there is nothing to say.
     """
-    return _precision_as_value(message) or _several_numbers(message)
+    return _several_values(message) or _precision_as_value(message)
 
 
-def _several_numbers(message: str) -> str:
+def _several_values(message: str) -> str:
     """What to do about `--learning_rate=1e-5,3e-5`."""
-    match = re.fullmatch(r"flag --(\w+)=([\d.e+-]+(?:, *[\d.e+-]+)+): .*", message, re.DOTALL)
+    match = re.fullmatch(r"flag --(?:no)?(\w+)=([^,:]+(?:,[^,:]+)+): .*", message, re.DOTALL)
     if not match:
         return ""
-    return (
-        f"{match[1]} is one value in a run. Received: {match[1]}={match[2]!r}. "
-        f"To train once with each, pass --sweep='{match[1]}={match[2]}'."
-    )
+    name, values = match.groups()
+    way = way_to_vary(name, values, Config.classes())
+    if not way and not re.fullmatch(r"[\d.e+-]+(?:, *[\d.e+-]+)+", values):
+        return ""
+    todo = f"To train once with each, pass {way}." if way else "Pass one of them."
+    return f"{name} is one value in a run. Received: {name}={values!r}. {todo}"
 
 
 def _precision_as_value(message: str) -> str:

@@ -120,6 +120,27 @@ def axes_of(text: str, parts: Mapping[str, type]) -> list[Axis]:
     return [found[name] for name in fields if name in found]
 
 
+def way_to_vary(name: str, values: str, parts: Mapping[str, type]) -> str:
+    """The flag that trains once with each of several values of an option; empty where none does, for values that the
+    option does not take, and for one that takes several at once.
+
+    Args:
+        name: The option.
+        values: With commas between, as `--sweep` takes them.
+        parts: The dataclasses of `Config`, by name.
+    """
+    if name == "seed":
+        seeds = [value.strip() for value in values.split(",")]
+        return f"--seeds={','.join(seeds)}" * all(seed.isdecimal() for seed in seeds)
+    takes_several = (
+        f.metadata.get("joined") for part in parts.values() for f in dataclasses.fields(part) if f.name == name
+    )
+    try:
+        return "" if any(takes_several) or not axes_of(f"{name}={values}", parts) else f"--sweep='{name}={values}'"
+    except UsageError:
+        return ""
+
+
 def points_of(config: Parts) -> list[Point]:
     """The runs of a configuration's sweep, the last option varying fastest.
 

@@ -13,8 +13,9 @@ from tfbert.commandline.foreign_flags import wrong_value
 from tfbert.commandline.options import ALIASES
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
+from tfbert.config.sweep import way_to_vary
 from tfbert.config.task_table import facts_of
-from tfbert.config.types import converted, field_types, shown
+from tfbert.config.types import converted, field_types, is_path, shown
 from tfbert.errors import UsageError
 from tfbert.python.data import OPTIONS, data_options
 
@@ -95,6 +96,12 @@ def config_of(
     if isinstance(word := given.get("mixed_precision"), str):
         del given["mixed_precision"]
         problems.append(wrong_value(f"flag --mixed_precision={word}: no."))
+    for name in [name for name in given if _are_swept(name, given[name])]:
+        values = given.pop(name)
+        todo = f"Call tfbert.sweep({{{name!r}: {values!r}}}, ...)."
+        if name == "seed":
+            todo = f"Pass seeds={values!r}." if several else f"Call it for each, or tfbert.sweep with seeds={values!r}."
+        problems.append(f"{name} is one value in a run. Received: {name}={shown(values)}. {todo}")
     base, parts = config or Config(), {}
     for part, names in options.items():
         own = {name: given[name] for name in names if name in given}
@@ -108,6 +115,15 @@ def config_of(
     config = dataclasses.replace(base, mode=mode if config is None else config.mode, **changed)
     _check(config, command, mode, several)
     return config
+
+
+def _are_swept(name: str, value: Any) -> bool:
+    """Whether an option was given several values, with each of which one could train; a path may be meant as one of
+    several files."""
+    if not isinstance(value, list | tuple) or len(value) < 2 or is_path(name):
+        return False
+    is_plain = all(isinstance(item, str | int | float) for item in value)
+    return is_plain and bool(way_to_vary(name, ",".join(map(str, value)), Config.classes()))
 
 
 def signature_of(command: Command, function: Any, mode: str = TRAIN) -> inspect.Signature:
