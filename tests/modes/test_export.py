@@ -21,7 +21,7 @@ from tests.support.saved_models import (
 from tests.support.served import export_of
 from tfbert.config.data import DataConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.modes.export import _replace_contents
+from tfbert.modes.export import EXPORT_RESULTS, _replace_contents, check_directory
 from tfbert.tasks.served_model import ServedModel
 
 EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variables")
@@ -248,6 +248,24 @@ def test_an_existing_directory_is_filled_and_no_other_programs_files_go(runs, tm
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(UsageError, match="replaces an earlier export, and nothing else.*'saved_model.pb'"):
         export_of(runs, "scores", mount, overwrite=True)
+
+
+def test_requests_to_warm_up_go_with_an_earlier_export_and_nothing_else_in_their_directory(tmp_path, caplog):
+    caplog.set_level("INFO", logger="tfbert")
+    extra = tmp_path / "assets.extra"
+    extra.mkdir()
+    for name in ("saved_model.pb", EXPORT_RESULTS, "assets.extra/tf_serving_warmup_requests"):
+        (tmp_path / name).touch()
+    check_directory(tmp_path, overwrite=True)
+    (extra / "notes.txt").touch()
+    with pytest.raises(UsageError, match="replaces an earlier export, and nothing else.*'assets.extra/notes.txt'"):
+        check_directory(tmp_path, overwrite=True)
+    (extra / "notes.txt").unlink()
+    partial = tmp_path / ".export.partial"
+    partial.mkdir()
+    (partial / "saved_model.pb").write_text("new")
+    _replace_contents(tmp_path, partial)
+    assert [path.name for path in tmp_path.iterdir()] == ["saved_model.pb"] and "write them anew" in caplog.text
 
 
 @pytest.mark.parametrize("failing", range(1, 11))

@@ -40,7 +40,9 @@ _LAST = ("saved_model.pb", "config.json", *(form.file for form in FORMATS.values
 """Without these nothing is loaded."""
 _OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "metadata.json", "task.json")
 _OWN += ("tokenizer.json", "preprocessor.json", "model.weights.h5", "task.weights.h5")
-_OWN += ("vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
+_EXTRA, _WARM_UP = "assets.extra", "tf_serving_warmup_requests"
+"""What docs/serving.md adds to an export for TensorFlow Serving: requests for the very model, which go with it."""
+_OWN += (_EXTRA, "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
 _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
@@ -259,6 +261,7 @@ def check_directory(directory: pathlib.Path, *, overwrite: bool) -> None:
             "Pass another, or --overwrite_output_dir to replace an earlier export."
         )
     others = present - {*_OWN, _EARLIER}
+    others |= {f"{_EXTRA}/{name}" for name in output_dir.contents(directory / _EXTRA) if name != _WARM_UP}
     if present and not present & {EXPORT_RESULTS, _EARLIER}:
         others = others or present  # Another program's assets or SavedModel.
     if others:
@@ -323,5 +326,7 @@ def _replace_contents(directory: pathlib.Path, partial: pathlib.Path) -> None:
             target.rename(source)
         earlier.rmdir()
         raise
+    if (earlier / _EXTRA).exists():
+        log.info("The warm-up requests of the earlier export went with it: write them anew.")
     shutil.rmtree(earlier, ignore_errors=True)
     partial.rmdir()
