@@ -11,7 +11,7 @@ import numpy as np
 import flags
 from tests.support.flag_values import defined
 from tests.support.records import VOCAB_SIZE, some_records, write_records
-from tests.support.runs import WORDS, make_config, undrawn
+from tests.support.runs import WORDS, changed, make_config, undrawn
 from tests.support.saved_models import kept_models
 from tfbert.commandline.verbs import VERBS
 from tfbert.config.data import DataConfig
@@ -20,6 +20,9 @@ from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 
 SENTENCES, QUESTIONS, CHOICES = "token_classification", "question_answering", "multiple_choice"
 LABELS, LABEL_WORDS = "multi_label_classification", ("cast", "film", "plot", "slow")
+TEXTS = "texts"
+KINDS = (TEXTS, PRETRAINING, SENTENCES, QUESTIONS, CHOICES, LABELS)
+"""What a run may train on."""
 
 
 def write_tasks(directory):
@@ -108,6 +111,18 @@ def arguments_of(directory, task, name):
     files = [f"--train_file={directory / 'train.json'}", f"--validation_file={directory / 'dev.json'}"]
     own = ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"]
     return [*common, *files, *own]
+
+
+def run_of(kind, corpus, name, **runtime):
+    """A run of about 12 updates of two micro-batches, with dropout: the command that makes it, and its configuration.
+    Writes its data, but for the texts of `write_corpus`."""
+    if kind == TEXTS:
+        return "run_finetune", make_config(corpus, name, **runtime)
+    if kind == PRETRAINING:
+        return "run_pretraining", pretraining(corpus, name, **runtime)
+    write_tasks(corpus)
+    config = config_of(*arguments_of(corpus, kind, name), "--gradient_accumulation_steps=2", "--logging_steps=1")
+    return "run_finetune", changed(config, runtime=runtime)
 
 
 def config_of(*arguments):

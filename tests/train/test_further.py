@@ -11,16 +11,7 @@ import tensorflow as tf
 
 from tests.support.runs import changed, checkpoints_in, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.splits import NO_GRADIENT, ROOT, alone, launched
-from tests.support.task_runs import (
-    CHOICES,
-    LABELS,
-    QUESTIONS,
-    SENTENCES,
-    arguments_of,
-    config_of,
-    pretraining,
-    write_tasks,
-)
+from tests.support.task_runs import CHOICES, KINDS, QUESTIONS, run_of
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.step.optimizer import WarmupSchedule
@@ -183,16 +174,6 @@ def test_a_run_goes_on_on_fewer_devices_with_more_micro_batches(corpus, straight
     assert_as_nearly(corpus / "elastic", straight[0])
 
 
-def make(kind, corpus, name):
-    """A run of about 12 updates with dropout."""
-    if kind == "pretraining":
-        return pretraining(corpus, name)
-    if kind == "texts":
-        return make_config(corpus, name)
-    write_tasks(corpus)
-    return changed(config_of(*arguments_of(corpus, kind, name)), output={"logging_steps": 1})
-
-
 # The command, killed by its own process after an update: its last checkpoint is older.
 KILLED = """\
 import os, signal, sys
@@ -211,15 +192,14 @@ sys.exit({command}.main())
 
 @pytest.mark.slow
 @pytest.mark.multi_worker
-@pytest.mark.parametrize("kind", ["texts", "pretraining", SENTENCES, QUESTIONS, CHOICES, LABELS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_on_two_replicas_then_on_one_device_then_done_by_two_workers(tmp_path, kind, capsys):
     write_corpus(tmp_path)
-    command = "run_pretraining" if kind == "pretraining" else "run_finetune"
 
     def start(name, how, kill_at=0, micro_batches=1, **runtime):
+        command, config = run_of(kind, tmp_path, name, **runtime)
         config = changed(
-            make(kind, tmp_path, name),
-            runtime=runtime,
+            config,
             # A high rate would make much of rounding.
             training={"gradient_accumulation_steps": micro_batches, "learning_rate": 5e-4},
             output={"save_steps": 2},

@@ -7,7 +7,6 @@ TFBERT_KILL_SEED. Prints a line a case.
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 import os
@@ -20,17 +19,8 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.runs import assert_same_bits, changed, make_config, steps_logged, weights
-from tests.support.task_runs import (
-    CHOICES,
-    LABELS,
-    QUESTIONS,
-    SENTENCES,
-    arguments_of,
-    config_of,
-    pretraining,
-    write_tasks,
-)
+from tests.support.runs import assert_same_bits, steps_logged, weights
+from tests.support.task_runs import KINDS, TEXTS, run_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEPS = 120
@@ -69,27 +59,9 @@ def workers_of(launcher):
     return [int(pid) for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
 
 
-def of_task(task, corpus, name, **runtime):
-    """Sentences and contexts that are split into rows, and two micro-batches as `make_config` has."""
-    write_tasks(corpus)
-    config = config_of(*arguments_of(corpus, task, name), "--gradient_accumulation_steps=2", "--logging_steps=1")
-    return changed(config, runtime=runtime)
-
-
-RUNS = {
-    "texts": ("run_finetune", make_config),
-    "pretraining": ("run_pretraining", pretraining),
-    SENTENCES: ("run_finetune", functools.partial(of_task, SENTENCES)),
-    QUESTIONS: ("run_finetune", functools.partial(of_task, QUESTIONS)),
-    CHOICES: ("run_finetune", functools.partial(of_task, CHOICES)),
-    LABELS: ("run_finetune", functools.partial(of_task, LABELS)),
-}
-"""By kind of data, the command that trains on it, and the function that writes it and makes the configuration."""
-GRID = [("texts", *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
+GRID = [(TEXTS, *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
 GRID += [
-    (kind, devices, "float32", False)
-    for kind in ("pretraining", SENTENCES, QUESTIONS, CHOICES, LABELS)
-    for devices in ("one_device", "two_workers")
+    (kind, devices, "float32", False) for kind in KINDS if kind != TEXTS for devices in ("one_device", "two_workers")
 ]
 
 
@@ -98,15 +70,14 @@ GRID += [
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("kind, devices, precision, xla", GRID)
 def test_killed_runs_end_in_the_same_bits(corpus, capsys, kind, devices, precision, xla):
-    command, make = RUNS[kind]
     num_workers, runtime = DEVICES[devices]
     armed, script = corpus / "armed", corpus / "worker.py"
-    script.write_text(WORKER.format(root=str(ROOT), armed=str(armed), command=command))
 
     def start(name, *launcher_flags):
         # Each start compiles each width anew.
         compiled = {"xla": True, "max_compiled_shapes": 2} if xla else {}
-        config = make(corpus, name, **compiled, **runtime, **PRECISIONS[precision])
+        command, config = run_of(kind, corpus, name, **compiled, **runtime, **PRECISIONS[precision])
+        script.write_text(WORKER.format(root=str(ROOT), armed=str(armed), command=command))
         config = dataclasses.replace(
             config,
             training=dataclasses.replace(config.training, num_train_epochs=None, max_steps=STEPS),
