@@ -140,10 +140,15 @@ def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
 @pytest.mark.parametrize(
     "scores, losses, words, best",
     [
-        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "best by eval_f1: none, all runs are equal", None),
+        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "best by eval_f1: none, all runs are equal, also in eval_loss", None),
         ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "best by eval_loss (several are equal in eval_f1): seed 2", 1),
         ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "best by eval_loss (several are equal in eval_f1): seed 1", 0),
-        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.2), "best by eval_f1: none, seed 1 and seed 3 are equal", None),
+        (
+            (1.0, 0.5, 1.0),
+            (0.2, 0.1, 0.2),
+            "best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss",
+            None,
+        ),
         ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "best by eval_f1: seed 3", 2),
         ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "best by eval_loss (several are equal in eval_f1): seed 3", 2),
     ],

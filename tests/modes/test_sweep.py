@@ -20,6 +20,8 @@ from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.sweep import train_sweep
+from tfbert.report.sweep import rank
+from tfbert.report.sweep_files import closing_lines
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -114,7 +116,17 @@ def test_a_signal_ends_the_sweep_after_the_run_at_hand(tmp_path):
 def test_equal_runs_have_no_best(tmp_path):
     found = train_sweep(config_for(tmp_path, "warmup_ratio=0.1,0.2"), Fake())
     assert (found.best, found.equal, written(tmp_path)["best"]) == (None, 2, None)
-    assert "Best by eval\\_accuracy: none, 2 are equal." in (tmp_path / "sweep.md").read_text()
+    assert "Best by eval\\_accuracy: none, 2 are equal, also in eval\\_loss." in (tmp_path / "sweep.md").read_text()
+
+
+def test_where_the_best_are_equal_in_the_metric_the_line_says_what_decided(tmp_path):
+    found = train_sweep(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
+    runs = [dataclasses.replace(run, results=dict(run.results)) for point in found.points for run in point.runs]
+    for run, loss in zip(runs, (0.4, 0.3), strict=True):
+        run.results.update(eval_accuracy=0.8, eval_loss=loss)
+    points = [dataclasses.replace(point, runs=[run]) for point, run in zip(found.points, runs, strict=True)]
+    line, *_ = closing_lines(rank(points))
+    assert line.startswith(f"Best by eval_loss (several are equal in eval_accuracy): {points[1].label}, in ")
 
 
 def test_a_learning_curve_is_over_the_examples_that_there_were(tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
 from tfbert.report.run_files import RunFiles
 from tfbert.report.settings import differing
-from tfbert.tasks.metrics import decided_by
+from tfbert.tasks.metrics import decided_by, tie_breakers
 
 _SEED = "seed"
 
@@ -47,11 +48,21 @@ class OverSeeds:
         """
         if self.equal:
             which = "all runs" if len(self.equal) == len(self.seeds) else " and ".join(labels[i] for i in self.equal)
-            return f"best by {self.decisive}: none, {which} are equal"
-        if self.best is None:
-            return ""
-        tie = f" (several are equal in {self.decisive})" * (self.decided_by != self.decisive)
-        return f"best by {self.decided_by}{tie}: {labels[self.best]}"
+            return f"{best_by(self.decisive)}: none, {which} are equal{also_in(self.decisive, self.mean)}"
+        return "" if self.best is None else f"{best_by(self.decisive, self.decided_by)}: {labels[self.best]}"
+
+
+def best_by(decisive: str, decided_by: str = "") -> str:
+    """By what the best is the best: `best by eval_f1`, or `best by eval_loss (several are equal in eval_f1)`."""
+    if decided_by in ("", decisive):
+        return f"best by {decisive}"
+    return f"best by {decided_by} (several are equal in {decisive})"
+
+
+def also_in(decisive: str, names: Container[str]) -> str:
+    """What else is equal where none is the best: `, also in eval_loss`; empty for nothing."""
+    others = tie_breakers(decisive, names)
+    return f", also in {' and '.join(others)}" if others else ""
 
 
 def over_seeds(runs: list[RunFiles]) -> OverSeeds:

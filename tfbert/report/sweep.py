@@ -62,11 +62,14 @@ class Swept:
     Attributes:
         points: The best first; those without a run last.
         decisive: The metric by which they are ranked; empty where nothing was evaluated.
+        decided_by: Another metric, in which the best is better than the next, where both are equal in that one; else
+            `decisive`.
         equal: How many are best together; 1 where one is the best, 0 where nothing was evaluated.
     """
 
     points: list[SweptPoint]
     decisive: str
+    decided_by: str
     equal: int
 
     @property
@@ -101,7 +104,8 @@ def rank(points: Sequence[SweptPoint]) -> Swept:
     known.sort(key=functools.cmp_to_key(compared))
     rest = [point for point in done if point not in known] + [point for point in points if not point.runs]
     equal = sum(compared(known[0], point) == 0 for point in known) if known else 0
-    return Swept(points=[*known, *rest], decisive=decisive, equal=equal)
+    by = decided_by(decisive, known[0].over.mean, known[1].over.mean)[1] if len(known) > 1 else ""
+    return Swept(points=[*known, *rest], decisive=decisive, decided_by=by or decisive, equal=equal)
 
 
 def sweep_rows(found: Swept) -> tuple[list[str], list[list[str]]]:

@@ -11,6 +11,7 @@ from tfbert.output.output_dir import write_json, write_text
 from tfbert.report import plots
 from tfbert.report.compare import Table, markdown_table, markdown_text
 from tfbert.report.pages import render
+from tfbert.report.seeds import also_in, best_by
 from tfbert.report.sweep import Swept, SweptPoint, curves, notes, sweep_rows
 
 JSON, TABLE, PAGE = "sweep.json", "sweep.md", "sweep.html"
@@ -28,6 +29,7 @@ def write_sweep(found: Swept, directory: pathlib.Path) -> None:
         directory / JSON,
         {
             "decisive": found.decisive,
+            "decided_by": found.decided_by,
             "best": None if best is None else _as_json(best),
             "points": [_as_json(point) for point in found.points],
         },
@@ -67,9 +69,11 @@ def closing_lines(found: Swept) -> list[str]:
     """What stands below the table: where the best is, and runs that are missing."""
     out = []
     if found.best is not None:
-        out.append(f"Best by {found.decisive}: {found.best.label}, in {found.best.directory}")
+        which = f"{found.best.label}, in {found.best.directory}"
+        out.append(f"{_sentence(best_by(found.decisive, found.decided_by))}: {which}")
     elif found.equal:
-        out.append(f"Best by {found.decisive}: none, {found.equal} are equal.")
+        also = also_in(found.decisive, found.points[0].over.mean)
+        out.append(f"{_sentence(best_by(found.decisive))}: none, {found.equal} are equal{also}.")
     else:
         out.append("Nothing was evaluated: the runs are not ranked.")
     return out + [f"{name} is missing: {why}." for point in found.points for name, why in point.failed.items()]
@@ -93,6 +97,10 @@ def _report_of(run: str, directory: pathlib.Path) -> str:
 
 def _seed(run: Any) -> str:
     return f"seed {run.option('runtime', 'seed')}"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _words(metric: str) -> str:

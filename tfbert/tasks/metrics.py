@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
@@ -37,15 +37,25 @@ def decided_by(decisive: str, new: Mapping[str, float], best: Mapping[str, float
         1 if the new one is better, -1 if it is not, and the metric in which they differ; 0 and an empty name if they
         are equal in all of these. A NaN is never better.
     """
-    metric = max((name for name in METRICS if decisive.endswith(f"_{name}")), key=len, default="")
-    stem = decisive.removesuffix(metric)
-    for name in dict.fromkeys((decisive, *(f"{stem}{tie}" for tie in _TIES))):
+    for name in (decisive, *tie_breakers(decisive, new)):
         before = best.get(name)
         if name not in new or (name != decisive and before is None):
             continue
         if before is None or not (new[name] == before or math.isnan(new[name]) and math.isnan(before)):
             return (1 if is_better(name, new[name], before) else -1), name
     return 0, ""
+
+
+def tie_breakers(decisive: str, names: Container[str]) -> list[str]:
+    """What decides, in this order, where the metric that should is equal.
+
+    Args:
+        decisive: That metric, with the prefix of its set.
+        names: The metrics that there are.
+    """
+    metric = max((name for name in METRICS if decisive.endswith(f"_{name}")), key=len, default="")
+    stem = decisive.removesuffix(metric)
+    return [name for name in (f"{stem}{tie}" for tie in _TIES) if name in names and name != decisive]
 
 
 def lower_is_better(name: str) -> bool:
