@@ -27,7 +27,7 @@ from tfbert.report.compare import (
     smoothed,
     tables,
 )
-from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts
+from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts, write_facts
 from tfbert.report.run_files import read_run
 from tfbert.report.settings import differing, used
 from tfbert.tasks.answering.answers import Candidates
@@ -478,6 +478,21 @@ def test_bad_directories_are_one_line_each(tmp_path):
         assert str(tmp_path / name) in line
     assert "line 2" in lines[2]
     assert done.stdout == "" and sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name, changed", [("all_results.json", "0.8"), ("log.jsonl", "0.01"), ("report.json", "one")])
+def test_numbers_that_were_changed_later_are_refused(tmp_path, name, changed):
+    run = make_run(tmp_path / "run", accuracy=0.8)
+    results, facts = (json.loads((run / file).read_text()) for file in ("all_results.json", "report.json"))
+    write_facts(run, facts, results)
+    (run / "all_results.json").write_text(json.dumps(results, indent=7, sort_keys=True))  # Its form does not matter.
+    assert read_run(run).results == results
+    path = run / name
+    assert changed in path.read_text()
+    path.write_text(path.read_text().replace(changed, changed.replace("0", "2").replace("n", "u"), 1))
+    with pytest.raises(UsageError, match=rf"as it wrote them. Received: .*{name}', changed later") as caught:
+        read_run(run)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_command_needs_no_tensorflow():

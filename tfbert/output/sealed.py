@@ -15,7 +15,7 @@ def seal(values: dict[str, Any]) -> str:
     Args:
         values: Anything that JSON can hold; no NaN or infinity.
     """
-    return json.dumps(values | {_SEAL: _checksum(values)}, indent=2, allow_nan=False) + "\n"
+    return json.dumps(values | {_SEAL: checksum(values)}, indent=2, allow_nan=False) + "\n"
 
 
 def unseal(text: str) -> dict[str, Any]:
@@ -32,13 +32,31 @@ def unseal(text: str) -> dict[str, Any]:
         raise ValueError("not a JSON object")
     if _SEAL not in values:
         raise ValueError("without a checksum")
+    return checked(values)
+
+
+def checked(values: dict[str, Any]) -> dict[str, Any]:
+    """An object without its checksum; one that has none is returned as it is.
+
+    Raises:
+        ValueError: for one that was changed after it was sealed.
+    """
+    values = dict(values)
+    if _SEAL not in values:
+        return values
     expected = values.pop(_SEAL)
-    if type(expected) is not int or expected != _checksum(values):
+    if type(expected) is not int or expected != checksum(values):
         raise ValueError("not what was written")
     return values
 
 
-def _checksum(values: dict[str, Any]) -> int:
+def with_seal(values: dict[str, Any]) -> dict[str, Any]:
+    """The object with its checksum, as JSON gives it back; NaN may be in it."""
+    values = json.loads(json.dumps(values))
+    return values | {_SEAL: checksum(values)}
+
+
+def checksum(values: dict[str, Any]) -> int:
     """CRC-32 of the values, however the text around them is laid out."""
     return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 

@@ -7,8 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from tfbert.devices.waiting import log_if_slow
-from tfbert.output.output_dir import FACTS, write_json
-from tfbert.report.facts import environment, evaluation_facts
+from tfbert.report.facts import environment, evaluation_facts, write_facts
 from tfbert.report.pages import write_report
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def report_at_end(
         if predictions is not None:
             name, examples = next(iter(data.validation.items()))
             facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)
-        write_json(directory / FACTS, facts)
+        write_facts(directory, facts, results)
         with log_if_slow("drawing the report"):
             return write_report(directory, results)
     except Exception as error:  # Whatever it is: the model is there, and its results must be written.

@@ -6,9 +6,13 @@ import importlib.metadata
 import pathlib
 import platform
 import sys
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from tfbert.output.output_dir import FACTS, LOG, RESULTS, write_json
+from tfbert.output.sealed import checked, checksum, with_seal
 
 if TYPE_CHECKING:
     from tfbert.tasks.base import Task
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_WORST = 20
 MAX_TEXT = 1000
+_OF_FILES = "crc32_of"
+"""The checksums of the run's other files: of a JSON object its values', of any other its bytes'."""
 _LIBRARIES = ("tensorflow", "tf-keras", "transformers", "numpy")
 
 
@@ -39,6 +45,41 @@ def processor() -> str:
     except OSError:
         pass  # Not Linux.
     return platform.processor() or platform.machine()
+
+
+def write_facts(directory: pathlib.Path, facts: dict[str, Any], results: dict[str, Any]) -> None:
+    """Writes `report.json` with a checksum of itself, of the results and of the log: what is changed later is noticed.
+
+    Args:
+        directory: The run's output directory, with its whole log.
+        facts: What JSON can hold.
+        results: What `all_results.json` will hold.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
+    write_json(directory / FACTS, with_seal(facts | {_OF_FILES: _of_files(directory, results)}))
+
+
+def changed_file(directory: pathlib.Path, facts: dict[str, Any], results: dict[str, Any]) -> str:
+    """The file of a finished run that is not as the run wrote it; empty if there is none, or nobody knows.
+
+    Args:
+        directory: The run's output directory.
+        facts: The content of its `report.json`.
+        results: That of its `all_results.json`.
+    """
+    try:
+        facts = checked(facts)
+    except ValueError:
+        return FACTS
+    known = facts.get(_OF_FILES) or {}
+    return next((name for name, found in _of_files(directory, results).items() if known.get(name, found) != found), "")
+
+
+def _of_files(directory: pathlib.Path, results: dict[str, Any]) -> dict[str, int]:
+    log = directory / LOG
+    return {RESULTS: checksum(results), LOG: zlib.crc32(log.read_bytes() if log.is_file() else b"")}
 
 
 def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any) -> dict[str, Any]:

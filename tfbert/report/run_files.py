@@ -11,6 +11,7 @@ from typing import Any
 from tfbert.config.run import UNTIL_STEP
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG
+from tfbert.report.facts import changed_file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,8 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
         results: What `all_results.json` will hold, for a run that is about to write it.
 
     Raises:
-        UsageError: one line, for a directory that holds no finished run, or a file that cannot be read.
+        UsageError: one line, for a directory that holds no finished run, a file that cannot be read, or one that was
+            changed after the run had written it.
     """
     path = pathlib.Path(directory)
     if not path.is_dir():
@@ -120,6 +122,11 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
     if not all(isinstance(part, (dict, str)) for part in config.values()) or not all(type(p) is dict for p in parts):
         raise _unusable(path / RUN_CONFIG, "not a run's configuration")
     facts = _json_object(path / FACTS) if (path / FACTS).is_file() else {}
+    if name := changed_file(path, facts, results):
+        raise UsageError(
+            f"A finished run's numbers must be as it wrote them. Received: {str(path / name)!r}, changed later. "
+            "Restore the file, or leave the run out."
+        )
     config = {name: part for name, part in config.items() if isinstance(part, dict)}
     return RunFiles(
         name=str(directory),

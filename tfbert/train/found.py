@@ -10,6 +10,7 @@ from typing import Any
 from tfbert.errors import UsageError
 from tfbert.output import output_dir
 from tfbert.output.reports import read_reported
+from tfbert.report.facts import changed_file
 from tfbert.train import launch_mark
 from tfbert.train.saved_state import STATE, RunState, newest_intact
 
@@ -56,6 +57,13 @@ class Found:
         """
         return read_reported(self.directory)
 
+    @property
+    def _facts(self) -> dict[str, Any]:
+        try:
+            return output_dir.read_json(self.directory / output_dir.FACTS)
+        except (OSError, ValueError):
+            return {}  # Without its report a run is as finished.
+
     @functools.cached_property
     def results(self) -> dict[str, Any]:
         """The results of a finished run.
@@ -65,7 +73,10 @@ class Found:
         """
         path = self.directory / output_dir.RESULTS
         try:
-            return output_dir.read_json(path)
+            results = output_dir.read_json(path)
+            if changed_file(self.directory, self._facts, results) == output_dir.RESULTS:
+                raise ValueError("changed after the run had written it")
+            return results
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"A finished run's results must be whole. Received: {str(path)!r} ({error}). Remove the file."
