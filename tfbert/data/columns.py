@@ -83,6 +83,15 @@ def find_columns(
     return texts, label
 
 
+def are_of_texts(columns: Sequence[str]) -> bool:
+    """Whether columns have the usual names of a text and a label."""
+    try:
+        find_columns("", columns)
+    except UsageError:
+        return False
+    return True
+
+
 def find_tag_columns(
     name: str,
     columns: Sequence[str],

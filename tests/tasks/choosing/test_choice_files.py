@@ -179,13 +179,34 @@ def test_a_bad_first_row_does_not_hide_whose_the_file_is(tmp_path, bad):
 
 
 @pytest.mark.parametrize(
+    "name, text, rule",
+    [
+        ("a.jsonl", lines({"question": "a", "choices": "a or b", "label": "a"}), "Choices are a list of texts"),
+        ("a.csv", "question,choice0,choice1,label\n" + "q,u,,0\n" * 30, "at least two choices"),
+        ("race.jsonl", lines(RACE | {"answers": "A"}), "In RACE's JSON"),
+        (
+            "copa.jsonl",
+            lines({"premise": "p", "choice1": "a", "choice2": "b", "question": "why", "label": 0}),
+            "In COPA's form",
+        ),
+    ],
+)
+def test_a_file_whose_first_rows_are_all_bad_is_told_so(tmp_path, name, text, rule):
+    """Not that it has no column of texts."""
+    config = detect_task(_training(write(tmp_path, name, text)))
+    assert config.data.task == "multiple_choice"
+    with pytest.raises(UsageError, match=rf"{rule}.* in .*{name}, line"):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
     "name, text",
     [
         ("a.csv", "text,label\na,1\nb,0\n"),
         ("a.jsonl", lines({"question": "q", "context": "c", "answers": {"text": ["a"], "answer_start": [0]}})),
         ("a.tsv", "question\tanswer\tlabel\na\tb\t1\n"),
         ("a.jsonl", lines({"text": "a", "choices": ["a", "b"], "label": "a"})),
-        ("a.jsonl", lines({"question": "a", "choices": "a or b", "label": "a"})),
+        ("a.jsonl", lines({"question": "q", "passage": "p", "choices": "a or b", "label": "a"})),
         ("a.csv", "question,choices\nq,a\n"),
         ("a.json", json.dumps([[1, 2], [3, 4]])),
     ],

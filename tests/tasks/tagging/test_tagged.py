@@ -196,6 +196,12 @@ LIKE = {
     "one label of words": ("a.jsonl", json_lines({"tokens": ["a"], "label": 1}), {}, False),
     "other lengths": ("a.jsonl", json_lines({"tokens": ["a"], "label": [1, 2]}), {}, True),  # Reading it says so.
     "no words": ("a.jsonl", json_lines({"tokens": [], "label": []}), {}, True),
+    "a bad first row": (
+        "a.jsonl",
+        json_lines({"tokens": None, "tags": None}, {"tokens": ["a"], "tags": ["O"]}),
+        {},
+        True,
+    ),
     "no list of words": ("a.jsonl", json_lines({"tokens": [1], "label": [1]}), {}, False),
     "other columns": ("a.jsonl", json_lines({"x": ["a"], "y": ["b"]}), {}, False),
     "columns that are named": (

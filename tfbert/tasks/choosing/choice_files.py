@@ -12,6 +12,7 @@ import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
+from tfbert.data.columns import are_of_texts
 from tfbert.data.given_table import GivenTable
 from tfbert.data.json_rows import Articles, Lists, open_json
 from tfbert.data.lines import source_name
@@ -48,12 +49,14 @@ class OpenQuestions:
         rows: The place of each question, and the question, or why it cannot be read.
         place_names: What the numbers of a place count.
         has_labels: Whether the file says which choices are right.
+        columns: Of a table.
     """
 
     name: str
     rows: Iterator[AskedRow]
     place_names: tuple[str, ...]
     has_labels: bool = True
+    columns: tuple[str, ...] = ()
 
 
 def open_questions(
@@ -120,7 +123,8 @@ def opened_table(
     if is_plain and {*RACE[:3]} <= columns_of:
         rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, levels=2)
         has_labels = RACE[3] in columns_of
-        return OpenQuestions(name=name, rows=rows, place_names=(file.unit, "question"), has_labels=has_labels)
+        names = (file.unit, "question")
+        return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, columns=(*file.columns,))
     if is_plain and {*COPA} <= columns_of:
         label = "label" * ("label" in columns_of)
         columns = Columns(context="premise", question="question", choices=COPA[1:3], label=label)
@@ -142,7 +146,13 @@ def opened_table(
         if not isinstance(first, UsageError) and not isinstance(first.get(columns.question), Mapping):
             raise no_choices(name, file.columns)
     rows = _rows(found, read, name, file.unit, levels=1, named_by=named_by)
-    return OpenQuestions(name=name, rows=rows, place_names=(file.unit,), has_labels=bool(columns.label))
+    return OpenQuestions(
+        name=name,
+        rows=rows,
+        place_names=(file.unit,),
+        has_labels=bool(columns.label),
+        columns=(*file.columns,),
+    )
 
 
 def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool | None = False) -> ChoiceExamples:
@@ -194,7 +204,11 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
     except UsageError:
         return False
     # The first of them may be bad rows. A column of choices alone is not enough: another task may read the others.
-    return any(isinstance(one, Asked) and (one.label is not None or one.index is not None) for one in firsts)
+    if any(isinstance(one, Asked) and (one.label is not None or one.index is not None) for one in firsts):
+        return True
+    # Where all are, reading them as questions says what is wrong, unless the columns are also those of texts.
+    are_bad = bool(firsts) and all(isinstance(one, UsageError) for one in firsts)
+    return are_bad and bool(opened.columns) and opened.has_labels and not are_of_texts(opened.columns)
 
 
 def _rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,13 +133,13 @@ def shows_label_sets(file: OpenFile, text_column: Sequence[str], label_column: s
     if found.has_one_each is not False:
         return False
     rows = []
-    for _, row in file.read(file.columns):
-        if isinstance(row, UsageError) or len(rows) == most_rows:
-            break
-        rows.append(dict(zip(file.columns, row, strict=True)))
+    for _, row in itertools.islice(file.read(file.columns), most_rows):
+        if not isinstance(row, UsageError):
+            rows.append(dict(zip(file.columns, row, strict=True)))
     (label,) = found.labels
     if not label_column and label.lower() in WORDS:
         return False
     lists = {column for column in file.columns if any(isinstance(row[column], list) for row in rows)}
-    texts_are_texts = all(isinstance(row[column], str) for row in rows for column in found.texts)
+    # One that is missing is a bad row, which reading the file as such names.
+    texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
     return lists == {label} and texts_are_texts and holds_lists([row[label] for row in rows])

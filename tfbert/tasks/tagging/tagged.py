@@ -19,7 +19,7 @@ from tfbert.data.columns import find_tag_columns
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.label_names import names_in_parquet
-from tfbert.data.open_file import OpenFile
+from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
@@ -27,6 +27,8 @@ from tfbert.tasks.tagging.conll_layout import Tags
 from tfbert.tasks.tagging.list_rows import sentences_of_rows
 from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
 
+_LOOKED_AT = 20
+"""Rows by which a table is recognised."""
 _LONG_SENTENCE = 300  # Words of the only sentence of a file: the file may lack what ends one.
 
 
@@ -261,8 +263,8 @@ def looks_tagged(
     delimiter: str = "",
 ) -> bool:
     """Whether a file certainly holds words with tags: `looks_like_conll` says so; it is a table with one word per row;
-    or the first row of JSON lines or Parquet has a list of strings in the column of words and another list in the
-    column of tags.
+    or one of the first rows of JSON lines or Parquet has a list of strings in the column of words and another list in
+    the column of tags.
 
     Args:
         path: The file, or a table in memory.
@@ -286,13 +288,18 @@ def looks_tagged(
             return looks_like_conll(path, text_column=text_column, label_column=label_column)
         rows = open_rows(path, format)
         columns = find_tag_columns(rows.name, rows.columns, text_column=text_column, label_column=label_column)
-        _, first = next(rows.read(columns), (0, None))
-        if not isinstance(first, Sequence):
-            return False
-        words, tags = first
-        return isinstance(tags, list) and isinstance(words, list) and all(isinstance(word, str) for word in words)
+        return any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
     except UsageError:
         return False
+
+
+def _is_tagged(place_and_row: Row) -> bool:
+    """Whether a row holds a list of words and another list."""
+    _, row = place_and_row
+    if isinstance(row, UsageError):
+        return False
+    words, tags = row
+    return isinstance(tags, list) and isinstance(words, list) and all(isinstance(word, str) for word in words)
 
 
 def holds_word_rows(path: pathlib.Path, *, format: str, text_column: Sequence[str] = (), delimiter: str = "") -> bool:
