@@ -147,6 +147,41 @@ def test_data_sets_by_name(tmp_path):
     assert load_data(config).task.label_names == ("good", "bad")
 
 
+def rows_with_names(path, labels, names):
+    """Parquet as `datasets` writes a column of ids with the names of its classes."""
+    about = {"info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}}
+    table = pyarrow.table({"text": [f"x{i}" for i in range(len(labels))], "label": labels})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(about)}), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("names", [MRPC, ("1", "2"), ("None", "some")])
+def test_a_parquet_file_names_its_own_ids(names, tmp_path):
+    path = rows_with_names(tmp_path / "a.parquet", [1, 0, 1], names)
+    data = load_data(DataConfig(train_file=path, validation_file=path, test_file=path))
+    assert data.task.label_names == names, "in the order of the ids"
+    for part in (data.train, data.validation["validation"], data.test):
+        assert part.labels.tolist() == [1, 0, 1]
+    assert evaluated(path, names[::-1]).tolist() == [0, 1, 0], "by name"
+    for numbered in (("0", "1"), ("LABEL_0", "LABEL_1")):  # Of a model that was trained on plain ids.
+        assert evaluated(path, numbered).tolist() == [1, 0, 1]
+    given = load_data(DataConfig(train_file=path, label_names=("no", "yes")))
+    assert (given.task.label_names, given.train.labels.tolist()) == (("no", "yes"), [1, 0, 1]), "the user's word counts"
+    scores = load_data(DataConfig(train_file=path, task="regression"))
+    assert scores.train.labels.tolist() == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "label, message",
+    [(-1, "-1, which stands for a missing one, for 'label' in .*, row 2"), (2, "one of the 2 that the")],
+)
+def test_an_id_without_a_name_is_refused_by_its_row(label, message, tmp_path):
+    path = rows_with_names(tmp_path / "a.parquet", [1, label, 0], MRPC)
+    with pytest.raises(UsageError, match=message):
+        load_data(DataConfig(train_file=path))
+    assert load_data(DataConfig(train_file=path, skip_bad_rows=True)).train.labels.tolist() == [1, 0]
+
+
 TAGS = ("O", "I-PER", "B-PER")
 
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
 from tfbert.data.given_table import GivenTable
+from tfbert.data.label_names import named_id, names_in_parquet
 from tfbert.data.labels import label_text
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.data.rows import file_format, open_rows
@@ -67,6 +68,7 @@ def read_file(
     require_label: bool = True,
     skip_bad_rows: bool = False,
     class_words: Container[str] = (),
+    names_ids: bool = False,
 ) -> RawTable:
     """Reads a file of examples.
 
@@ -85,12 +87,14 @@ def read_file(
         require_label: Whether a file without a label column is an error.
         skip_bad_rows: Leave out rows that cannot be used, rather than stop at the first; a note counts them.
         class_words: Words that usually stand for a missing label, but are classes here.
+        names_ids: Whether labels get the names that a Parquet file itself has for their ids.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad row.
     """
     source = pathlib.Path(source) if isinstance(source, str) else source
-    file = open_rows(source, file_format(source) if format == "auto" else format, header=header, delimiter=delimiter)
+    format = file_format(source) if format == "auto" else format
+    file = open_rows(source, format, header=header, delimiter=delimiter)
     texts, label = find_columns(
         file.name,
         file.columns,
@@ -99,6 +103,8 @@ def read_file(
         require_label=require_label,
         hint=file.hint,
     )
+    has_names = names_ids and bool(label) and format == "parquet" and isinstance(source, pathlib.Path)
+    names = names_in_parquet(source, label) if has_names else None
     wanted = [*texts, label] if label else list(texts)
     values: list[list] = [[] for _ in wanted]
     lines, bad_rows = [], BadRows(skip_bad_rows)
@@ -106,7 +112,10 @@ def read_file(
     def checked(line: int, row: list) -> tuple[int, list[str]]:
         where = f"{file.name}, {file.unit} {line}"
         found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
-        return line, found + ([label_text(row[-1], label, where, class_words)] if label else [])
+        if label:
+            value = named_id(row[-1], names, label, where) if names else row[-1]
+            found.append(label_text(value, label, where, names or class_words))
+        return line, found
 
     for line, found in bad_rows.usable(file.read(wanted), checked):
         for value, out in zip(found, values, strict=True):
@@ -121,7 +130,7 @@ def read_file(
         lines=lines,
         unit=file.unit,
         notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
-        label_names=file.label_names.get(label),
+        label_names=names or file.label_names.get(label),
     )
 
 

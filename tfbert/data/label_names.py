@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.data.foreign_files import read_text
@@ -89,7 +90,8 @@ def named_labels(distinct: Iterable[str], names: tuple[str, ...], where: Callabl
 def names_in_parquet(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
     """The names of a column's ids, where Hugging Face's `datasets` wrote them into the file's schema.
 
-    It writes the type of a list of classes as `{"feature": {"names": [...]}}`; before 2022, `[{"names": [...]}]`.
+    It writes the type of a class as `{"names": [...]}`, that of a list of classes as `{"feature": {"names": [...]}}`;
+    before 2022, `[{"names": [...]}]`.
 
     Args:
         path: A Parquet file.
@@ -100,9 +102,36 @@ def names_in_parquet(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
     try:
         value = json.loads((parquet.read_schema(path).metadata or {}).get(b"huggingface", b"null"))
         feature = value["info"]["features"][column]
-        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
         names = feature["names"]
-    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError, AttributeError):
         return None
     is_names = isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names)
     return tuple(sys.intern(name.strip()) for name in names) if is_names else None
+
+
+def named_id(value: Any, names: Sequence[str], column: str, where: str) -> Any:
+    """The name of a class id of such a file; what is no whole number stays as it is.
+
+    Args:
+        value: As it was read.
+        names: The name of each id.
+        column: The column it is from.
+        where: What messages call the row.
+
+    Raises:
+        UsageError: for -1, by which `datasets` says that there is no label, and for any other id without a name.
+    """
+    if type(value) is not int:
+        return value
+    if value == -1:
+        raise UsageError(
+            f"Every row needs a label. Received: -1, which stands for a missing one, for {column!r} in {where}. "
+            "Add it or drop the row."
+        )
+    if not 0 <= value < len(names):
+        raise UsageError(
+            f"A label's id must be one of the {len(names)} that the file names. "
+            f"Received: {value} for {column!r} in {where}. Repair or drop the row."
+        )
+    return names[value]

@@ -43,8 +43,7 @@ def as_in_model(
     names = list(names)
     folded = {own.casefold(): own for own in names}
     by_number = dict(zip(map(str, range(len(names))), names, strict=True))
-    is_unnamed = names == [f"LABEL_{i}" for i in range(len(names))]
-    is_numbered = is_unnamed or names == list(by_number)
+    is_unnamed, is_numbered = _are_unnamed(names), are_numbered(names)
     by_position = is_numbered and are_given and not set(defined or ()) <= set(names)
     if are_given:
         _check_given(defined or (), names, folded, by_position)
@@ -74,6 +73,15 @@ def as_in_model(
         f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. Received: {unknown!r} "
         f"in {where(row)}. Pass data for this model, or --label_column{way_out}."
     )
+
+
+def are_numbered(names: Sequence[str]) -> bool:
+    """Whether a model's labels are the numbers 0, 1, ..., or have no names at all."""
+    return _are_unnamed(names) or list(names) == [str(i) for i in range(len(names))]
+
+
+def _are_unnamed(names: Sequence[str]) -> bool:
+    return list(names) == [f"LABEL_{i}" for i in range(len(names))]
 
 
 def _check_given(given: Sequence[str], names: Sequence[str], folded: Container[str], by_position: bool) -> None:

@@ -15,11 +15,14 @@ from tfbert.data.label_names import given_names, named_labels
 from tfbert.data.labels import MISSING
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
+from tfbert.tasks.model_labels import are_numbered
 from tfbert.tasks.tables import Source, read_labelled_tables
 from tfbert.tasks.texts.demo import demo_data
 
 
-def text_source(config: DataConfig, class_words: Container[str], notes: list[str]) -> Source[RawTable]:
+def text_source(
+    config: DataConfig, class_words: Container[str], notes: list[str], *, names_ids: bool = True
+) -> Source[RawTable]:
     """The source of texts that the configuration names, their labels as its `label_names` name them.
 
     Reading from TensorFlow Datasets starts TensorFlow's devices: set them up first.
@@ -28,6 +31,7 @@ def text_source(config: DataConfig, class_words: Container[str], notes: list[str
         config: Names a data set, or files.
         class_words: Words that usually stand for a missing label in files, but are classes here.
         notes: Receives what the user should know of a named data set.
+        names_ids: Whether labels get the names that a Parquet file itself has for their ids, where the user gives none.
 
     Raises:
         UsageError: for a data set without a header.
@@ -47,6 +51,7 @@ def text_source(config: DataConfig, class_words: Container[str], notes: list[str
             require_label=require_label,
             skip_bad_rows=config.skip_bad_rows,
             class_words=class_words,
+            names_ids=names_ids and not names,
         )
         if table.labels is None:
             raise UsageError(
@@ -86,7 +91,8 @@ def read_labelled(config: DataConfig, label_names: Sequence[str], notes: list[st
     """
     known = {name.casefold() for name in (*label_names, *given_names(config))}
     class_words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in known}
-    return read_labelled_tables(config, text_source(config, class_words, notes))
+    names_ids = bool(label_names) and not are_numbered(label_names)
+    return read_labelled_tables(config, text_source(config, class_words, notes, names_ids=names_ids))
 
 
 def _named(table: RawTable, names: tuple[str, ...]) -> RawTable:

@@ -23,7 +23,8 @@ from tfbert.tasks.texts.source import text_source
 def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with one label each."""
     notes: list[str] = []
-    source = text_source(config, {*_class_words(config.task), *given_names(config)}, notes)
+    class_words = {*_class_words(config.task), *given_names(config)}
+    source = text_source(config, class_words, notes, names_ids=config.task != Regression.name)
     tables, more = read_training_tables(config, source)
     check_same_columns(tables["train"], tables.values())
     notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
