@@ -211,7 +211,7 @@ def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
     path.write_bytes(b"text\tx\n" + b"".join(text + b"\ty\n" for text in HOSTILE))
     with caplog.at_level("INFO", "tfbert"):
         run(runs, input_file=path, output_file=tmp_path / "out.jsonl")
-    assert "left out of 1 texts, the first 0xff in" in caplog.text and "line 9" in caplog.text
+    assert "left out of 1 text, the first 0xff in" in caplog.text and "line 9" in caplog.text
     plain = [text.decode(errors="ignore") for text in HOSTILE]
     plain[4] = "[ SEP ] good [ CLS ] film [ PAD ] [ UNK ] [ MASK ]"
     expected = reference_logits_of(runs / "single", plain)
@@ -242,7 +242,7 @@ def test_a_broken_row_is_an_error_with_its_line_or_skipped_and_counted(runs, tmp
         results = run(runs, **options, skip_bad_rows=True)
     assert [row["id"] for row in read_tsv(tmp_path / "out.tsv")] == ["a", "c"]
     assert (results["predict_samples"], results["predict_skipped_rows"]) == (2, 1)
-    assert f"line {line}" in caplog.text and "1 rows skipped" in caplog.text
+    assert f"line {line}" in caplog.text and "1 row skipped" in caplog.text
 
 
 def test_a_stray_quote_costs_its_own_row_only(runs, tmp_path, expected):

@@ -304,7 +304,9 @@ def test_a_run_without_one_finite_update_fails_however_short(finite):
     for batch in range(12):
         update(model, 1.0, finite=finite and batch == 3)
         part.on_train_batch_end(batch)
-    expected = contextlib.nullcontext() if finite else pytest.raises(RunError, match="all 12 updates were skipped")
+    expected = (
+        contextlib.nullcontext() if finite else pytest.raises(RunError, match="Received: none that are, in 12 updates")
+    )
     with expected:
         part.on_train_end()
 
@@ -319,7 +321,7 @@ def test_a_few_updates_may_all_go_into_finding_the_loss_scale(caplog):
         update(model, 1.0, finite=False)
         part.on_train_batch_end(batch)
     part.on_train_end()
-    assert "nothing was trained: all 2 updates" in caplog.text
+    assert "nothing was trained: 2 updates" in caplog.text
 
 
 def saving(every, stops=(), has_peers=False):

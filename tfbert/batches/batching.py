@@ -10,6 +10,7 @@ import numpy as np
 from tfbert.batches.packing import PackedPlan, PackedShape, choose_packed_shape, plan_packed_epoch
 from tfbert.batches.plan import FILL, BatchPlan, exact_widths, few_widths, plan_epoch, steps_per_epoch
 from tfbert.batches.pools import plan_pools
+from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.errors import UsageError
@@ -143,7 +144,7 @@ def _widths(
         return exact, f"length grouped: {real_tokens(exact):.1%} real tokens"
     widths = few_widths(longest_of_batches(exact), config.runtime.max_compiled_shapes)
     return widths, (
-        f"length grouped; XLA compiles {_count(len(widths), 'width')}, {', '.join(map(str, widths))}: "
+        f"length grouped; XLA compiles {counted(len(widths), 'width')}, {', '.join(map(str, widths))}: "
         f"{real_tokens(widths):.1%} real tokens ({real_tokens(exact):.1%} without that limit)"
     )
 
@@ -155,7 +156,7 @@ def _packed(
         if len(lengths) * epochs > _MOST_PACKED:
             raise UsageError(
                 f"Packing plans all epochs before the first update, for at most {_MOST_PACKED:,} records in all. "
-                f"Received: batching='packed' with {len(lengths):,} records and {_count(epochs, 'epoch')}. "
+                f"Received: batching='packed' with {len(lengths):,} records and {counted(epochs, 'epoch')}. "
                 "Pass --batching=length_grouped."
             )
         lengths = np.asarray(lengths)
@@ -172,7 +173,7 @@ def _packed(
     )
     share = lengths.sum() / (steps_per_epoch(len(lengths), size) * shape.num_tokens)
     description = (
-        f"packed: {_count(shape.num_examples, 'example')} of a micro-batch in {_count(shape.num_rows, 'row')} of "
+        f"packed: {counted(shape.num_examples, 'example')} of a micro-batch in {counted(shape.num_rows, 'row')} of "
         f"{shape.width} tokens: {share:.1%} real tokens"
     )
 
@@ -185,7 +186,3 @@ def _packed(
         largest=plan(0).part(slice(0, 1)),
         description=description,
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

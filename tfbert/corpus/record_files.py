@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tfbert.config.counted import counted
 from tfbert.corpus.found_files import expanded
 from tfbert.corpus.manifest import MANIFEST, PREPARING, is_shard, read_manifest
 from tfbert.corpus.record_index import RecordFile, find_index, index_file
@@ -58,8 +59,8 @@ def open_records(
     files = [file for file in files if len(file)]
     if not files:
         raise UsageError(
-            f"{option} must hold records. Received: {option}={','.join(paths)!r}, {len(found)} files without records. "
-            "Pass others."
+            f"{option} must hold records. Received: {option}={','.join(paths)!r}, {counted(len(found), 'file')} "
+            "without records. Pass others."
         )
     schema = _common_schema(files)
     if max_seq_length is not None and schema.max_seq_length != max_seq_length:
@@ -227,10 +228,10 @@ def _is_usable(file: RecordFile, promised: dict[str, dict[str, Any]], skips: boo
         )
     if notes is not None:
         known = promised.get(file.name)
-        lost = f"{known['records'] - len(file):,} records left out, " if known else ""
+        lost = f"{counted(known['records'] - len(file), 'record')} left out, " if known else ""
         notes.append(
             f"warning: {file.name}: left out from byte {sound:,} on, {file.size - sound:,} of {file.size:,} bytes; "
-            f"{lost}{len(file):,} records kept: the record at that byte {file.damage}"
+            f"{lost}{counted(len(file), 'record')} kept: the record at that byte {file.damage}"
         )
     return bool(len(file))
 

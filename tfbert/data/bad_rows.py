@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from tfbert.config.counted import counted
 from tfbert.data.lines import not_utf8
 from tfbert.errors import UsageError
 
@@ -94,5 +95,6 @@ class BadRows:
         if not self._with_bytes:
             return []
         return [
-            f"bytes that are not UTF-8 were left out of {self._with_bytes:,} texts, the first {self._first_with_bytes}"
+            f"bytes that are not UTF-8 were left out of {counted(self._with_bytes, 'text')}, the first "
+            f"{self._first_with_bytes}"
         ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfbert.config.counted import counted
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
 
@@ -59,7 +60,7 @@ def make_table(
         UsageError: for no rows.
     """
     names = [str(column) for column in columns]
-    name = f"{argument}={kind} of {num_rows} row{'s' * (num_rows != 1)}"
+    name = f"{argument}={kind} of {counted(num_rows, 'row')}"
     if not num_rows:
         raise UsageError(f"Data needs at least one row. Received: {name}. Pass data with rows.")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfbert.config.counted import counted
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
 from tfbert.devices.quiet import stderr_held_back
@@ -79,14 +80,14 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     gpus = tf.config.get_visible_devices("GPU")[:replicas]
     kind = "GPU" if gpus else "CPU"
     name = type(strategy).__name__.replace("CollectiveAllReduce", "MultiWorkerMirrored")
-    text = f"{name}, {replicas} replica{'s' * (replicas > 1)} on {kind}"
+    text = f"{name}, {counted(replicas, 'replica')} on {kind}"
     models = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
     if any(models):
         text += f" ({', '.join(dict.fromkeys(filter(None, models)))})"
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         resolver = strategy.cluster_resolver
         workers = sum(resolver.cluster_spec().num_tasks(job) for job in resolver.cluster_spec().jobs) or 1
-        text += f", {workers} worker{'s' * (workers != 1)}"
+        text += f", {counted(workers, 'worker')}"
     if kind == "CPU" and replicas > 1 and not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         text += " (logical devices that share its cores)"
     return text

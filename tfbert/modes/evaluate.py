@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Any
 
+from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices, tell
@@ -100,8 +101,8 @@ def evaluate_set(
     seconds = time.perf_counter() - started
     metrics = model.task.metrics(predictions, examples)
     shown = model.task.metrics_line(metrics)
-    count = f"{len(examples):,}"
-    log.info("%s: %s, %s examples, %.0f a second", prefix, examples.name, count, len(examples) / seconds)
+    count = counted(len(examples), "example")
+    log.info("%s: %s, %s, %.0f a second", prefix, examples.name, count, len(examples) / seconds)
     log.info("%s: %s", prefix, shown)
     results: dict[str, Any] = {f"{prefix}_{name}": value for name, value in metrics.items()}
     results[f"{prefix}_samples"] = len(examples)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tfbert.config.counted import counted
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
@@ -86,9 +87,9 @@ def predict(config: Config) -> dict[str, float]:
         "predict_runtime": round(progress.seconds, 3),
         "predict_samples_per_second": round(progress.count / progress.seconds, 2),
     }
-    skipped = f"; {bad_rows.count:,} rows skipped" if bad_rows.count else ""
-    count, speed = f"{progress.count:,}", progress.count / progress.seconds
-    log.info("predicted %s examples in %s, %.0f a second%s", count, clock_text(progress.seconds), speed, skipped)
+    skipped = f"; {counted(bad_rows.count, 'row')} skipped" if bad_rows.count else ""
+    count, speed = counted(progress.count, "example"), progress.count / progress.seconds
+    log.info("predicted %s in %s, %.0f a second%s", count, clock_text(progress.seconds), speed, skipped)
     for line in bad_rows.notes():
         log.info("%s", line)
     for job in jobs:
@@ -209,7 +210,8 @@ class PredictionProgress:
             self._bar.update(round(self._computed) - self._bar.n)
         elif self._is_shown and now - self._reported >= _SECONDS_BETWEEN_REPORTS:
             self._reported = now
-            log.info("%s examples, %.0f a second", f"{self._computed:,.0f}", self._computed / self.seconds)
+            count = counted(round(self._computed), "example")
+            log.info("%s, %.0f a second", count, self._computed / self.seconds)
 
     def close(self) -> None:
         """Ends the bar."""

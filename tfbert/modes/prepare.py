@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfbert.config.counted import counted
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
 from tfbert.corpus import manifest, unknown_words
@@ -67,11 +68,11 @@ def prepare(config: Config) -> dict[str, Any]:
         return {}
     totals = made["totals"]
     log.info(
-        "Records in %s: %s of up to %d tokens, from %s sentences of %s documents; %s tokens to predict; "
-        "%.2f%% of the words unknown",
+        "Records in %s: %s of up to %d tokens, from %s of %s; %s to predict; %.2f%% of the words unknown",
         directory,
         *(f"{totals['records']:,}", config.max_seq_length),
-        *(f"{totals[name]:,}" for name in ("sentences", "documents", "predictions")),
+        *(counted(totals[f"{noun}s"], noun) for noun in ("sentence", "document")),
+        counted(totals["predictions"], "token"),
         100 * unknown_words.share_of(totals),
     )
     return totals
@@ -229,9 +230,9 @@ def _make(source: Source, job: Job, shards: list[int], corpus: CorpusConfig) -> 
     sentences = sum(entry["sentences"] for entry in entries)
     seconds = time.perf_counter() - start
     log.info(
-        "%s records of %s sentences in %s: %s sentences/s.",
-        f"{records:,}",
-        f"{sentences:,}",
+        "%s of %s in %s: %s sentences/s.",
+        counted(records, "record"),
+        counted(sentences, "sentence"),
         clock_text(seconds),
         f"{sentences / seconds:,.0f}",
     )

@@ -6,6 +6,7 @@ import logging
 import pathlib
 from collections.abc import Mapping
 
+from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.config.sweep import Point, points_of
 from tfbert.modes.child import run_to_its_end
@@ -65,7 +66,7 @@ def train_sweep(config: Config, start: Starter = run_to_its_end) -> Swept | None
         name: run_in(point.config, directory / (point.directory + f",seed={seed}" * (seed is not None)), seed)
         for name, (point, seed) in planned.items()
     }
-    log.info("sweep: %d runs in %s", len(runs), directory)
+    log.info("sweep: %s in %s", counted(len(runs), "run"), directory)
     trained = train_all(config, directory, runs, KIND, start)
     found = _report(directory, points, planned, trained) if is_chief_of(config) and trained.done else None
     check_all_trained(trained, config, directory, KIND, len(runs))

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from tfbert.config.counted import counted
 from tfbert.devices.waiting import is_watched, terminal_width
 from tfbert.errors import RunError
 from tfbert.output.bars import bar
@@ -133,7 +134,7 @@ def _read(path: pathlib.Path, last_step: int | None) -> list[tuple[dict[str, Any
     in_order = _longest_rising([step for step, _, _ in kept])
     damaged += len(kept) - len(in_order)
     if damaged:
-        log.warning("%d damaged lines left out of %s", damaged, path)
+        log.warning("%s left out of %s", counted(damaged, "damaged line"), path)
     kept = [kept[i] for i in in_order]
     return [(entry, line) for step, entry, line in kept if last_step is None or step <= last_step]
 

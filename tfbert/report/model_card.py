@@ -13,6 +13,7 @@ import tensorflow as tf
 from huggingface_hub import ModelCardData
 
 from tfbert.config.commands import command_of, option_words
+from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.model.keras_hub_download import may_be_built_in
 from tfbert.tasks.base import TaskData
@@ -77,8 +78,9 @@ def model_card(
         "",
         f"    {command_line(config)}",
         "",
-        f"{results['global_step']:,} updates ({results['epoch']:.4g} epochs) of {config.training.global_batch_size} "
-        f"examples in {results['train_runtime']:.0f} s, {results['train_samples_per_second']:.0f} examples a second.",
+        f"{counted(round(results['global_step']), 'update')} ({results['epoch']:.4g} epochs) of "
+        f"{counted(config.training.global_batch_size, 'example')} in {results['train_runtime']:.0f} s, "
+        f"{results['train_samples_per_second']:.0f} examples a second.",
         "",
         "## Versions",
         "",

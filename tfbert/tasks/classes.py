@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfbert.config.counted import counted
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[
     groups: dict[str, list[str]] = {}
     for name, count in zip(names, counts, strict=True):
         key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-        groups.setdefault(key, []).append(f"{name!r} ({count:,} examples)")
+        groups.setdefault(key, []).append(f"{name!r} ({counted(count, 'example')})")
     alike = [", ".join(group) for group in groups.values() if len(group) > 1]
     return [f"{what} that differ only in case or space: {_first_few(alike, '; ')}"] if alike else []
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.batches.schedule import Schedule
+from tfbert.config.counted import counted
 from tfbert.devices.waiting import is_watched
 from tfbert.errors import RunError
 from tfbert.measure.cpu_time import CpuTime
@@ -313,10 +314,11 @@ class StopWhenDiverged(StepCallback):
             return
         skipped = int(self.model.counters.skipped_steps.numpy())
         if isinstance(self.model.optimizer, keras.mixed_precision.LossScaleOptimizer) and skipped < self._limit:
-            log.warning("nothing was trained: all %d updates went into finding a loss scale; train longer", skipped)
+            updates = counted(skipped, "update")
+            log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
             return
         raise RunError(
-            f"Gradients must be finite; all {skipped} updates were skipped. "
+            f"Gradients must be finite. Received: none that are, in {counted(skipped, 'update')}. "
             "Lower --learning_rate, or train without --mixed_precision."
         )
 

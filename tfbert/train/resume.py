@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule, warmup_steps
+from tfbert.config.counted import counted
 from tfbert.config.run import UNTIL_STEP, Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.strategy import is_chief
@@ -205,7 +206,7 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
         lines.append(f"a longer run than before, {total_steps} updates in place of {planned}{rate}")
         begun = earlier.choices.get("warmup_steps", 0)
         if begun != warmup_steps(training, total_steps):
-            lines.append(f"the warm-up stays as it was, {begun} update{'s' * (begun != 1)}")
+            lines.append(f"the warm-up stays as it was, {counted(begun, 'update')}")
     if split := earlier.changed(start.asked, "split"):
         now = settings(start.asked, "split")
         what = ", ".join(f"{name}={now[name]!r} in place of {value!r}" for name, value in split.items())

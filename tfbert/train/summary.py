@@ -9,6 +9,7 @@ import numpy as np
 import tf_keras as keras
 
 from tfbert.batches.plan import micro_batch_size
+from tfbert.config.counted import counted
 from tfbert.config.training import OPTIMIZERS
 from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
@@ -52,15 +53,15 @@ def banner(run: Run) -> list[str]:
         f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
         f"data       {config.source}: train {len(data.train):,}{others}; {kind}",
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
-        f"batch      {training.global_batch_size} = {replicas} replica{'s' * (replicas > 1)} x "
-        f"{steps} micro-batch{'es' * (steps > 1)} x {micro}"
+        f"batch      {training.global_batch_size} = {counted(replicas, 'replica')} x "
+        f"{counted(steps, 'micro-batch', 'micro-batches')} x {micro}"
         f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
         f"batches    {run.batches.description}",
         f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
         f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
         f"rate       {OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}"
         f"{f' of power {training.lr_power:g}' * (training.lr_schedule == 'polynomial')}, "
-        f"{schedule.warmup_steps:,} update{'s' * (schedule.warmup_steps != 1)} of warm-up",
+        f"{counted(schedule.warmup_steps, 'update')} of warm-up",
         f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
         f"{', XLA' * config.runtime.xla}"
         f"{', gradient checkpointing' * training.gradient_checkpointing}",

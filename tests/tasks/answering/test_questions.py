@@ -273,7 +273,7 @@ BAD = {
     "an empty text": (changed(answers=[{"text": "", "answer_start": 3}]), "must have a text.*text=''"),
     "a start in words": (changed(answers=[{"text": "Oslo", "answer_start": "15"}]), "whole number.*answer_start='15'"),
     "a fraction": (changed(answers=[{"text": "Oslo", "answer_start": 15.5}]), "whole number.*15.5"),
-    "both": (changed(is_impossible=True), "is_impossible=True must have no answers.*with 1 answers"),
+    "both": (changed(is_impossible=True), "is_impossible=True must have no answers.*with 1 answer"),
     "neither": (changed(is_impossible="no"), "true or false.*'no'"),
     "no object": (nested((CONTEXT, [question("a"), "b"])), "every question is an object.*'b' in .*question 2"),
 }

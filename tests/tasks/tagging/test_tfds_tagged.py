@@ -43,7 +43,7 @@ def test_splits_words_and_the_names_of_classes(data_dir):
     assert (tables["validation"].name, tables["validation"].words) == ("tiny_ner 'dev'", [["New", "York", "wins"]])
     assert re.fullmatch(r"tiny_ner 'train', example [1-4]", train.where(0))
     assert train.notes[0] == "tiny_ner is tiny_ner/1.0.0 of TensorFlow Datasets"
-    assert "tiny_ner 'train': 1 empty sentences left out" in train.notes
+    assert "tiny_ner 'train': 1 empty sentence left out" in train.notes
     assert list(read_tfds_tagged("tiny_ner", data_dir, with_train=False)) == ["validation"]
 
 

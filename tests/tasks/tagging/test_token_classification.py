@@ -233,9 +233,9 @@ def test_a_tag_that_training_lacks_and_one_that_cannot_follow(write):
         load_data(DataConfig(task=SENTENCES, train_file=train, validation_file=new))
     odd = write("odd.conll", "a\tB-X\nb\tI-X\n\nb\tI-X\n\na\tB-X\n\n")
     config = DataConfig(task=SENTENCES, train_file=train, validation_file=odd)
-    assert any(note.startswith("warning: ") and "1 tags cannot stand" in note for note in load_data(config).notes)
+    assert any(note.startswith("warning: ") and "1 tag out of place" in note for note in load_data(config).notes)
     strict = TaskOptions(tagging=TaggingConfig(strict_entities=True))
-    with pytest.raises(UsageError, match=r"With strict_entities.*1 tags .* IOB2, the first 'I-X' at the start in .*4"):
+    with pytest.raises(UsageError, match=r"With strict_entities.*1 tag .* IOB2, the first 'I-X' at the start in .*4"):
         load_data(config, strict)
 
 

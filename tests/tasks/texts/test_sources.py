@@ -563,7 +563,7 @@ def test_tfds_pairs_two_validation_sets_and_unlabelled_rows(data_dir):
         "validation_matched": 2,
         "validation_mismatched": 1,
     }
-    assert any("1 unlabelled examples left out" in note for note in data.notes)
+    assert any("1 unlabelled example left out" in note for note in data.notes)
 
 
 def test_tfds_labels_as_words(data_dir):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.modes.benchmark.measured import COLUMNS
 from tfbert.modes.benchmark.prediction import growth, one_replica
@@ -136,7 +137,7 @@ def setting_text(settings: dict[str, Any]) -> str:
     if replicas == "all":
         replicas = "all devices" + f" of {workers} workers" * (workers > 1)
     else:
-        replicas = f"{workers * replicas} replica{'s' * (workers * replicas > 1)}"
+        replicas = counted(workers * replicas, "replica")
     return (
         f"{settings['pass']}, {replicas}, {settings['precision']}{', XLA' * settings['xla']}, "
         f"batch {settings['batch_size']}{f' in {micro_batches} micro-batches' * (micro_batches != 1)}, "

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.benchmark import pages
@@ -63,7 +64,7 @@ def run_benchmark(config: Config) -> list[dict[str, Any]]:
 
 def _run_rows(rows: list[BenchmarkRow], directory: pathlib.Path, config: Config) -> list[dict[str, Any]]:
     _prepare(directory, config)
-    log.info("benchmark of %d rows, to %s", len(rows), directory)
+    log.info("benchmark of %s, to %s", counted(len(rows), "row"), directory)
     done: list[dict[str, Any]] = []
     for row in rows:
         numbers = _earlier(row, directory)
@@ -78,7 +79,7 @@ def _run_rows(rows: list[BenchmarkRow], directory: pathlib.Path, config: Config)
     log.info("saved to %s", directory)
     if all(numbers["status"] == "failed" for numbers in done):
         raise RunError(
-            f"A benchmark needs a row that runs. Received: {len(done)} rows that failed, the first one: "
+            f"A benchmark needs a row that runs. Received: {counted(len(done), 'row')} that failed, the first one: "
             f"{done[0]['reason'].rstrip('.')}. See {directory / 'rows'} for its output; the same command tries again."
         )
     return compared(done)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tfbert.config.counted import counted
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
@@ -131,7 +132,7 @@ def _answers(row: dict[str, Any], require: bool, where: str) -> tuple[Answer, ..
     if answers and impossible:
         raise UsageError(
             "A question with is_impossible=True must have no answers. "
-            f"Received: is_impossible=True with {len(answers)} answers in {where}. Drop one or the other."
+            f"Received: is_impossible=True with {counted(len(answers), 'answer')} in {where}. Drop one or the other."
         )
     return answers
 

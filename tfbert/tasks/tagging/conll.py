@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
+from tfbert.config.counted import counted
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of
 from tfbert.data.lines import lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.errors import UsageError
@@ -122,13 +123,18 @@ class LinesWithoutWords:
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the lines so far."""
         what = {
-            "comment": "comments left out: lines that start with #",
-            "node": "multiword ranges and empty nodes left out: they are no words",
-            "doubt": "lines that start with # and have a tag that no other word has are read as words; delete comments",
+            "comment": ("comment", "comments", "left out: lines that start with #"),
+            "node": ("multiword range or empty node", "multiword ranges and empty nodes", "left out: no words"),
+            "doubt": (
+                "line that may be a comment",
+                "lines that may be comments",
+                "read as words: after # comes a tag that no other word has; delete comments",
+            ),
         }
         return tuple(
-            f"{'warning: ' * (kind == 'doubt')}{self._name}: {self._counts[kind]:,} {text}; the first is {first}"
-            for kind, text in what.items()
+            f"{'warning: ' * (kind == 'doubt')}{self._name}: {counted(self._counts[kind], noun, nouns)} {text}; "
+            f"the first is {first}"
+            for kind, (noun, nouns, text) in what.items()
             if (first := self._firsts.get(kind))
         )
 

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Container
 
+from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
 from tfbert.data.label_names import given_names, named_labels
 from tfbert.data.streams import labelled_source
@@ -132,7 +133,7 @@ def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool
     if bad is not None:
         after = f"{bad.tag!r} after {bad.previous!r}" if bad.previous else f"{bad.tag!r} at the start"
         after = after if bad.tag else f"{bad.previous!r} at the end"
-        what = f"{bad.count:,} tags cannot stand where they do in {scheme.name}, the first {after}"
+        what = f"{counted(bad.count, 'tag')} out of place in {scheme.name}, the first {after}"
         if strict:
             raise UsageError(
                 "With strict_entities, every tag must be able to follow the one before. "

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfbert.config.counted import counted
+
 OUTSIDE = "O"
 PREFIXES = ("", "O", "B", "I", "E", "S")
 """What a tag's prefix means, by its code: 0 for a tag without one, such as `NOUN`."""
@@ -131,8 +133,10 @@ def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
     if not num_needless:
         return Scheme(name="IOB1")
     if num_loose <= num_needless:
-        return Scheme(name="IOB2", doubt=f", although {num_loose:,} entities start with I-")
-    return Scheme(name="IOB1", doubt=f", although {num_needless:,} entities start with B- for no reason")
+        return Scheme(name="IOB2", doubt=f", although I- starts {counted(num_loose, 'entity', 'entities')}")
+    return Scheme(
+        name="IOB1", doubt=f", although B- starts {counted(num_needless, 'entity', 'entities')} for no reason"
+    )
 
 
 def scheme_of_model(names: Sequence[str]) -> str:

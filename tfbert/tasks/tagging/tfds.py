@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow_datasets as tfds
 
+from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_tag_columns
 from tfbert.data.open_file import OpenFile, Row
@@ -125,7 +126,9 @@ def _read_split(
         tags=[sentence.tags for sentence in sentences],
         lines=[sentence.line for sentence in sentences],
         unit="example",
-        notes=tuple(f"{name}: {count:,} {what} sentences left out" for what, count in left_out.items() if count),
+        notes=tuple(
+            f"{name}: {counted(count, f'{what} sentence')} left out" for what, count in left_out.items() if count
+        ),
     )
 
 

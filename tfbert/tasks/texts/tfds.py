@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
+from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_columns
 from tfbert.data.files import RawTable
@@ -53,7 +54,7 @@ def read_tfds(
     def read(split: str) -> RawTable | None:
         table, num_unlabelled = _read_split(builder, dataset, split, texts, label)
         if num_unlabelled and len(table):
-            notes.append(f"{table.name}: {num_unlabelled:,} unlabelled examples left out")
+            notes.append(f"{table.name}: {counted(num_unlabelled, 'unlabelled example')} left out")
         return table if len(table) else None
 
     train, validation, more = read_splits(builder, dataset, read, with_train=with_train)
