@@ -323,7 +323,7 @@ def test_a_file_of_questions_is_measured_as_it_is_trained_on(tmp_path, monkeypat
     (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     output = OutputConfig(output_dir=str(tmp_path / "grid"))
     config = dataclasses.replace(grid(), data=DataConfig(train_file=str(tmp_path / "train.json")), output=output)
-    with pytest.raises(RunError, match="rows that failed"):
+    with pytest.raises(RunError, match="1 row that failed"):
         run_benchmark(config)
     (row,) = rows
     assert row.config.data.task == "question_answering"
