@@ -32,13 +32,13 @@ def on_page_markdown(markdown, page, config, files):
     depth = page.file.src_uri.count("/")
 
     def moved(match):
-        path, mark, anchor = match[1].partition("#")
+        path, mark, anchor = match[2].partition("#")
         if not path or "://" in path:
             return match[0]
         target = (ROOT / own.parent / path).resolve().relative_to(ROOT).as_posix()
-        return f"]({'../' * depth}{_in_site(DIRECTORIES.get(target, target))}{mark}{anchor})"
+        return f"{match[1]}{'../' * depth}{_in_site(DIRECTORIES.get(target, target))}{mark}{anchor}{match[3]}"
 
-    return re.sub(r"\]\(([^)\s]+)\)", moved, markdown)
+    return re.sub(r'(\]\(|<img src=")([^)"\s]+)([)"])', moved, markdown)
 
 
 def _in_site(path):
