@@ -260,4 +260,8 @@ def test_every_mode_of_a_command_has_a_verb():
 
 
 def test_the_version_is_said_alike():
-    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^([a-z-]+): (\S+)$", citation, re.MULTILINE))
+    assert said["version"] == __version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (.*)", changes, re.MULTILINE)[1] == f"{__version__} ({said['date-released']})"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     from tfbert.python.sweep import SweepResults, sweep
     from tfbert.tokens.tokenizer import BertTokenizer
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 speak_to_python(of_arguments)
 
