@@ -1,4 +1,4 @@
-"""`docs/arguments.md`: a line for each argument of `tfbert.finetune` and `tfbert.pretrain`.
+"""`docs/arguments.md`: an item for each argument of `tfbert.finetune` and `tfbert.pretrain`.
 
 It is made of the options: `python -m tests.python.test_arguments` writes it anew.
 """
@@ -22,7 +22,6 @@ HEAD = """# Arguments
 The options of the command, by the flags' names, as arguments of `tfbert.finetune` and `tfbert.pretrain`. What else
 these take, such as data in memory: [python.md](python.md).
 """
-TABLE = "| argument | type | default | meaning |\n| --- | --- | --- | --- |\n"
 
 
 def kind(annotation):
@@ -47,16 +46,16 @@ def page():
         if not fields:
             continue
         of = {(True, False): " Of `finetune` alone.", (False, True): " Of `pretrain` alone."}
-        text += f"\n## {part}\n\n{inspect.getdoc(owner)}{of.get((bool(own), bool(others)), '')}\n\n{TABLE}"
+        text += f"\n## {part}\n\n{inspect.getdoc(owner)}{of.get((bool(own), bool(others)), '')}\n\n"
         for name, field in fields.items():
             needs = of_arguments(f"--{field.metadata['needs']}") if field.metadata["needs"] else ""
-            what = of_arguments(field_docs(owner)[name]).replace("|", "\\|")
+            what = of_arguments(field_docs(owner)[name])
             what = what.replace("`the command's ", "the command's `")
             what = f"With `{needs}`: {what[0].lower()}{what[1:]}" if needs else what
             what += of.get((name in own, name in others), "") * bool(own and others)
             default = "`[]`" if field.default == () else f"`{field.default!r}`"
             known = "model" if name == "model_name_or_path" else name
-            text += f"| `{known}` | {kind(field_types(owner)[name])} | {default} | {what} |\n"
+            text += f"- **`{known}`** ({kind(field_types(owner)[name])}, default {default}): {what}\n"
     return text
 
 
@@ -64,9 +63,9 @@ def test_the_page_is_made_of_the_options():
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.python.test_arguments"
 
 
-def test_every_argument_has_a_line():
+def test_every_argument_has_an_item():
     text = PAGE.read_text(encoding="utf-8")
-    named = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    named = set(re.findall(r"^- \*\*`(\w+)`\*\* \(", text, re.MULTILINE))
     own = set(re.findall(r"^        (\w+): ", tfbert.finetune.__doc__, re.MULTILINE))
     assert {"config", "train", "quiet"} <= own
     for function in (tfbert.finetune, tfbert.pretrain):
