@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from results_page import beginning, default_output, table  # noqa: E402
 
-from tfbert.batches.batching import settle  # noqa: E402
+from tfbert.batches.batching import resolve_batching  # noqa: E402
 from tfbert.batches.packing import balanced_batches  # noqa: E402
 from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.config.parts import ModelConfig  # noqa: E402
@@ -94,7 +94,7 @@ def shares(args: argparse.Namespace, lengths: np.ndarray) -> str:
     lines = []
     for batching in ("packed", "length_grouped", "padded"):
         for parts in map(int, args.parts.split(",")) if batching == "packed" else [1]:
-            found = settle(
+            found = resolve_batching(
                 config_of(args, batching),
                 lengths,
                 args.global_batch_size,

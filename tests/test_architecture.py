@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import importlib.util
 import pathlib
 import pkgutil
 import re
@@ -294,3 +295,15 @@ def test_a_wrong_flag_need_not_wait_for_tensorflow():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_benchmarks_and_examples_use_what_is_there():
+    """They run with packages of their own, so that no other test imports them."""
+    for path in sorted([*ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("examples/**/*.py")]):
+        for module, names in imports(path):
+            if module.split(".")[0] != "tfbert":
+                continue
+            for name in names:
+                where = importlib.import_module(module)
+                found = hasattr(where, name) or importlib.util.find_spec(f"{module}.{name}")
+                assert found, f"{path.relative_to(ROOT)}: {module} has no {name}"

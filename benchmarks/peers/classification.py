@@ -22,7 +22,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.data.columns import find_columns  # noqa: E402
 from tfbert.data.files import RawTable, read_file  # noqa: E402
-from tfbert.tasks.classes import canonical, is_number  # noqa: E402
+from tfbert.data.labels import canonical  # noqa: E402
+from tfbert.tasks.classes import is_number  # noqa: E402
 from tfbert.tasks.metrics import classification_metrics  # noqa: E402
 
 

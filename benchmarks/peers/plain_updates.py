@@ -6,7 +6,8 @@
 
 `start` adds a random classifier to an encoder, without dropout by default, so that both sides begin with the same
 weights and draw no noise. `train` makes the updates: torch.optim.AdamW, clipping, and the rate that tfbert's
-documentation describes. With tfbert it shares the reading of files and the plan of batches (NumPy), nothing else.
+documentation describes; with `--order=trainer`, on batches in the order of Hugging Face's Trainer. With tfbert it
+shares the reading of files and the plan of batches (NumPy), nothing else.
 `draw`, given `--dropout`, takes the gradient of one batch again and again. Both write `updates.json`: the loss of
 each update, the norm of its gradient before clipping, and its rate.
 """
@@ -29,9 +30,9 @@ from transformers import AutoModelForSequenceClassification
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.batches.plan import FILL, exact_widths, plan_epoch  # noqa: E402
+from tfbert.batches.plan import FILL, batches_of_a_pool, exact_widths, plan_epoch  # noqa: E402
 from tfbert.data.files import read_file  # noqa: E402
-from tfbert.tasks.classes import canonical  # noqa: E402
+from tfbert.data.labels import canonical  # noqa: E402
 
 _WEIGHT_DECAY = 0.01
 _WARM_UP = 0.1
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What only these jobs take."""
     parser.add_argument("--dropout", type=float, default=0.0, help="of every layer, for `start` and `draw`")
     parser.add_argument("--draws", type=int, default=400, help="for `draw`")
+    parser.add_argument("--order", choices=list(ORDERS), default="tfbert", help="whose order of batches, for `train`")
 
 
 def dropout(probability: float) -> dict[str, float]:
@@ -67,7 +69,9 @@ def train(args: argparse.Namespace, tokenizer) -> dict:
     model = AutoModelForSequenceClassification.from_pretrained(args.model)
     rows, labels = labelled_rows(args, tokenizer, model)
     lengths = np.array([len(row["input_ids"]) for row in rows])
-    batches = [batch for epoch in range(int(args.num_train_epochs)) for batch in planned(lengths, args, epoch)]
+    batches = [
+        batch for epoch in range(int(args.num_train_epochs)) for batch in ORDERS[args.order](lengths, args, epoch)
+    ]
     warm_up = math.ceil(_WARM_UP * len(batches))
     decayed, others = [], []
     for name, weight in model.named_parameters():
@@ -113,6 +117,22 @@ def planned(lengths: np.ndarray, args: argparse.Namespace, epoch: int) -> list[n
         allowed_widths=exact_widths(lengths),
     )
     return [batch[batch != FILL] for batch in plan.rows]
+
+
+def from_long_to_short(lengths: np.ndarray, args: argparse.Namespace, epoch: int) -> list[np.ndarray]:
+    """The rows of each batch of an epoch in the order of transformers' LengthGroupedSampler: pool after pool, each from
+    long to short, the batch with the longest of all rows first."""
+    order = np.random.Generator(np.random.PCG64([args.seed, epoch])).permutation(len(lengths))
+    pool = batches_of_a_pool(len(order), args.global_batch_size) * args.global_batch_size
+    pools = [order[start : start + pool] for start in range(0, len(order), pool)]
+    pools = [rows[np.argsort(-lengths[rows], kind="stable")] for rows in pools]
+    longest = int(np.argmax([lengths[rows[0]] for rows in pools]))
+    pools[0][0], pools[longest][0] = pools[longest][0], pools[0][0]
+    order = np.concatenate(pools)
+    return [order[start : start + args.global_batch_size] for start in range(0, len(order), args.global_batch_size)]
+
+
+ORDERS = {"tfbert": planned, "trainer": from_long_to_short}
 
 
 def gradient(model: torch.nn.Module, rows: Sequence[dict], labels: torch.Tensor) -> dict[str, float]:

@@ -21,7 +21,7 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.tasks.answering.answer_files import Answers, choose  # noqa: E402
+from tfbert.tasks.answering.answer_files import Answers, select_answers  # noqa: E402
 from tfbert.tasks.answering.answers import WindowLogits, decode  # noqa: E402
 from tfbert.tasks.answering.questions import training_questions  # noqa: E402
 from tfbert.tasks.answering.squad import read_questions  # noqa: E402
@@ -105,7 +105,7 @@ def answer(model, tokenizer, questions: list[str], contexts: list[str], args: ar
         ),
         len(questions),
     )
-    return choose(decoded, version_2_with_negative=args.version_2_with_negative)
+    return select_answers(decoded, version_2_with_negative=args.version_2_with_negative)
 
 
 def make_windows(tokenizer, questions: list[str], contexts: list[str], args: argparse.Namespace) -> list[dict]:

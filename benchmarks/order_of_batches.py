@@ -1,0 +1,108 @@
+"""Does the order of batches decide about scores? One PyTorch loop, two orders: tfbert's and the Trainer's.
+
+    python benchmarks/order_of_batches.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv \\
+        --torch_python=peer/bin/python --work_dir=runs/order --seeds=42,43,44
+
+Both orders shuffle the examples, cut them into pools and sort each pool by length. Hugging Face's Trainer goes through
+the pools one after the other, each from long to short; tfbert shuffles the batches of all pools. Everything else is the
+same in a pair of runs (`peers/plain_updates.py`): the classifier's first weights, the updates, the evaluation. Runs
+have `--jobs` at a time, each with its share of the cores: there are no speeds here. What is done is not done again.
+Writes a file to benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from machine import done
+from results_page import beginning, default_output, table
+
+PEERS = pathlib.Path(__file__).parent / "peers"
+ORDERS = {"tfbert": "tfbert's order", "trainer": "the Trainer's order"}
+_DROPOUT = 0.1
+
+
+def main() -> None:
+    """Makes what is missing of the runs, and writes the scores."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("model", "train_file", "validation_file", "torch_python"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="where the scores of runs are kept")
+    parser.add_argument("--seeds", default="42,43,44,45,46,47,48,49,50,51")
+    parser.add_argument("--num_train_epochs", type=int, default=3)
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
+    parser.add_argument("--output", type=pathlib.Path, default=default_output("order-of-batches"))
+    args = parser.parse_args()
+    args.work_dir.mkdir(parents=True, exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = str(max(os.cpu_count() // args.jobs, 1))
+    seeds = [int(seed) for seed in args.seeds.split(",")]
+    with ThreadPoolExecutor(args.jobs) as threads:
+        found = list(threads.map(lambda job: run(args, *job), itertools.product(seeds, ORDERS)))
+    scores = {name: [each for each in found if each["order"] == name] for name in ORDERS}
+    args.output.write_text("\n\n".join(page(args, seeds, scores)) + "\n", encoding="utf-8")
+    print(args.output)
+
+
+def run(args: argparse.Namespace, seed: int, order: str) -> dict:
+    """One run's scores, from its file if there is one."""
+    kept = args.work_dir / f"{order}-{seed}.json"
+    if not kept.exists():
+        scratch = args.work_dir / f"{order}-{seed}"
+        common = [f"--seed={seed}", f"--max_seq_length={args.max_seq_length}"]
+        data = [f"--train_file={args.train_file}", f"--num_train_epochs={args.num_train_epochs}"]
+        start, trained = scratch / "start", scratch / "trained"
+        plain = [args.torch_python, PEERS / "plain_updates.py"]
+        done(*plain, "start", f"--model={args.model}", *data, *common, f"--dropout={_DROPOUT}", f"--output_dir={start}")
+        done(*plain, "train", f"--model={start}", *data, *common, f"--order={order}", f"--output_dir={trained}")
+        evaluate = [f"--model={trained}", f"--validation_file={args.validation_file}"]
+        evaluate += [f"--max_seq_length={args.max_seq_length}"]
+        out, _, _ = done(args.torch_python, PEERS / "classification.py", "evaluate", *evaluate)
+        updates = len(json.loads((trained / "updates.json").read_text()))
+        scores = {"seed": seed, "order": order, "updates": updates} | json.loads(out.splitlines()[-1])
+        kept.write_text(json.dumps(scores) + "\n")
+        shutil.rmtree(scratch)
+        print(scores, file=sys.stderr, flush=True)
+    return json.loads(kept.read_text())
+
+
+def page(args: argparse.Namespace, seeds: list[int], scores: dict[str, list[dict]]) -> list[str]:
+    """The results as Markdown, one paragraph each."""
+    values = {
+        name: {order: np.array([run[f"eval_{name}"] for run in runs]) for order, runs in scores.items()}
+        for name in ("accuracy", "loss")
+    }
+    accuracy, loss = (values[name] for name in ("accuracy", "loss"))
+    lines = [
+        [str(seed), *(f"{100 * accuracy[order][i]:.2f}, {loss[order][i]:.4f}" for order in ORDERS)]
+        for i, seed in enumerate(seeds)
+    ]
+    mean = [f"{said(100 * accuracy[order], 2)}; {said(loss[order], 4)}" for order in ORDERS]
+    lines.append(["mean, its standard error", *mean])
+    apart = {name: each["tfbert"] - each["trainer"] for name, each in values.items()}
+    return [
+        *beginning("The order of batches: two orders in one PyTorch loop", "order_of_batches.py", args),
+        f"{scores['tfbert'][0]['updates']} updates a run of `benchmarks/peers/plain_updates.py`, dropout {_DROPOUT}, "
+        "the weights after the last one. Runs shared the cores, so there are no speeds here. Accuracy in percent, and "
+        "loss:",
+        table(["seed", *ORDERS.values()], lines),
+        f"tfbert's order less the Trainer's, seed by seed: {said(100 * apart['accuracy'], 2)} points of accuracy, "
+        f"{said(apart['loss'], 4)} of loss.",
+    ]
+
+
+def said(values: np.ndarray, places: int) -> str:
+    """A mean and its standard error."""
+    return f"{values.mean():.{places}f} +- {values.std(ddof=1) / np.sqrt(len(values)):.{places}f}"
+
+
+if __name__ == "__main__":
+    main()
