@@ -25,7 +25,7 @@ from rich.text import Text
 ROOT = pathlib.Path(__file__).parent.parent
 TERMINAL, REPORT = (ROOT / "docs" / "images" / name for name in ("terminal.svg", "report.png"))
 COMMAND = "python run_finetune.py --strategy=mirrored --mixed_precision --output_dir=runs/first"
-COLUMNS, REPORT_SIZE = 110, (1100, 690)
+COLUMNS, REPORT_SIZE = 110, (1100, 745)
 FONT = 'font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace;'
 
 

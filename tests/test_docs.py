@@ -196,7 +196,7 @@ def test_the_page_on_callbacks_runs(tmp_path):
 def test_readmes_doors_open(tmp_path):
     """Its Python, with few updates and models that need no download in the place of those of hubs."""
     fit, run = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    rows = "texts, labels = ['good', 'bad', 'fine', 'dull'] * 16, [1, 0] * 32\n"
+    rows = "texts, labels = [f'film {i} is {word}' for i in range(32) for word in ('good', 'bad')], [1, 0] * 32\n"
     imports = "import keras, keras_hub, tensorflow as tf, tfbert\n"
     run = run.replace("bert-base-uncased", "scratch/tiny").replace("train=df", "train=df, max_steps=2")
     assert run.count("max_steps") == 2 and "bert_base_en_uncased" in fit
