@@ -35,7 +35,8 @@ from tfbert.devices.cluster import (
     visible_gpus,
     wait_for_peers,
 )
-from tfbert.devices.strategy import _own_gpus, build_strategy, is_chief, is_peer_failure, peer_failures_as_run_errors
+from tfbert.devices.lost_peers import is_peer_failure, peer_failures_as_run_errors
+from tfbert.devices.strategy import _own_gpus, build_strategy, is_chief
 from tfbert.errors import RunError, UsageError
 from tfbert.launch.launcher import worker_environments
 
@@ -408,6 +409,23 @@ def test_a_lost_peer_is_named_in_one_line():
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "message, lost",
+    [
+        ("Error reported from /job:worker/task:13: unhealthy:\n/job:worker/replica:0/task:13", "worker 13"),
+        ("Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService/Heartbeat", "the first worker, which takes all"),
+        ("Socket closed", "another worker"),
+    ],
+)
+def test_a_worker_never_says_that_it_lost_itself(message, lost):
+    """An operation that runs by itself, as those of Keras 3's metrics, has its own device in the message."""
+    own = "{{function_node __wrapped__CollectiveReduceV2_device_/job:worker/replica:0/task:10/device:CPU:0}} "
+    error = tf.errors.UnavailableError(None, None, f"{own}Collective ops is aborted by: {message}")
+    with pytest.raises(RunError, match=f"lost contact with {lost}") as caught, peer_failures_as_run_errors():
+        raise error
+    assert "worker 1," not in str(caught.value) and "worker 10" not in str(caught.value)
+
+
 # --- real workers
 
 
@@ -415,7 +433,8 @@ WORKER = """\
 import os, sys, time
 from tfbert.config.parts import RuntimeConfig
 from tfbert.errors import RunError
-from tfbert.devices.strategy import build_strategy, describe, is_chief, peer_failures_as_run_errors
+from tfbert.devices.lost_peers import peer_failures_as_run_errors
+from tfbert.devices.strategy import build_strategy, describe, is_chief
 import tensorflow as tf
 try:
     strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=float(sys.argv[1]))

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfbert.config.parts import RuntimeConfig
+from tfbert.devices import strategy as devices
 from tfbert.devices.strategy import build_strategy, describe
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 
 
 @pytest.fixture
@@ -54,3 +55,20 @@ def test_what_tensorflow_has_settled_is_one_line(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
     with pytest.raises(UsageError, match="A cluster must be joined before.*in a new process"):
         build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=0.1)
+
+
+@pytest.mark.parametrize("given, expected", [({}, 7), ({"cluster_timeout_seconds": 0.5}, 0.5)])
+def test_the_configuration_says_how_long_to_wait_for_workers(monkeypatch, given, expected):
+    waited = []
+    monkeypatch.setattr(devices, "devices_are_initialized", lambda: False)
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+
+    def wait(cluster, seconds):
+        waited.append(seconds)
+        raise RunError("nobody")
+
+    monkeypatch.setattr(devices, "wait_for_peers", wait)
+    with pytest.raises(RunError, match="nobody"):
+        build_strategy(RuntimeConfig(strategy="multi_worker", cluster_timeout_seconds=7), **given)
+    assert waited == [expected]

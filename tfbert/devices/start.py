@@ -49,7 +49,7 @@ def start_devices(config: RuntimeConfig) -> Devices:
     """
     check_not_forked()
     policy = runtime.set_up(config)
-    strategy = build_strategy(config, cluster_timeout_seconds=config.cluster_timeout_seconds)
+    strategy = build_strategy(config)
     chief = is_chief(strategy)
     if not chief:
         log.info("%s", _other_worker())

@@ -1,11 +1,8 @@
-"""RuntimeConfig -> the tf.distribute.Strategy a run is built and trained under; what a lost worker looks like."""
+"""RuntimeConfig -> the tf.distribute.Strategy a run is built and trained under."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -18,21 +15,11 @@ from tfbert.errors import RunError, UsageError, first_line
 from tfbert.private import configure_coordination, devices_are_initialized, number_collectives_apart
 
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
-_PEER_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.InternalError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.UnknownError,
-)
 _SLURM_BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU")
 _SLURM_BINDINGS += ("SLURM_TRES_PER_TASK", "SLURM_TRES_BIND")
-_PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remote target /job:")
 
 
-def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 300.0) -> tf.distribute.Strategy:
+def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float | None = None) -> tf.distribute.Strategy:
     """One device, all GPUs of this machine, or all workers named in TF_CONFIG or by SLURM.
 
     Call it before anything else uses TensorFlow's devices, since CPU replicas are logical devices that must be set up
@@ -40,23 +27,25 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float = 30
 
     Args:
         config: Which strategy, over how many devices.
-        cluster_timeout_seconds: How long `multi_worker` waits for the other workers.
+        cluster_timeout_seconds: How long `multi_worker` waits for the other workers; None for as long as the
+            configuration says.
 
     Raises:
         UsageError: for GPUs that do not exist, or a TF_CONFIG that is missing or malformed.
         RunError: for workers that did not answer in time, or a port that is taken.
     """
-    strategy = _build(config, cluster_timeout_seconds)
+    timeout_seconds = config.cluster_timeout_seconds if cluster_timeout_seconds is None else cluster_timeout_seconds
+    strategy = _build(config, timeout_seconds)
     with stderr_held_back(), tf.device("CPU"):
         # TensorFlow's C++ code logs once, as an error, that oneDNN lacks an integer type; that is harmless here.
         tf.transpose(tf.zeros([2, 2], tf.int64))
     return strategy
 
 
-def _build(config: RuntimeConfig, cluster_timeout_seconds: float) -> tf.distribute.Strategy:
+def _build(config: RuntimeConfig, timeout_seconds: float) -> tf.distribute.Strategy:
     gpus = tf.config.get_visible_devices("GPU")  # None with --device=cpu, which hides them.
     if config.strategy == "multi_worker":
-        return _multi_worker_strategy(config, gpus, cluster_timeout_seconds)
+        return _multi_worker_strategy(config, gpus, timeout_seconds)
     _refuse_lone_workers(config)
     _refuse_missing_gpus(config, gpus)
     if config.strategy == "one_device":
@@ -98,7 +87,7 @@ def fail_fast(cluster: Cluster, timeout_seconds: float) -> None:
 
     Call this before MultiWorkerMirroredStrategy is built, which otherwise registers without a time limit. Every worker
     sends heartbeats to the first one (the chief) from a C++ thread. If a worker is killed or frozen, the collective
-    operations of all others raise (`is_peer_failure`) within about 20 s.
+    operations of all others raise (see `lost_peers`) within about 20 s.
 
     Args:
         cluster: This run's workers.
@@ -119,37 +108,6 @@ def fail_fast(cluster: Cluster, timeout_seconds: float) -> None:
             for job in jobs
         ],
     )
-
-
-def is_peer_failure(error: BaseException) -> bool:
-    """Whether an exception of a training step says that another worker was lost, not that this one failed.
-
-    It is an UnavailableError for a worker that was killed, left or froze, and a DeadlineExceededError if the first
-    worker froze. AbortedError and others may take their place, depending on which operation of a step notices first.
-    """
-    return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(str(error)))
-
-
-@contextlib.contextmanager
-def peer_failures_as_run_errors() -> Iterator[None]:
-    """Turns a lost worker into one clear line.
-
-    Raises:
-        RunError: for an exception that `is_peer_failure` knows; others pass unchanged.
-    """
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if not is_peer_failure(error):
-            raise
-        named = dict.fromkeys(
-            f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)", str(error))
-        )
-        raise RunError(
-            f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
-            f"{', '.join(named) or 'another worker'}. See that worker's output for the cause, and start all workers "
-            "again: --resume=auto resumes from the newest checkpoint."
-        ) from error
 
 
 def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:

@@ -14,8 +14,8 @@ from tfbert.config.counted import counted
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
+from tfbert.devices.lost_peers import peer_failures_as_run_errors
 from tfbert.devices.start import start_devices
-from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.devices.waiting import is_terminal
 from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor

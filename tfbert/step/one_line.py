@@ -1,16 +1,23 @@
-"""What is refused while a step is traced ends in one line."""
+"""What is refused while a step is traced, and a worker that is lost, end in one line."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
+from tfbert.devices.lost_peers import peer_failures_as_run_errors
+
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Raises what this package refuses as it was said; Keras and AutoGraph put the whole stack into its message."""
+    """Raises what this package refuses as it was said; Keras and AutoGraph put the whole stack into its message.
+
+    Raises:
+        RunError: where another worker was lost.
+    """
     try:
-        yield
+        with peer_failures_as_run_errors():
+            yield
     except (ValueError, RuntimeError) as error:
         refused = None
         each: BaseException | None = error

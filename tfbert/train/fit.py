@@ -14,6 +14,7 @@ from tfbert.batches.schedule import planned_steps
 from tfbert.devices.preemption import StopRequest
 from tfbert.devices.start import tell
 from tfbert.devices.waiting import log_if_slow
+from tfbert.errors import RunError
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
 from tfbert.measure.step_clock import StepClock
@@ -113,7 +114,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
             first_update.enter_context(log_if_slow("tracing and compiling the first update"))
             progress.on_first_update = first_update.close
             model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
-    except tf.errors.OpError:
+    except (tf.errors.OpError, RunError):  # The first as it is, or as that of a lost worker.
         run.train.check_read()
         raise
     finally:

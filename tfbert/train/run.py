@@ -13,9 +13,9 @@ import tensorflow as tf
 from tfbert import private
 from tfbert.config.run import Config
 from tfbert.devices import runtime
+from tfbert.devices.lost_peers import peer_failures_as_run_errors
 from tfbert.devices.preemption import Consensus, StopRequest
 from tfbert.devices.start import start_devices
-from tfbert.devices.strategy import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.output.callback import Callback

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows, weights
@@ -44,6 +45,21 @@ def test_objects_of_the_two_kerases_together(three):
         model.compile(adam, "mse")
     with pytest.raises(ValueError, match="Received: optimizer=Adam of tf_keras. Write `import keras`"):
         tfbert.FineTuner(model).compile(adam, "mse")
+
+
+def test_a_lost_worker_ends_fit_in_one_line(either):
+    """Plain Keras shows the message of the operation that noticed it, in four lines."""
+
+    class Loses(either.keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            message = "Collective ops is aborted by: unhealthy:\n/job:worker/replica:0/task:1\nRestart your program"
+            raise tf.errors.UnavailableError(None, None, message)
+
+    with pytest.raises(tfbert.RunError, match="lost contact with worker 1. See its output") as caught:
+        either.ours(replicas=1, callbacks=[Loses()])
+    assert "\n" not in str(caught.value)
+    with pytest.raises(tf.errors.UnavailableError, match="\n"):
+        either.plain(callbacks=[Loses()])
 
 
 def accumulating(three, **options):

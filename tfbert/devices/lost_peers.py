@@ -1,0 +1,61 @@
+"""What TensorFlow raises where another worker is lost, and the one line that is made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tfbert.errors import RunError
+
+_PEER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnknownError,
+)
+_PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remote target /job:")
+
+_HEARTBEAT = "/tensorflow.CoordinationService/Heartbeat"
+"""The call by which each worker tells the first one that it lives."""
+
+
+def is_peer_failure(error: BaseException) -> bool:
+    """Whether an exception of a training step says that another worker was lost, not that this one failed.
+
+    It is an UnavailableError for a worker that was killed, left or froze, and a DeadlineExceededError if the first
+    worker froze. AbortedError and others may take their place, depending on which operation of a step notices first.
+    """
+    return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(str(error)))
+
+
+@contextlib.contextmanager
+def peer_failures_as_run_errors() -> Iterator[None]:
+    """Turns a lost worker into one clear line.
+
+    Raises:
+        RunError: for an exception that `is_peer_failure` knows; others pass unchanged.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not is_peer_failure(error):
+            raise
+        raise RunError(
+            f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
+            f"{_lost(str(error))}. See its output and the network for the cause, and start all workers again: "
+            "training resumes from its newest checkpoint, if there is one."
+        ) from error
+
+
+def _lost(message: str) -> str:
+    """Which workers an error names as lost; a device's name is only where it was noticed."""
+    named = [f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)(?![\d/])", message)]
+    return ", ".join(dict.fromkeys(named)) or (
+        "the first worker, which takes all heartbeats" if _HEARTBEAT in message else "another worker"
+    )
