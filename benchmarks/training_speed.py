@@ -1,17 +1,15 @@
-"""Whole training runs of this trainer and of its peers in turns: examples/s, accuracy, seconds to the first update.
+"""Whole training runs of this trainer and of its peer in turns: examples/s, accuracy, seconds to the first update.
 
     python benchmarks/training_speed.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv \\
-        --torch_python=peer/bin/python [--plain_python=peer-tf/bin/python] [--mixed_precision]
+        --torch_python=peer/bin/python [--mixed_precision]
 
 Each run has its own process: one epoch on the same rows with the same batch size, learning rate and weight decay; each
 turn has its own seed. Examples/s are those of the whole training, including tracing and compiling but not evaluation
 and loading; `steady` excludes tracing and compiling too. Seconds to the first update count from the process's start.
-The peers are Hugging Face's PyTorch Trainer at its best settings (`peers/classification.py`) and, with
-`--plain_python`, the plain `model.fit` of transformers' TensorFlow model, padded to the maximum (`peers/plain_fit.py`).
-That one is slow, so it is compared with a run of ours on the same smaller number of rows. Prints one JSON document with
-the machine, the ratio to each peer's best run, every side's mean accuracy, and the CPU seconds (those in the kernel
-apart) and peak memory of each training process. `--no-keep_freed_memory` leaves our side's glibc malloc at its
-defaults.
+The peer is Hugging Face's PyTorch Trainer at its best settings (`peers/classification.py`); for peers in TensorFlow see
+`tensorflow_peers.py`. Prints one JSON document with the machine, the ratio to the peer's best run, both sides' mean
+accuracy, and the CPU seconds (those in the kernel apart) and peak memory of each training process.
+`--no-keep_freed_memory` leaves our side's glibc malloc at its defaults.
 """
 
 import argparse
@@ -33,8 +31,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "train_file", "validation_file", "torch_python"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--plain_python", default="", help="Python with TensorFlow, tf-keras and transformers")
-    parser.add_argument("--plain_examples", type=int, default=960, help="rows for the plain fit, which is slow")
     parser.add_argument("--max_train_examples", type=int, default=16_000)
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--turns", type=int, default=1)
@@ -48,10 +44,6 @@ def main() -> None:
         runs["hf_trainer"].append(hf_trainer(args, args.max_train_examples, seed))
         runs["tfbert"].append(own(args, args.max_train_examples, seed))
     report = {"machine": machine(), "max_seq_length": args.max_seq_length} | compared(args.max_train_examples, runs)
-    if args.plain_python:
-        plain = plain_fit(args, args.plain_examples, args.seed)
-        runs = {"tfbert": [own(args, args.plain_examples, args.seed)], "plain_fit": [plain]}
-        report["plain_fit"] = compared(args.plain_examples, runs)
     print(json.dumps(report, indent=1))
 
 
@@ -85,13 +77,6 @@ def hf_trainer(args: argparse.Namespace, examples: int, seed: int) -> dict:
         "torch": results["torch"],
         "seconds_to_first_update": seconds,
     } | used
-
-
-def plain_fit(args: argparse.Namespace, examples: int, seed: int) -> dict:
-    """The plain `model.fit`, as its script reports it."""
-    command = [args.plain_python, ROOT / "benchmarks" / "peers" / "plain_fit.py", *data_flags(args, examples, seed)]
-    lines, seconds, used = timed([*command, *(["--bf16"] if args.mixed_precision else [])], "first update done")
-    return json.loads(lines[-1]) | {"seconds_to_first_update": seconds} | used
 
 
 def own(args: argparse.Namespace, examples: int, seed: int) -> dict:

@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 import numpy as np
-from common import chosen
+from common import chosen, label_meanings
 from fine_tuning import INPUTS, fine_tune, run_job, text_logits, timed_predictions
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
@@ -23,7 +23,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 from tfbert.data.columns import find_columns  # noqa: E402
 from tfbert.data.files import RawTable, read_file  # noqa: E402
 from tfbert.data.labels import canonical  # noqa: E402
-from tfbert.tasks.classes import is_number  # noqa: E402
 from tfbert.tasks.metrics import classification_metrics  # noqa: E402
 
 
@@ -70,12 +69,6 @@ def predict(args: argparse.Namespace, tokenizer) -> dict:
         return predicted_logits(model, tokenizer, *texts, *[None] * (2 - len(texts)), args).argmax(-1)
 
     return timed_predictions(args, classes)
-
-
-def label_meanings(table: RawTable) -> dict[str, dict]:
-    """The fields of a configuration that name the classes of a file, in tfbert's order."""
-    names = sorted(set(map(canonical, table.labels)), key=float if all(map(is_number, table.labels)) else None)
-    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
 def texts_of(table: RawTable, kept: np.ndarray) -> tuple[list[str], list[str] | None]:

@@ -23,7 +23,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from classification import encode, label_meanings, texts_of
+from classification import encode, texts_of
+from common import label_meanings
 from fine_tuning import INPUTS, run_job
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSequenceClassification
