@@ -59,7 +59,17 @@ def test_xla_is_an_argument_of_the_constructor():
         FineTuner(classifier()).compile("sgd", "mse", jit_compile=True)
 
 
-@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 0}, {"max_grad_norm": -1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gradient_accumulation_steps": 0},
+        {"gradient_accumulation_steps": 2.5},
+        {"gradient_accumulation_steps": "auto"},
+        {"max_grad_norm": -1.0},
+        {"max_grad_norm": float("nan")},
+        {"max_grad_norm": None},
+    ],
+)
 def test_options_out_of_range(options):
     with pytest.raises(ValueError, match="Received: .*=") as caught:
         FineTuner(classifier(), **options)

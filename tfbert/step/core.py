@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import numbers
 from typing import Any
 
 import tensorflow as tf
@@ -21,10 +22,13 @@ log = logging.getLogger("tfbert")
 
 def check_numbers(gradient_accumulation_steps: int, max_grad_norm: float) -> None:
     """Raises ValueError for numbers that no step can be made with."""
-    if gradient_accumulation_steps < 1 or max_grad_norm < 0:
+    is_count = isinstance(gradient_accumulation_steps, numbers.Integral) and gradient_accumulation_steps >= 1
+    is_norm = isinstance(max_grad_norm, numbers.Real) and max_grad_norm >= 0
+    if not (is_count and is_norm):
         raise ValueError(
-            "gradient_accumulation_steps must be 1 or more and max_grad_norm 0 or more. Received: "
-            f"gradient_accumulation_steps={gradient_accumulation_steps}, max_grad_norm={max_grad_norm}. Raise them."
+            "gradient_accumulation_steps must be a whole number from 1 and max_grad_norm a number from 0. Received: "
+            f"gradient_accumulation_steps={gradient_accumulation_steps!r}, max_grad_norm={max_grad_norm!r}. Pass 1 for "
+            "no accumulation and 0 for no clipping."
         )
 
 
