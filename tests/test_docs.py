@@ -198,7 +198,8 @@ def test_readmes_doors_open(tmp_path):
     fit, run = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     rows = "texts, labels = [f'film {i} is {word}' for i in range(32) for word in ('good', 'bad')], [1, 0] * 32\n"
     imports = "import keras, keras_hub, tensorflow as tf, tfbert\n"
-    run = run.replace("bert-base-uncased", "scratch/tiny").replace("train=df", "train=df, max_steps=2")
+    run = run.replace("bert-base-uncased", "scratch/tiny").replace("[1, 2]", "[1]")
+    run = run.replace("train=df", "train=df, max_steps=2")
     assert run.count("max_steps") == 2 and "bert_base_en_uncased" in fit
     frame = "import pandas, tfbert\ndf = pandas.DataFrame({'text': texts, 'label': labels})\n"
     preset = "classify.to_keras_hub('preset')\n"
