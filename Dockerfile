@@ -13,6 +13,7 @@ FROM ${BASE}
 ARG EXTRAS=""
 
 # PID 1 has to pass signals on and to collect processes that ended. A run saves a checkpoint on SIGTERM.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends tini \
     && rm -rf /var/lib/apt/lists/*
@@ -25,7 +26,8 @@ RUN python3 -m venv /opt/tfbert \
     && /opt/tfbert/bin/pip install --no-cache-dir ".${EXTRAS:+[$EXTRAS]}"
 
 RUN useradd --create-home --uid 1000 tfbert && mkdir /runs && chown tfbert:tfbert /runs
-USER tfbert
+# By its number, as Kubernetes cannot tell from a name that it is not root (runAsNonRoot).
+USER 1000
 ENV PATH=/opt/tfbert/bin:$PATH \
     PYTHONUNBUFFERED=1
 VOLUME /runs

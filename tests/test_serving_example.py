@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tests.support.served import export_of, random_model, save
 from tfbert.tasks.texts.classification import Classification
@@ -28,6 +29,15 @@ def test_the_request_is_answered(served):
     signature = tf.saved_model.load(str(served)).signatures[request["signature_name"]]
     found = signature(**{name: tf.constant(values) for name, values in request["inputs"].items()})
     assert set(found["label"].numpy()) <= {b"bad", b"good"} and found["error"].numpy().tolist() == [b"", b""]
+
+
+def test_the_operations_that_a_server_needs_beside_tensorflows_own(served):
+    """As docs/serving.md names them."""
+    (graph,) = SavedModel.FromString((served / "saved_model.pb").read_bytes()).meta_graphs
+    functions = graph.graph_def.library.function
+    nodes = [*graph.graph_def.node, *(node for function in functions for node in function.node_def)]
+    others = {node.op for node in nodes if not hasattr(tf.raw_ops, node.op)} - {f.signature.name for f in functions}
+    assert others == {"FastWordpieceTokenizeWithOffsets", "NormalizeUTF8"}
 
 
 def test_the_warm_up_file_holds_the_request(served):

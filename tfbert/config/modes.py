@@ -34,11 +34,17 @@ def _without_effect(part: Any, mode: str) -> list[str]:
     ignored = [field for field in dataclasses.fields(part) if mode not in field.metadata["modes"]]
     return [
         f"{field.name} has no effect with mode={mode}. Received: {field.name}={getattr(part, field.name)!r}. "
-        + _TODO.get((field.name, mode), f"Drop --{field.name}.")
+        + _TODO.get((field.name, mode), f"Drop --{field.name}{_other_mode(field, mode)}.")
         for field in ignored
         # The command sets the task of records, not its user.
         if getattr(part, field.name) != field.default and not (field.name == "task" and facts_of(part.task).of_records)
     ]
+
+
+def _other_mode(field: dataclasses.Field, mode: str) -> str:
+    """The only mode that takes an option, as a way out where the default may have been forgotten."""
+    modes = field.metadata["modes"]
+    return f", or add --mode={modes[0]}" if mode == "train" and len(modes) == 1 else ""
 
 
 def _files(config: Parts) -> list[str]:
