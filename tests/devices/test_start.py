@@ -8,6 +8,7 @@ import pytest
 from tests.support.models import strategy_of
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices import start
+from tfbert.errors import UsageError
 
 LOG = logging.getLogger("tfbert")
 OTHER = (
@@ -55,3 +56,10 @@ def test_other_workers_inform_where_debugging_is_asked_for(start_as, logged, cap
     start_as(False)
     tell()
     assert logged() == [OTHER, "details", "evaluating", "damaged"]
+
+
+def test_a_hub_that_transformers_refuses_is_refused_with_the_way_out(monkeypatch):
+    start.check_hub()
+    monkeypatch.setattr(start.metadata, "version", lambda name: "2.4.0")
+    with pytest.raises(UsageError, match=r"below 1\. Received: 2\.4\.0, .*pip install 'huggingface-hub<1'"):
+        start.start_devices(RuntimeConfig(device="cpu"))

@@ -3,8 +3,9 @@ usual names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from tfbert.data.labels import SPANS
 from tfbert.errors import UsageError
 
 TEXT_PAIRS = (
@@ -26,6 +27,8 @@ LABEL_NAMES = (
     ("labels", "gold_label", "class", "target", "sentiment", "score", "category", "is_duplicate", "quality"),
 )
 """Usual names of the label's column; a plain `label` wins over all others."""
+SPAN_NAMES = ("entities", "spans", "annotations")
+"""Usual names of a column of what is marked in a text, which is no label of it."""
 WORDS_NAMES = (("tokens", "words"), ("text",))
 """Usual names of a column whose rows are lists of words, the preferred first: `text` is often the unsplit sentence."""
 TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), ("pos_tags", "upos", "pos"))
@@ -74,7 +77,7 @@ def find_columns(
                 (label,) = _the_one("label", "label_column", found, by_lower, has, hint)
                 break
     if not label and find_label and require_label:
-        raise UsageError(f"No column looks like the label. {has} Pass --label_column{hint}.")
+        raise UsageError(f"No column looks like the label. {has}{_about_spans(by_lower)} Pass --label_column{hint}.")
     if label in texts or len(set(texts)) != len(texts):
         raise UsageError(
             "Text and label must be different columns. "
@@ -135,7 +138,8 @@ def find_tag_columns(
             (tags,) = _the_one("tags", "label_column", found, by_lower, has, "")
             break
     if not tags and require_label:
-        raise UsageError(f"No column looks like the tags: each row needs a list. {has} Pass --label_column.")
+        what = _about_spans(by_lower)
+        raise UsageError(f"No column looks like the tags: each row needs a list. {has}{what} Pass --label_column.")
     if words == tags:
         raise UsageError(
             "Words and tags must be different columns. "
@@ -158,6 +162,12 @@ def _asked_for(
         if column != label_column:
             by_lower.setdefault(column.strip().lower(), []).append(column)
     return by_lower
+
+
+def _about_spans(columns: Container[str]) -> str:
+    """A sentence, to follow another, about a column that may hold spans; empty for none."""
+    name = next((name for name in SPAN_NAMES if name in columns), "")
+    return f" {name!r} may hold {SPANS}." if name else ""
 
 
 def _the_one(what: str, flag: str, found: list, by_lower: dict[str, list[str]], has: str, hint: str) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
 MISSING = NAMES_OR_MISSING | {"#N/A", "#N/A N/A", "#NA", "<NA>", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
 """All words that pandas reads as a missing value, except NaN, which is one in any case and with any sign."""
 
+SPANS = "spans of characters, as doccano and Label Studio write (tagging needs a tag for each word: export CoNLL)"
+"""What lists of lists or of objects in the place of labels seem to be."""
+
 _INTEGRAL = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 _NAN = re.compile("[+-]?nan", re.IGNORECASE)
 
@@ -77,7 +80,5 @@ def _what(value: Any) -> str:
     if not isinstance(value, list | tuple):
         return ""
     if any(isinstance(item, list | tuple | dict) for item in value):
-        return (
-            ", spans of characters, as doccano and Label Studio write (tagging needs a tag for each word: export CoNLL)"
-        )
+        return f", {SPANS}"
     return ", a list, where each row has one label (several are for --task=multi_label_classification)"

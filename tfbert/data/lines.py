@@ -55,7 +55,8 @@ def not_utf8(text: str) -> str | None:
 def not_utf8_error(byte: str, where: str) -> UsageError:
     """The error for a byte that is not UTF-8, as `not_utf8` returns it."""
     return UsageError(
-        f"Data files must be UTF-8. Received: byte {byte} in {where}. Convert it, for example with iconv."
+        f"Data files must be UTF-8. Received: byte {byte} in {where}. Convert it, for example with "
+        "iconv -f WINDOWS-1252 -t UTF-8."
     )
 
 

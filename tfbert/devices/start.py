@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable
+from importlib import metadata
 
 import tensorflow as tf
 
@@ -12,10 +13,13 @@ from tfbert.config.parts import RuntimeConfig
 from tfbert.devices import runtime
 from tfbert.devices.cluster import current_cluster
 from tfbert.devices.strategy import build_strategy, describe, is_chief
+from tfbert.errors import UsageError
 from tfbert.private import check_not_forked
 
 log = logging.getLogger("tfbert")
 
+_NO_HUB = 1
+"""The first version of huggingface-hub that transformers 4 does not take."""
 _WARNING = "warning: "
 _OF_CHIEF = "is_of_the_chief"
 """Marks what every worker would say of the same run."""
@@ -48,6 +52,7 @@ def start_devices(config: RuntimeConfig) -> Devices:
         RunError: for workers that do not answer in time.
     """
     check_not_forked()
+    check_hub()
     policy = runtime.set_up(config)
     strategy = build_strategy(config)
     chief = is_chief(strategy)
@@ -55,6 +60,24 @@ def start_devices(config: RuntimeConfig) -> Devices:
         log.info("%s", _other_worker())
     inform_on_chief_alone(chief)
     return Devices(strategy=strategy, policy=policy, chief=chief)
+
+
+def check_hub() -> None:
+    """Refuses a huggingface-hub that transformers refuses when it is imported, and only says to upgrade transformers,
+    which then has no TensorFlow any more.
+
+    Raises:
+        UsageError: for such a version.
+    """
+    try:
+        version = metadata.version("huggingface-hub")
+    except metadata.PackageNotFoundError:  # Installed in some other way: transformers knows.
+        return
+    if int(version.partition(".")[0]) >= _NO_HUB:
+        raise UsageError(
+            f"transformers with TensorFlow needs a huggingface-hub below {_NO_HUB}. Received: {version}, which another "
+            f"package brought. Run: pip install 'huggingface-hub<{_NO_HUB}' 'datasets<5.1'"
+        )
 
 
 def tell(lines: Iterable[str]) -> None:

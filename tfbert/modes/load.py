@@ -19,6 +19,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import field_types
 from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.runtime import settings_kept
+from tfbert.devices.start import check_hub
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
@@ -74,6 +75,7 @@ def load(
         [{'score': 0.97, 'token': 3007, 'token_str': 'capital', 'sequence': 'paris is the capital of france.'}]
     """
     check_not_forked()
+    check_hub()
     if tf.distribute.has_strategy():
         raise UsageError(
             "A loaded model computes on one device. "

@@ -122,6 +122,10 @@ COMPILED = {
     ),
     "a function of tf_keras": (lambda: {"loss": tf_keras.losses.mean_squared_error}, "loss=mean_squared_error of tf_k"),
     "an optimizer of tf_keras": (lambda: {"optimizer": tf_keras.optimizers.SGD(0.1)}, "optimizer=SGD of tf_keras"),
+    "a schedule of tf_keras": (
+        lambda: {"optimizer": keras.optimizers.SGD(tf_keras.optimizers.schedules.PolynomialDecay(0.1, 5))},
+        "learning_rate=PolynomialDecay of tf_keras",
+    ),
     "a metric of tf_keras": (lambda: {"metrics": [tf_keras.metrics.Mean()]}, "metrics=Mean of tf_keras"),
 }
 

@@ -92,7 +92,10 @@ BAD = {
     "lengths": ({**GOOD, "tags": ["O"]}, "needs one tag. Received: 2 words and 1 tags"),
     "no word": ({"tokens": [], "tags": []}, r"needs at least one word. Received: tokens=\[\]"),
     "an empty word": ({**GOOD, "tokens": ["a", ""]}, "Received: '' as word 2 of 'tokens'"),
-    "a text": ({**GOOD, "tokens": "a b"}, "list of strings in each row. Received: tokens='a b'"),
+    "a text": (
+        {**GOOD, "tokens": "a b"},
+        "list of strings in each row. Received: tokens='a b' in .*, a text not cut into words",
+    ),
     "numbers": ({**GOOD, "tokens": ["a", 1]}, "list of strings"),
     "none": ({**GOOD, "tokens": None}, "list of strings"),
     "surrogates": ({**GOOD, "tokens": ["a", "\ud800"]}, "valid Unicode"),

@@ -239,6 +239,12 @@ BAD_FILES = {
         r"something else \(b'PK.*Copy it again",
     ),
     "cut gzip": ("a.tsv", b"\x1f\x8b", {"rename": "b.tsv.gz"}, r"\.gz file must be whole.*b\.tsv\.gz"),
+    "spans": (
+        "a.jsonl",
+        '{"text": "Ann left", "entities": [{"label": "PER", "start_offset": 0, "end_offset": 3}]}',
+        {},
+        r"looks like the label.*'entities' may hold spans of characters.*export CoNLL\)\. Pass --label_column",
+    ),
     "not parquet": ("a.parquet", "text", {}, r"\.parquet file must be whole"),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfbert.private import rate_of
 from tfbert.step.keras3.optimizer import inner_of
 from tfbert.step.keras3.private import layers_of, strategy_of
 from tfbert.step.overrides import Overrides
@@ -138,6 +139,7 @@ def _check_optimizer(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
             OVERRIDES.check_wrapper(optimizer, name)
     for each in (optimizer, inner):
         OVERRIDES.check_optimizer(each)
+        _check_keras("learning_rate", rate_of(each))
         if each.gradient_accumulation_steps:
             raise ValueError(
                 "FineTuner accumulates gradients within a step, which then is one update. "

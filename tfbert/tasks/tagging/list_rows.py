@@ -44,9 +44,11 @@ def sentences_of_rows(
 def _check_words(value: Any, column: str, where: str) -> list[str]:
     """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        is_text = ", a text not cut into words (doccano and Label Studio can export CoNLL)" * isinstance(value, str)
         raise UsageError(
             "Words must be a list of strings in each row. "
-            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --text_column."
+            f"Received: {column}={value!r:.60} in {where}{is_text}. "
+            "Repair or drop the row, or pass another --text_column."
         )
     if not value:
         raise UsageError(f"A sentence needs at least one word. Received: {column}=[] in {where}. Drop the row.")
