@@ -94,7 +94,7 @@ BAD = {
     "an empty word": ({**GOOD, "tokens": ["a", ""]}, "Received: '' as word 2 of 'tokens'"),
     "a text": (
         {**GOOD, "tokens": "a b"},
-        "list of strings in each row. Received: tokens='a b' in .*, a text not cut into words",
+        "list of strings in each row. Received: tokens='a b'",
     ),
     "numbers": ({**GOOD, "tokens": ["a", 1]}, "list of strings"),
     "none": ({**GOOD, "tokens": None}, "list of strings"),
