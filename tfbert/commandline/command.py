@@ -19,6 +19,7 @@ from tfbert.config.commands import FINETUNE, PRETRAIN, Command, verb_commands
 from tfbert.config.run import Config
 from tfbert.devices import termination
 from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.imports import without_collections
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
@@ -45,7 +46,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         use_onednn()
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
-        with stderr_held_back("importing TensorFlow"):
+        with without_collections(), stderr_held_back("importing TensorFlow"):
             import tensorflow as tf  # Takes seconds; a wrong flag is reported before.
 
             module, verb = VERBS[command.word][config.mode]

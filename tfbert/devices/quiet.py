@@ -13,6 +13,7 @@ import types
 import warnings
 from collections.abc import Iterator
 
+from tfbert.devices.imports import without_collections
 from tfbert.devices.interrupts import interrupted_later
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.waiting import is_notebook, log_if_slow, terminal_width
@@ -97,7 +98,12 @@ def imported_quietly(what: str = "", *, silent: bool = False) -> Iterator[None]:
     os.environ.setdefault(_LEVEL, _ONLY_FATAL if silent else _ONLY_ERRORS)  # Read once, when TensorFlow is loaded.
     try:
         # Warnings of the libraries to themselves; in a notebook stderr is more than the descriptor that is held back.
-        with interrupted_later(), stderr_held_back(what), warnings.catch_warnings(action="ignore"):
+        with (
+            interrupted_later(),
+            stderr_held_back(what),
+            warnings.catch_warnings(action="ignore"),
+            without_collections(),
+        ):
             yield
             import tensorflow as tf
 

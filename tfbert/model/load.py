@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
+from tfbert.devices.imports import without_collections
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import weights
 from tfbert.model.files import SCRATCH_LAYOUTS, load_config, load_tokenizer, own_vocab_size, resolve_model
@@ -286,7 +287,8 @@ def _create(config: BertConfig, head: Head) -> TFBertPreTrainedModel:
     """A model whose variables exist, all 0; their values are assigned later."""
     from tfbert.private import import_modeling_tf_bert  # TensorFlow with it, which a bad flag need not wait for.
 
-    modeling_tf_bert = import_modeling_tf_bert()
+    with without_collections():
+        modeling_tf_bert = import_modeling_tf_bert()
     get_initializer, logger = modeling_tf_bert.get_initializer, logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)  # It warns that version 5 ends TensorFlow support; tfbert pins the version.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.cluster import cluster_from_tf_config
+from tfbert.devices.imports import without_collections
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, in_command
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> int:
         config = Config.from_json(config_file.read_text(encoding="utf-8"))
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
-        with stderr_held_back():
+        with without_collections(), stderr_held_back():
             from tfbert.train.run import finetune
         if len(argv) > 2:
             num_replicas = num_workers * replicas_of(config.runtime, _num_gpus(config))

@@ -1,0 +1,44 @@
+"""Imports of large libraries run without the garbage collector, which runs again afterwards."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from tfbert.devices.imports import without_collections
+
+COLLECTIONS_OF_IMPORTS = """
+import gc, sys
+
+counts = []
+gc.callbacks.append(lambda phase, info: counts.append(phase))
+import tfbert
+counts.clear()
+tfbert.build_strategy
+assert "tensorflow" in sys.modules and gc.isenabled()
+assert len(counts) < 40, len(counts)  # TensorFlow and tf_keras alone: more than 2,000.
+"""
+
+
+def test_the_collector_is_as_it_was():
+    with without_collections():
+        assert not gc.isenabled()
+        with without_collections():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ImportError), without_collections():
+        import tfbert.no_such_module  # noqa: F401
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with without_collections():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_tensorflow_is_imported_without_it():
+    subprocess.run([sys.executable, "-c", COLLECTIONS_OF_IMPORTS], check=True)
