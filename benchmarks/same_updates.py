@@ -40,26 +40,31 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--num_train_epochs", type=int, default=3)
     parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--draws", type=int, default=400, help="gradients of one batch, each with other dropout")
+    parser.add_argument("--label_names", default="", help="a file: several labels a text, in GoEmotions' form")
+    parser.add_argument("--draws", type=int, default=400, help="gradients of one batch, with other dropout; 0: none")
     parser.add_argument("--output", type=pathlib.Path, default=default_output("same-updates"))
     args = parser.parse_args()
     args.work_dir.mkdir(parents=True, exist_ok=True)
-    few = write_few(args)
     epochs, files = f"--num_train_epochs={args.num_train_epochs}", f"--train_file={args.train_file}"
     start = peer(args, "start", f"--model={args.model}", files)
     theirs = peer(args, "train", f"--model={start}", files, epochs)
     ours = own(args, "tfbert", f"--model={start}", files, epochs)
-    files = f"--train_file={few}"
-    drawn = peer(args, "draw", f"--model={theirs}", files, f"--draws={args.draws}", f"--dropout={_DROPOUT}")
-    repeated = [f"--num_train_epochs={args.draws}", f"--max_steps={args.draws}", f"--dropout={_DROPOUT}"]
-    # So small a rate changes no weight.
-    own_drawn = own(args, "tfbert-draws", f"--model={theirs}", files, "--learning_rate=1e-30", *repeated)
     paragraphs = [*beginning("Whole runs beside PyTorch, update by update", "same_updates.py", args)]
-    paragraphs += without_dropout(args, start, theirs, ours) + with_dropout(
-        args, updates_of(drawn), updates_of(own_drawn)
-    )
+    paragraphs += without_dropout(args, start, theirs, ours)
+    if args.draws:
+        paragraphs += with_dropout(args, *drawn(args, theirs))
     args.output.write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
     print(args.output)
+
+
+def drawn(args: argparse.Namespace, theirs: pathlib.Path) -> list[dict[str, np.ndarray]]:
+    """What either side measured of one batch's gradients, with dropout, at the weights of a run of the peer."""
+    files = f"--train_file={write_few(args)}"
+    of_peer = peer(args, "draw", f"--model={theirs}", files, f"--draws={args.draws}", f"--dropout={_DROPOUT}")
+    repeated = [f"--num_train_epochs={args.draws}", f"--max_steps={args.draws}", f"--dropout={_DROPOUT}"]
+    # So small a rate changes no weight.
+    of_own = own(args, "tfbert-draws", f"--model={theirs}", files, "--learning_rate=1e-30", *repeated)
+    return [updates_of(of_peer), updates_of(of_own)]
 
 
 def write_few(args: argparse.Namespace) -> pathlib.Path:
@@ -79,6 +84,7 @@ def peer(args: argparse.Namespace, job: str, *options: str) -> pathlib.Path:
     directory = args.work_dir / f"pytorch-{job}"
     script = [args.torch_python, ROOT / "benchmarks" / "peers" / "plain_updates.py", job]
     common = [f"--seed={args.seed}", f"--max_seq_length={args.max_seq_length}", f"--output_dir={directory}"]
+    common += [f"--label_names={args.label_names}"] * bool(args.label_names)
     return once(directory, *script, *common, *options)
 
 
@@ -86,8 +92,14 @@ def own(args: argparse.Namespace, name: str, *options: str) -> pathlib.Path:
     """A run of the command, unless it was made. Returns its directory."""
     directory = args.work_dir / name
     common = [f"--seed={args.seed}", f"--max_seq_length={args.max_seq_length}", f"--output_dir={directory}"]
-    more = ["--task=classification", "--device=cpu", "--save_steps=0", "--logging_steps=1"]
+    more = ["--device=cpu", "--save_steps=0", "--logging_steps=1"]
+    more += ["--task=multi_label_classification", *form(args)] if args.label_names else ["--task=classification"]
     return once(directory, sys.executable, ROOT / "run_finetune.py", *common, *more, *options)
+
+
+def form(args: argparse.Namespace) -> list[str]:
+    """How the command reads GoEmotions' own files."""
+    return ["--noheader", "--text_column=0", "--label_column=1", f"--label_names={args.label_names}"]
 
 
 def once(directory: pathlib.Path, *command: object) -> pathlib.Path:
@@ -114,6 +126,7 @@ def scores(args: argparse.Namespace, run: pathlib.Path) -> dict[str, float]:
     """The scores of a model on the validation file, by tfbert's own evaluation."""
     directory = args.work_dir / f"{run.name}-evaluated"
     options = [f"--model={run}", f"--validation_file={args.validation_file}", f"--output_dir={directory}"]
+    options += form(args) if args.label_names else []
     once(directory, sys.executable, ROOT / "run_finetune.py", "--mode=evaluate", "--device=cpu", *options)
     return json.loads((directory / "eval_results.json").read_text())
 
@@ -134,7 +147,7 @@ def without_dropout(
     both = [scores(args, run) for run in (theirs, ours)]
     ends = ", ".join(
         f"{name.removeprefix('eval_')} {both[0][name]:.4f} (PyTorch) and {both[1][name]:.4f}"
-        for name in ("eval_accuracy", "eval_loss")
+        for name in ("eval_micro_f1" if args.label_names else "eval_accuracy", "eval_loss")
     )
     return [
         "## Without dropout, the same weights and batches",

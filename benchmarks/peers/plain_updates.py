@@ -21,6 +21,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+import multi_label_classification
 import numpy as np
 import torch
 from classification import encode, texts_of
@@ -48,6 +49,7 @@ def main() -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What only these jobs take."""
     parser.add_argument("--dropout", type=float, default=0.0, help="of every layer, for `start` and `draw`")
+    parser.add_argument("--label_names", type=pathlib.Path, help="a file: several labels a text, in GoEmotions' form")
     parser.add_argument("--draws", type=int, default=400, help="for `draw`")
     parser.add_argument("--order", choices=list(ORDERS), default="tfbert", help="whose order of batches, for `train`")
 
@@ -59,7 +61,12 @@ def dropout(probability: float) -> dict[str, float]:
 
 def start(args: argparse.Namespace, tokenizer) -> dict:
     """Saves the encoder with a new classifier, and the dropout that `train` is to have."""
-    meanings = label_meanings(read_file(args.train_file))
+    if args.label_names:
+        names = args.label_names.read_text(encoding="utf-8").split()
+        meanings = {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+        meanings["problem_type"] = "multi_label_classification"
+    else:
+        meanings = label_meanings(read_file(args.train_file))
     model = AutoModelForSequenceClassification.from_pretrained(args.model, **meanings, **dropout(args.dropout))
     model.save_pretrained(args.output_dir)
     return meanings
@@ -101,7 +108,11 @@ def draw(args: argparse.Namespace, tokenizer) -> dict:
 
 
 def labelled_rows(args: argparse.Namespace, tokenizer, model: torch.nn.Module) -> tuple[list[dict], torch.Tensor]:
-    """All rows of the training file, and their labels: int64 `[rows]`."""
+    """All rows of the training file, and their labels: int64 `[rows]`, or float32 `[rows, labels]`."""
+    if args.label_names:
+        texts, sets = multi_label_classification.read(args.train_file, model.config.num_labels)
+        rows = multi_label_classification.encode(tokenizer, texts, args.max_seq_length)
+        return rows, torch.tensor(sets, dtype=torch.float32)
     table = read_file(args.train_file)
     rows = encode(tokenizer, *texts_of(table, np.arange(len(table))), args.max_seq_length)
     return rows, torch.tensor([model.config.label2id[canonical(label)] for label in table.labels])
