@@ -30,13 +30,26 @@ def start_child(command: Sequence[str], variables: Mapping[str, str] | None = No
     inherited = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     # The package may not be installed: the child finds it where this process did.
     path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        command,
-        env={**inherited, "PYTHONPATH": path, **(variables or {})},
-        start_new_session=True,
-        preexec_fn=dies_with(os.getpid()),
-        **streams,
-    )
+    environment = {**inherited, "PYTHONPATH": path, **(variables or {})}
+    with _without_tokenizers_warning():
+        return subprocess.Popen(
+            command, env=environment, start_new_session=True, preexec_fn=dies_with(os.getpid()), **streams
+        )
+
+
+@contextlib.contextmanager
+def _without_tokenizers_warning() -> Iterator[None]:
+    """In a process that has tokenised texts, tokenizers writes five lines into each fork, even one that becomes another
+    program at once, unless this is set."""
+    name = "TOKENIZERS_PARALLELISM"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "true"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 def end_child(child: subprocess.Popen) -> None:
