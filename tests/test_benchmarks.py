@@ -85,3 +85,22 @@ def test_the_page_compares_steady_rates_and_names_the_best_peer():
     assert "**" not in "\n".join(
         tensorflow_peers_page.paragraphs({"transformers-pools": runs["transformers-pools"]})[1:]
     )
+
+
+def test_a_raised_message_has_no_stack_and_no_path():
+    import tensorflow_updates
+
+    error = (
+        "InvalidArgumentError: Graph execution error:\n\nDetected at node X defined at (most recent call last):\n"
+        '  File "/home/me/x.py", line 1, in main\n\nTrying to access resource bert_3/a/12 (defined @ /home/me/y.py:1) '
+        "located in device CPU:1\n Cf. https://x\n\t [[{{node X}}]]"
+    )
+    found = "InvalidArgumentError: Graph execution error: Trying to access resource ... located in device CPU:1"
+    raised: list[str] = []
+    assert [tensorflow_updates.said(each, raised) for each in (error, 2e-7, error, None)] == [
+        "raises (1)",
+        "2e-07",
+        "raises (1)",
+        "",
+    ]
+    assert raised == [found]
