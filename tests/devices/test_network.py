@@ -1,0 +1,98 @@
+"""Workers on hosts of their own, whose network fails: the benchmarks' hosts, and what ends on them."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import network_failures  # noqa: E402
+import network_hosts  # noqa: E402
+import network_page  # noqa: E402
+
+ECHO = """\
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    if sys.argv[1] == "answer":
+        one.bind(("", 7))
+        while True:
+            one.sendto(*one.recvfrom(99))
+    one.settimeout(float(sys.argv[2]))
+    one.sendto(b"?", (sys.argv[1], 7))
+    one.recvfrom(99)
+"""
+
+
+@pytest.fixture
+def allowed():
+    try:
+        network_hosts.check_allowed()
+    except network_hosts.NotAllowed as reason:
+        pytest.skip(str(reason))
+
+
+def names():
+    return subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad_cables", [False, True])
+def test_hosts_hear_each_other_until_the_network_fails(allowed, tmp_path, bad_cables):
+    def hears(host, other, seconds=0.5):
+        command = [sys.executable, "-c", ECHO, hosts.address(other), seconds]
+        return hosts.start(host, command, {}, tmp_path / "log").wait() == 0
+
+    before = names()
+    with network_hosts.Hosts(2, bad_cables=bad_cables) as hosts:
+        answering = [hosts.start(i, [sys.executable, "-c", ECHO, "answer"], {}, tmp_path / "log") for i in range(2)]
+        assert any(hears(0, 1) for _ in range(20))
+        hosts.cut(1)
+        assert not hears(0, 1)
+        hosts.join(1)
+        assert hears(0, 1) and hears(1, 0)
+        if bad_cables:
+            hosts.every_cable(delay_seconds=0.1)
+            assert not hears(0, 1, 0.15) and hears(0, 1)
+            hosts.every_cable()
+            hosts.lose_outgoing(1)
+            assert not hears(0, 1)
+        else:
+            hosts.remove_interface(1)
+            assert not hears(0, 1)
+    assert all(process.poll() is not None for process in answering) and names() == before
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.parametrize("side", ["command", "keras3"])
+def test_a_cut_link_ends_both_workers_in_one_line(allowed, tmp_path, side):
+    with network_hosts.Hosts(2) as hosts:
+        trial = network_failures.Trial(hosts, side, tmp_path, 10_000)
+        trial.start_all()
+        trial.wait_for_step(3)
+        hosts.cut(1)
+        ends = trial.wait_for_ends(120)
+    assert [one["status"] for one in ends] == [1, 1], ends
+    for one, lost in zip(ends, ("worker 1", "the first worker"), strict=True):
+        assert f"lost contact with {lost}" in one["line"], one
+
+
+def test_without_root_it_says_so_and_does_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(network_hosts.shutil, "which", lambda name: name)
+    monkeypatch.setattr(sys, "argv", ["network_failures.py", f"--work_dir={tmp_path / 'runs'}"])
+    assert network_failures.main() == 0
+    assert capsys.readouterr().out == "skipped: only root makes network namespaces. Received: user 1000.\n"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_last_line_is_what_was_received():
+    line = (
+        "run_finetune.py: error: All workers must stay up. Received: UnavailableError, lost worker 13. See its output."
+    )
+    assert network_page.shortened(line) == "Received: UnavailableError, lost worker N"
+    assert network_page.shortened("a" * 200) == "a" * 110 + "..."
