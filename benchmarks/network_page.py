@@ -62,7 +62,7 @@ def _tables(rows: list[dict[str, Any]], lines: dict[str, str]) -> list[str]:
 
 def _key(row: dict[str, Any]) -> list[str]:
     _, workers, name, host = row["key"]
-    return [name, str(workers), f"host {host}", f"{row.get('load', 0):.0f}"]
+    return [name, str(workers), f"host {host}", f"{row['load']:.0f}"]
 
 
 def _ends(row: dict[str, Any], lines: dict[str, str]) -> list[str]:
@@ -108,4 +108,4 @@ def _finished(row: dict[str, Any]) -> list[str]:
 def _lasting(row: dict[str, Any]) -> list[str]:
     statuses = ", ".join(str(one["status"]) for one in row["ends"])
     seconds = [f"{row[name]:.0f}" for name in ("seconds", "undisturbed_seconds")]
-    return [row["key"][2], str(row["key"][1]), f"{row.get('load', 0):.0f}", statuses, *seconds, _weights(row)]
+    return [row["key"][2], str(row["key"][1]), f"{row['load']:.0f}", statuses, *seconds, _weights(row)]
