@@ -426,6 +426,18 @@ def test_a_worker_never_says_that_it_lost_itself(message, lost):
     assert "worker 1," not in str(caught.value) and "worker 10" not in str(caught.value)
 
 
+def test_a_worker_that_was_given_up_says_so(monkeypatch):
+    """As one does that was frozen, and goes on when the others have ended."""
+    error = tf.errors.AbortedError(
+        None, None, "Collective ops is aborted by: /job:worker/replica:0/task:1 is not known"
+    )
+    for index, said in ((1, "the other workers, whose error names this one. See"), (0, "worker 1. See")):
+        cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": index}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+        with pytest.raises(RunError, match=f"lost contact with {said}"), peer_failures_as_run_errors():
+            raise error
+
+
 # --- real workers
 
 

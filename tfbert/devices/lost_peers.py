@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfbert.errors import RunError
+from tfbert.devices.cluster import current_cluster
+from tfbert.errors import RunError, UsageError
 
 _PEER_ERRORS = (
     tf.errors.UnavailableError,
@@ -54,8 +55,20 @@ def peer_failures_as_run_errors() -> Iterator[None]:
 
 
 def _lost(message: str) -> str:
-    """Which workers an error names as lost; a device's name is only where it was noticed."""
-    named = [f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)(?![\d/])", message)]
-    return ", ".join(dict.fromkeys(named)) or (
-        "the first worker, which takes all heartbeats" if _HEARTBEAT in message else "another worker"
-    )
+    """Which workers an error names as lost; a device's name is only where it was noticed.
+
+    An error may name this very worker: so it does where one goes on that was frozen, and that the others have given up.
+    """
+    found = [f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)(?![\d/])", message)]
+    others = ", ".join(name for name in dict.fromkeys(found) if name != _own_name())
+    if found and not others:
+        return "the other workers, whose error names this one"
+    return others or ("the first worker, which takes all heartbeats" if _HEARTBEAT in message else "another worker")
+
+
+def _own_name() -> str:
+    try:
+        cluster = current_cluster()
+    except UsageError:  # An own program may tell TensorFlow otherwise who it is.
+        return ""
+    return f"{cluster.job} {cluster.index}"
