@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -21,6 +22,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # As in the background of a shell; programs would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller and not config.getoption("--require-gpu"):
         return  # It runs no test, and its workers start only after this.
