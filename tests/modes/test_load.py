@@ -393,6 +393,7 @@ def test_bad_options_and_models(saved, models, tmp_path):
     ):
         with pytest.raises(tfbert.UsageError, match=message):
             tfbert.load(saved / "classes", **options)
+    assert tfbert.load(saved / "classes", answering=None)("good") == models["classes"]("good")
     with pytest.raises(tfbert.UsageError, match="must hold config.json"):
         tfbert.load(tmp_path)
     with pytest.raises(tfbert.UsageError, match="needs a trained model"):

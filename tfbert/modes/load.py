@@ -81,6 +81,7 @@ def load(
             "A loaded model computes on one device. "
             f"Received: a call in the scope of {type(tf.distribute.get_strategy()).__name__}. Call it outside."
         )
+    options = {name: part for name, part in options.items() if part is not None}
     _check_options(options)
     config = Config(
         mode="predict",
