@@ -1,13 +1,13 @@
-"""Does the order of batches decide about scores? One PyTorch loop, two orders: tfbert's and the Trainer's.
+"""Does the order of batches decide about scores? One PyTorch loop, three orders.
 
     python benchmarks/order_of_batches.py --model=DIR --train_file=train.tsv --validation_file=dev.tsv \\
         --torch_python=peer/bin/python --work_dir=runs/order --seeds=42,43,44
 
-Both orders shuffle the examples, cut them into pools and sort each pool by length. Hugging Face's Trainer goes through
-the pools one after the other, each from long to short; tfbert shuffles the batches of all pools. Everything else is the
-same in a pair of runs (`peers/plain_updates.py`): the classifier's first weights, the updates, the evaluation. Runs
-have `--jobs` at a time, each with its share of the cores: there are no speeds here. What is done is not done again.
-Writes a file to benchmarks/results/.
+All orders shuffle the examples, cut them into pools and sort each pool by length. tfbert goes through the pools one
+after the other and shuffles the batches of each; Hugging Face's Trainer takes each pool from long to short; the third
+order shuffles the batches of all pools, as tfbert did until November 2026. Everything else is the same in the runs of a
+seed (`peers/plain_updates.py`): the classifier's first weights, the updates, the evaluation. `--jobs` runs at a time
+share the cores: there are no speeds here. What is done is not done again. Writes a file to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from machine import done
 from results_page import beginning, default_output, table
 
 PEERS = pathlib.Path(__file__).parent / "peers"
-ORDERS = {"tfbert": "tfbert's order", "trainer": "the Trainer's order"}
+ORDERS = {"tfbert": "tfbert's order", "trainer": "the Trainer's", "shuffled": "all batches shuffled"}
 _DROPOUT = 0.1
 
 
@@ -87,15 +87,18 @@ def page(args: argparse.Namespace, seeds: list[int], scores: dict[str, list[dict
     ]
     mean = [f"{said(100 * accuracy[order], 2)}; {said(loss[order], 4)}" for order in ORDERS]
     lines.append(["mean, its standard error", *mean])
-    apart = {name: each["tfbert"] - each["trainer"] for name, each in values.items()}
+    apart = [
+        f"tfbert's order less {ORDERS[other]}, seed by seed: {said(100 * (accuracy['tfbert'] - accuracy[other]), 2)} "
+        f"points of accuracy, {said(loss['tfbert'] - loss[other], 4)} of loss."
+        for other in ("trainer", "shuffled")
+    ]
     return [
-        *beginning("The order of batches: two orders in one PyTorch loop", "order_of_batches.py", args),
+        *beginning("The order of batches: three orders in one PyTorch loop", "order_of_batches.py", args),
         f"{scores['tfbert'][0]['updates']} updates a run of `benchmarks/peers/plain_updates.py`, dropout {_DROPOUT}, "
         "the weights after the last one. Runs shared the cores, so there are no speeds here. Accuracy in percent, and "
         "loss:",
         table(["seed", *ORDERS.values()], lines),
-        f"tfbert's order less the Trainer's, seed by seed: {said(100 * apart['accuracy'], 2)} points of accuracy, "
-        f"{said(apart['loss'], 4)} of loss.",
+        *apart,
     ]
 
 

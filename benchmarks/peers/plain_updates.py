@@ -144,7 +144,15 @@ def from_long_to_short(lengths: np.ndarray, args: argparse.Namespace, epoch: int
     return [order[start : start + args.global_batch_size] for start in range(0, len(order), args.global_batch_size)]
 
 
-ORDERS = {"tfbert": planned, "trainer": from_long_to_short}
+def shuffled(lengths: np.ndarray, args: argparse.Namespace, epoch: int) -> list[np.ndarray]:
+    """tfbert's batches, those of all pools shuffled together; a short one stays the last."""
+    batches = planned(lengths, args, epoch)
+    whole = len(lengths) // args.global_batch_size
+    order = np.random.Generator(np.random.PCG64([args.seed, epoch, 1])).permutation(whole)
+    return [batches[i] for i in order] + batches[whole:]
+
+
+ORDERS = {"tfbert": planned, "trainer": from_long_to_short, "shuffled": shuffled}
 
 
 def gradient(model: torch.nn.Module, rows: Sequence[dict], labels: torch.Tensor) -> dict[str, float]:

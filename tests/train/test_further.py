@@ -148,6 +148,18 @@ def test_a_run_that_stopped_early_would_stop_again(corpus, finished):
     refused(config_for(corpus, "early", max_steps=12), "a run that stopped early, at update 5, and would stop there")
 
 
+def test_a_run_in_the_order_of_an_earlier_version_goes_no_further(corpus, finished):
+    """Its own order is noted; earlier versions, whose batches came in another one, noted none."""
+    from tfbert.train.saved_state import newest_intact
+
+    directory = copied(finished, corpus, "earlier")
+    identity = newest_intact(directory / "checkpoints").identity
+    assert identity["facts"].pop("batch_order") == 2
+    shutil.rmtree(directory / "checkpoints")
+    checkpoints_in(directory)[1](7, identity=identity)
+    refused(config_for(corpus, "earlier", max_steps=12), "batch_order=1 before and 2 now")
+
+
 def assert_as_nearly(directory, expected, limit=1e-5, without=(*NO_GRADIENT, "qa_outputs.bias")):
     """Weights equal to rounding, but for those whose gradient is 0 but for rounding; returns the largest difference."""
     found, expected = weights(directory), weights(expected)

@@ -12,6 +12,10 @@ import numpy as np
 
 from tfbert.errors import UsageError
 
+ORDER_VERSION = 2
+"""Of the batches that `plan_epoch` groups by length: no run goes on with those of another version. 1 was all batches of
+an epoch, shuffled."""
+
 FILL = -1
 """The index where a batch has no example: the row gets weight 0."""
 
@@ -96,9 +100,11 @@ def plan_epoch(
 ) -> BatchPlan:
     """Plans one training epoch: every example exactly once, in an order that is a function of (seed, epoch).
 
-    With `group_by_length` the shuffled examples are cut into pools of `batches_of_a_pool`, each pool is sorted by
-    length, and all batches are shuffled again, so that a batch holds texts of similar length at random times. The
-    short batch, if any, comes last. A single batch stays as it is: how many rows it has depends on how it is split.
+    With `group_by_length` the shuffled examples are cut into pools of `batches_of_a_pool`, and each pool is sorted by
+    length, cut into batches and shuffled again: a batch holds texts of similar length, and the batches of each pool,
+    which follow one another, are a sample of all lengths. (Batches shuffled across pools may be long or short for a
+    while, and labels often go with length: benchmarks/order_of_batches.py.) The short batch, if any, comes last. A
+    single batch stays as it is: how many rows it has depends on how it is split.
 
     Args:
         lengths: int `[num_examples]`, tokens of each example.
@@ -118,10 +124,8 @@ def plan_epoch(
         pool = batches_of_a_pool(len(order), global_batch_size) * global_batch_size
         for start in range(0, whole, pool):
             part = order[start : min(start + pool, whole)]
-            order[start : start + len(part)] = part[np.argsort(lengths[part], kind="stable")]
-        batches = order[:whole].reshape(-1, global_batch_size)
-        batches = batches[rng.permutation(len(batches))]
-        order = np.concatenate([batches.reshape(-1), order[whole:]])
+            batches = part[np.argsort(lengths[part], kind="stable")].reshape(-1, global_batch_size)
+            order[start : start + len(part)] = batches[rng.permutation(len(batches))].reshape(-1)
     return as_plan(order, lengths[order], global_batch_size, allowed_widths, epoch)
 
 

@@ -144,7 +144,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         train = task.encode(data.train, tokenizer, length, training)
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)
-    facts = facts_of(data, train, tokenizer, classifier.config)
+    facts = facts_of(config, data, train, tokenizer, classifier.config)
     resume.check_same_examples(facts, consensus)
     resumed, lines = None, []
     if start.resumed:

@@ -14,6 +14,7 @@ import tf_keras as keras
 
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.batches.plan import ORDER_VERSION
 from tfbert.config.given import names_given_data
 from tfbert.config.rules import OnResume
 from tfbert.config.run import Config
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 EVALUATION = "evaluation_crc32"
 """The fact that tells evaluation sets apart."""
+BATCH_ORDER = "batch_order"
+"""The version of the order of batches grouped by length; versions of tfbert that did not note it had the first."""
 EXAMPLES = ("train_examples", "train_crc32", EVALUATION)
 """The facts that tell the examples of a run, those to evaluate on included, from others."""
 _ARCHITECTURE = {
@@ -64,7 +67,9 @@ class Identity:
     @classmethod
     def of(cls, state: RunState) -> Identity:
         """The identity of a checkpoint's run; options that its version did not have are at their default."""
-        return cls(**state.identity | {"settings": _defaults() | state.identity["settings"]})
+        saved = cls(**state.identity)
+        settings, facts = _defaults() | saved.settings, {BATCH_ORDER: 1} | saved.facts
+        return dataclasses.replace(saved, settings=settings, facts=facts)
 
     def changed(self, asked: Config, *kinds: OnResume) -> dict[str, Any]:
         """The settings of these kinds that differ now: their earlier values, by name."""
@@ -111,9 +116,14 @@ def differences(before: dict[str, Any], now: dict[str, Any], resolved: dict[str,
 
 
 def facts_of(
-    data: TaskData, train: EncodedExamples | MaskedRecords, tokenizer: BertTokenizer, bert_config: BertConfig
+    config: Config,
+    data: TaskData,
+    train: EncodedExamples | MaskedRecords,
+    tokenizer: BertTokenizer,
+    bert_config: BertConfig,
 ) -> dict[str, Any]:
     """The facts by which a resumed run checks that model, data and precision are the same."""
+    is_planned_whole = config.data.batching == "length_grouped" and not isinstance(train, MaskedRecords)
     return {
         "task": data.task.name,
         "label_names": list(data.task.label_names),
@@ -124,6 +134,7 @@ def facts_of(
         "train_examples": len(train),
         "train_crc32": train.crc32,
         EVALUATION: _evaluation_crc(data),
+        **({BATCH_ORDER: ORDER_VERSION} if is_planned_whole else {}),
     }
 
 
