@@ -52,7 +52,8 @@ class TrainingConfig(Options):
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
     num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
     """Passes over the training data; may be a fraction. Default: 3, or as many as `max_steps` needs; 10 over the small
-    built-in corpora of token_classification and question_answering, 5 over that of multi_label_classification."""
+    built-in corpora of token_classification and question_answering, 8 over that of multiple_choice, 5 over that of
+    multi_label_classification."""
     max_steps: int = option(0, resume="longer", modes=TRAIN)
     """Train for this many updates; with `num_train_epochs` as well, whichever ends first. 0: no limit."""
     optimizer: Optimizer = option("adamw", resume="same", modes=TRAIN)
