@@ -77,7 +77,7 @@ def test_an_evaluation_leaves_nothing_behind(clock, logged, monkeypatch):
     with evaluating(100) as on_rows:
         for clock.now in (5, 12, 20):
             on_rows(25)
-    assert logged() == ["evaluating: 50%, 4 rows/s, 0:12 left"]
+    assert logged() == ["evaluating: 50%, 4.2 rows/s, 0:12 left"]
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)

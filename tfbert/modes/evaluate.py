@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from tfbert.config.counted import counted
+from tfbert.config.counted import counted, rate_text
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.devices.lost_peers import peer_failures_as_run_errors
@@ -102,7 +102,7 @@ def evaluate_set(
     metrics = model.task.metrics(predictions, examples)
     shown = model.task.metrics_line(metrics)
     count = counted(len(examples), "example")
-    log.info("%s: %s, %s, %.0f a second", prefix, examples.name, count, len(examples) / seconds)
+    log.info("%s: %s, %s, %s a second", prefix, examples.name, count, rate_text(len(examples), seconds))
     log.info("%s: %s", prefix, shown)
     results: dict[str, Any] = {f"{prefix}_{name}": value for name, value in metrics.items()}
     results[f"{prefix}_samples"] = len(examples)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tfbert.config.counted import counted
+from tfbert.config.counted import counted, rate_text
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
@@ -88,8 +88,8 @@ def predict(config: Config) -> dict[str, float]:
         "predict_samples_per_second": round(progress.count / progress.seconds, 2),
     }
     skipped = f"; {counted(bad_rows.count, 'row')} skipped" if bad_rows.count else ""
-    count, speed = counted(progress.count, "example"), progress.count / progress.seconds
-    log.info("predicted %s in %s, %.0f a second%s", count, clock_text(progress.seconds), speed, skipped)
+    count, speed = counted(progress.count, "example"), rate_text(progress.count, progress.seconds)
+    log.info("predicted %s in %s, %s a second%s", count, clock_text(progress.seconds), speed, skipped)
     for line in bad_rows.notes():
         log.info("%s", line)
     for job in jobs:
@@ -211,7 +211,7 @@ class PredictionProgress:
         elif self._is_shown and now - self._reported >= _SECONDS_BETWEEN_REPORTS:
             self._reported = now
             count = counted(round(self._computed), "example")
-            log.info("%s, %.0f a second", count, self._computed / self.seconds)
+            log.info("%s, %s a second", count, rate_text(self._computed, self.seconds))
 
     def close(self) -> None:
         """Ends the bar."""

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
+from tfbert.config.counted import rate_text
 from tfbert.devices.waiting import is_watched
 from tfbert.output.bars import bar
 from tfbert.output.logs import clock_text
@@ -65,7 +66,7 @@ class PassProgress:
             log.info("%s: %.0f%%, %s%s", self._what, 100 * self._done / self._total, self._rate(seconds), left)
 
     def _rate(self, seconds: float) -> str:
-        return f"{self._count / max(seconds, 1e-9):,.0f} {self._counted}/s"
+        return f"{rate_text(self._count, seconds)} {self._counted}/s"
 
 
 @contextlib.contextmanager

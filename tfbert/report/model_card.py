@@ -13,7 +13,7 @@ import tensorflow as tf
 from huggingface_hub import ModelCardData
 
 from tfbert.config.commands import command_of, option_words
-from tfbert.config.counted import counted
+from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
 from tfbert.model.keras_hub_download import may_be_built_in
 from tfbert.tasks.base import TaskData
@@ -80,7 +80,7 @@ def model_card(
         "",
         f"{counted(round(results['global_step']), 'update')} ({results['epoch']:.4g} epochs) of "
         f"{counted(config.training.global_batch_size, 'example')} in {results['train_runtime']:.0f} s, "
-        f"{results['train_samples_per_second']:.0f} examples a second.",
+        f"{rate_text(results['train_samples_per_second'])} examples a second.",
         "",
         "## Versions",
         "",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfbert.config.counted import rate_text
 from tfbert.output.output_dir import write_text
 from tfbert.report import plots
 from tfbert.report.run_files import RunFiles, read_run
@@ -143,7 +144,7 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
     if "train_runtime" in results:
         out.append(("training time", duration(results["train_runtime"])))
     if run.examples_per_second:
-        out.append(("examples/s", f"{run.examples_per_second:,.0f}"))
+        out.append(("examples/s", rate_text(run.examples_per_second)))
     if "train_tokens_per_second_steady" in results:
         out.append(("real tokens/s", f"{results['train_tokens_per_second_steady']:,.0f}"))
     for name, key in (("step, median", "step_seconds_p50"), ("step, 95th percentile", "step_seconds_p95")):

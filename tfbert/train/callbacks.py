@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.batches.schedule import Schedule
-from tfbert.config.counted import counted
+from tfbert.config.counted import counted, rate_text
 from tfbert.devices.waiting import is_watched
 from tfbert.errors import RunError
 from tfbert.measure.cpu_time import CpuTime
@@ -145,7 +145,8 @@ class Progress(StepCallback):
         self._run_log.advance(
             step,
             f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
-            f"lr {numbers['learning_rate']:.2e}  {recent.examples_per_second:.0f} examples/s  {clock_text(left)} left",
+            f"lr {numbers['learning_rate']:.2e}  {rate_text(recent.examples_per_second)} examples/s  "
+            f"{clock_text(left)} left",
         )
         if new["skipped_steps"]:
             since = sum(new[name] for name in ("finite_steps", "skipped_steps"))

@@ -9,7 +9,7 @@ import numpy as np
 import tf_keras as keras
 
 from tfbert.batches.plan import micro_batch_size
-from tfbert.config.counted import counted
+from tfbert.config.counted import counted, rate_text
 from tfbert.config.training import OPTIMIZERS
 from tfbert.corpus.record_lengths import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
@@ -128,10 +128,8 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
 def summary(results: dict[str, float], directory: pathlib.Path, task: Task, decisive: str) -> list[str]:
     """The end of a run on the screen."""
     found = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
-    lines = [
-        "",
-        f"trained in {clock_text(results['train_runtime'])}, {results['train_samples_per_second']:.0f} examples/s",
-    ]
+    speed = rate_text(results["train_samples_per_second"])
+    lines = ["", f"trained in {clock_text(results['train_runtime'])}, {speed} examples/s"]
     if found:
         at = f" (step {results['best_step']})" if "best_step" in results else ""
         lines.append(f"kept weights{at}: {task.metrics_line(found, decisive)}")
