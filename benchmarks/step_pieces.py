@@ -5,7 +5,8 @@
 Each piece has the sizes of the model's layers and a gradient for everything that has one, dropout on. Ours are the
 functions that a step calls, `--copies` of them one after the other in one graph, as they are in a step; PyTorch's are
 its own functions in a loop (`peers/torch_pieces.py`). A product of 8 x 8 shows the price of an operation that computes
-nothing. Milliseconds are medians over the turns. Writes a file to benchmarks/results/.
+nothing; the update of all weights is there once. Milliseconds are medians over the turns. Writes a file to
+benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PIECES = {
     "dropout": "dropout of hidden",
     "norm": "sum and layer normalisation",
     "layer": "a whole layer",
+    "update": "clipping and AdamW, all weights of the model",
 }
 """Names, and what they are."""
 A_LAYER = {"projection": 4, "attention": 1, "middle": 1, "gelu": 1, "output": 1, "dropout": 2, "norm": 2}
@@ -82,12 +84,16 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
 
     from tfbert.model import forward, ops
     from tfbert.step.dropout import KeyedDropout
+    from tfbert.step.fused import FusedAdamW
     from tfbert.step.noise import Rows, noise_key
 
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if args.mixed_precision else "float32")
+    config = BertConfig.from_pretrained(args.model)
+    whole = TFBertModel(config)
     config = BertConfig.from_pretrained(args.model, num_hidden_layers=args.copies)
     model = TFBertModel(config)
-    model.build_in_name_scope()
+    for each in (whole, model):
+        each.build_in_name_scope()
     dropout = KeyedDropout(model)
     tokens, dtype = args.rows * args.width, keras.mixed_precision.global_policy().compute_dtype
     heads, hidden, middle = config.num_attention_heads, (tokens, config.hidden_size), (tokens, config.intermediate_size)
@@ -146,8 +152,26 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
 
         return once
 
+    def timed_update() -> Callable[[], float]:
+        variables, optimizer = whole.trainable_variables, FusedAdamW(learning_rate=5e-5, weight_decay=0.01)
+        optimizer.build(variables)
+
+        @tf.function
+        def run(gradients):
+            size = tf.linalg.global_norm(gradients)
+            optimizer.apply_scaled(gradients, variables, tf.minimum(1.0, 1 / size), tf.math.is_finite(size))
+
+        gradients = [tf.random.normal(variable.shape) for variable in variables]
+
+        def once() -> float:
+            start = time.perf_counter()
+            run(gradients)
+            return 1000 * (time.perf_counter() - start)
+
+        return once
+
     for name in PIECES:
-        yield name, timed(name)
+        yield name, timed_update() if name == "update" else timed(name)
 
 
 def page(args: argparse.Namespace, found: dict[str, tuple[float, float]]) -> list[str]:
@@ -158,7 +182,7 @@ def page(args: argparse.Namespace, found: dict[str, tuple[float, float]]) -> lis
 
     lines = [line(PIECES[name], *times, str(A_LAYER.get(name, ""))) for name, times in found.items()]
     sums = (sum(count * found[name][side] for name, count in A_LAYER.items()) for side in (0, 1))
-    lines.insert(-1, line("the pieces of a layer together", *sums))
+    lines.insert(-2, line("the pieces of a layer together", *sums))
     precision = "bfloat16" if args.mixed_precision else "float32"
     return [
         *beginning("The pieces of a step, beside PyTorch's", "step_pieces.py", args),

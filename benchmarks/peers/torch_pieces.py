@@ -21,6 +21,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--mixed_precision", action="store_true")
     args = parser.parse_args()
+    whole = BertModel(BertConfig.from_pretrained(args.model), add_pooling_layer=True)
     config = BertConfig.from_pretrained(args.model, num_hidden_layers=args.copies)
     layers = BertModel(config).train().encoder.layer
     tokens, heads = args.rows * args.width, config.num_attention_heads
@@ -33,7 +34,7 @@ def main() -> None:
         own = functional.scaled_dot_product_attention(query, key, value, mask.to(query.dtype), share)
         return own.transpose(1, 2).reshape(hidden)
 
-    def whole(layer, x):
+    def a_layer(layer, x):
         out = layer(x, attention_mask=mask)
         return out[0] if isinstance(out, tuple) else out
 
@@ -47,16 +48,24 @@ def main() -> None:
         "gelu": (lambda layer, x: functional.gelu(x), [(middle, half)]),
         "dropout": (lambda layer, x: layer.output.dropout(x), [(hidden, half)]),
         "norm": (lambda layer, x, y: layer.output.LayerNorm(x + y), [(hidden, half), (hidden, full)]),
-        "layer": (whole, [((args.rows, args.width, config.hidden_size), full)]),
+        "layer": (a_layer, [((args.rows, args.width, config.hidden_size), full)]),
     }
     inputs = {
         name: [[torch.randn(shape).to(dtype).requires_grad_() for shape, dtype in parts] for _ in layers]
         for name, (_, parts) in pieces.items()
     }
+    optimizer = torch.optim.AdamW(whole.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
+    for parameter in whole.parameters():
+        parameter.grad = torch.randn_like(parameter)
     for line in sys.stdin:
         name = line.strip()
-        compute = pieces[name][0]
         start = time.perf_counter()
+        if name == "update":
+            torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+            optimizer.step()
+            print(1000 * (time.perf_counter() - start), flush=True)
+            continue
+        compute = pieces[name][0]
         for layer, own in zip(layers, inputs[name], strict=True):
             with torch.autocast("cpu", torch.bfloat16, enabled=args.mixed_precision):
                 result = compute(layer, *own)
