@@ -52,7 +52,8 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     is_16_bits_on_cpu = x.dtype.size == 2 and not tf.config.get_visible_devices("GPU")
     wide = tf.cast(x, tf.float32) if is_16_bits_on_cpu else x
     scaled = wide * tf.cast(math.sqrt(0.5), wide.dtype)
-    below = 0.5 * (1.0 + tf.math.erf(scaled) if wide.dtype == tf.float32 else tf.math.erfc(-scaled))
+    # Not 0.5 * (1 + erf): the graph optimiser knows that form, and would compute a recomputed layer otherwise than first.
+    below = 0.5 + 0.5 * tf.math.erf(scaled) if wide.dtype == tf.float32 else 0.5 * tf.math.erfc(-scaled)
     density = tf.exp(tf.cast(-0.5 * math.log(2 * math.pi), wide.dtype) - tf.square(scaled))
     slope = tf.cast(below + wide * density, x.dtype)
     return tf.cast(wide * below, x.dtype), lambda upstream: upstream * slope
