@@ -52,7 +52,7 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     is_16_bits_on_cpu = x.dtype.size == 2 and not tf.config.get_visible_devices("GPU")
     wide = tf.cast(x, tf.float32) if is_16_bits_on_cpu else x
     scaled = wide * tf.cast(math.sqrt(0.5), wide.dtype)
-    # Not 0.5 * (1 + erf): the graph optimiser knows that form, and would compute a recomputed layer otherwise than first.
+    # Not 0.5 * (1 + erf), which the graph optimiser joins: a recomputed layer would have other bits than at first.
     below = 0.5 + 0.5 * tf.math.erf(scaled) if wide.dtype == tf.float32 else 0.5 * tf.math.erfc(-scaled)
     density = tf.exp(tf.cast(-0.5 * math.log(2 * math.pi), wide.dtype) - tf.square(scaled))
     slope = tf.cast(below + wide * density, x.dtype)
