@@ -48,7 +48,7 @@ def main() -> None:
     args = parsed()
     set_up(args)
     if args.checkout:
-        command = [sys.executable, PEERS / "checkout_turns.py", *sys.argv[1:]]
+        command = [sys.executable, PEERS / "checkout_turns.py", f"--checkout={args.checkout}", *sys.argv[1:]]
     else:
         command = [args.torch_python, PEERS / "torch_turns.py", f"--model={args.model}"]
         command += ["--mixed_precision"] * args.mixed_precision
