@@ -1,12 +1,13 @@
-"""Updates of pre-training, in turns: this trainer's own step against Hugging Face's PyTorch BERT on the same batches.
+"""Updates of pre-training, in turns: this trainer's own step against Hugging Face's PyTorch BERT, and against Keras.
 
     python benchmarks/pretraining_speed.py --model=scratch/small --train_records=records-128 \\
         --torch_python=peer/bin/python --global_batch_size=32
 
 Ours is the function that `model.fit` runs, with its input pipeline, which reads the records and draws their masks. The
 batches that it will read are written beforehand for the peers (`peers/pretraining.py`, each in its own process): the
-same records, masks, order and widths, already in memory. A turn is `--steps` updates of each side; the first third of
-the turns is left out. Matrix peak is the best rate of a large matrix product, measured between turns. Work counts only
+same records, masks, order and widths, already in memory. The peers in TensorFlow are plain `fit`; they read the same
+rows, masked once, with Google's input pipeline (`peers/tf_pretraining.py`). A turn is `--steps` updates of each side; the
+first third of the turns is left out. Matrix peak is the best rate of a large matrix product, measured between turns. Work counts only
 real tokens and masked words, whatever else a side computes. Writes a file in benchmarks/results/ after every turn; if
 the file exists, a section is added, so that several lengths share one file.
 """
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -31,6 +33,9 @@ from tfbert.devices.allocator import keep_freed_memory  # noqa: E402
 from tfbert.devices.onednn import use_onednn  # noqa: E402
 from tfbert.modes.pretrain import with_records  # noqa: E402
 
+IN_TENSORFLOW = ("google", "transformers", "keras_hub")
+KINDS = ("pretraining", "masked_lm", "gathered", *IN_TENSORFLOW)
+
 
 def main() -> None:
     """Runs the turns of all sides, and reports their ratios."""
@@ -38,7 +43,9 @@ def main() -> None:
     parser.add_argument("--model", default="scratch/small", help="the peers always have random weights")
     for name in ("train_records", "torch_python"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--peers", default="pretraining,masked_lm,gathered")
+    parser.add_argument(
+        "--peers", default=",".join(KINDS), help="pretraining, masked_lm, gathered: PyTorch; the others: TensorFlow"
+    )
     parser.add_argument("--torch_threads", default="", help="numbers to try; default: half the cores, and all")
     parser.add_argument("--global_batch_size", type=int, default=32)
     parser.add_argument(
@@ -57,6 +64,7 @@ def main() -> None:
             own, run, config = own_side(args, scratch)
             works = write_batches(run, args.steps * (args.turns + 1), scratch / "batches.npz")
             run.classifier.config.to_json_file(scratch / "config.json", use_diff=False)
+            reading = reading_alone(run)
             peers = {kind: Peer(args, kind, scratch) for kind in args.peers.split(",")}
             own(args.steps)  # Traces and compiles.
             turns = []
@@ -64,7 +72,9 @@ def main() -> None:
                 first, last = turn * args.steps, (turn + 1) * args.steps
                 times = {"tfbert": own(args.steps)} | {kind: peer.updates(first, last) for kind, peer in peers.items()}
                 turns.append({"work": sum(works[first + 1 : last], works[first]), "peak": peak(config), "times": times})
-                output.write_text(before + page(args, run, peers, turns, is_first=not before), encoding="utf-8")
+                output.write_text(
+                    before + page(args, run, peers, turns, reading, is_first=not before), encoding="utf-8"
+                )
                 print(f"turn {turn}: {times}", file=sys.stderr, flush=True)
     finally:
         for peer in peers.values():
@@ -128,9 +138,11 @@ class Peer:
     """
 
     def __init__(self, args: argparse.Namespace, kind: str, scratch: pathlib.Path):
-        words = [args.torch_python, ROOT / "benchmarks" / "peers" / "pretraining.py", f"--kind={kind}"]
+        is_ours = kind in IN_TENSORFLOW
+        python, script = (sys.executable, "tf_pretraining.py") if is_ours else (args.torch_python, "pretraining.py")
+        words = [python, ROOT / "benchmarks" / "peers" / script, f"--kind={kind}"]
         words += [f"--config={scratch / 'config.json'}", f"--batches={scratch / 'batches.npz'}"]
-        words += [f"--threads={args.torch_threads}"] * bool(args.torch_threads)
+        words += [f"--threads={args.torch_threads}"] * (bool(args.torch_threads) and not is_ours)
         words += ["--bfloat16"] * args.mixed_precision
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         ready, _, chosen = self.process.stdout.readline().partition(" ")
@@ -151,7 +163,9 @@ def peak(config: Config) -> float:
     return measure_peak(config)
 
 
-def page(args: argparse.Namespace, run, peers: dict[str, Peer], turns: list[dict], *, is_first: bool) -> str:
+def page(
+    args: argparse.Namespace, run, peers: dict[str, Peer], turns: list[dict], reading: int, *, is_first: bool
+) -> str:
     """The section of this run, below the title if it is the first."""
     from tfbert.measure.flops import training_flops
 
@@ -173,23 +187,46 @@ def page(args: argparse.Namespace, run, peers: dict[str, Peer], turns: list[dict
         ratios = sorted(turn["times"][side][0] / turn["times"]["tfbert"][0] for turn in kept)
         median = statistics.median(ratios)
         lines.append([*line, f"{seconds / own:.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}, median {median:.2f}"])
-    chosen = next(iter(peers.values())).chosen
-    threads = ", ".join(f"{kind} {peer.chosen['threads']}" for kind, peer in peers.items())
     width = run.train.records.schema.max_seq_length
     config = run.classifier.config
     head = ["", "sequences/s", "tokens/s", "CPU seconds: program, kernel", "GFLOP/s asked for", "of the matrix peak"]
     parts = [
-        *(beginning("Updates of pre-training against PyTorch", "pretraining_speed.py", args) if is_first else ()),
+        *(beginning("Updates of pre-training against peers", "pretraining_speed.py", args) if is_first else ()),
         f"## {width} tokens, {args.model}, {'bfloat16' if args.mixed_precision else 'float32'}",
         *(() if is_first else (f"`python benchmarks/pretraining_speed.py {' '.join(flags_said(args))}`",)),
         table([*head, "tfbert over it", "in turns"], lines),
         f"{config.num_hidden_layers} layers of {config.hidden_size}, {config.vocab_size:,} words, batches of "
         f"{args.global_batch_size}, {tokens / rows:.0f} real tokens a sequence; {len(kept)} turns of {args.steps} "
         f"updates, after {len(turns) - len(kept)} that are left out. Matrix peak {best / 1e9:.0f} GFLOP/s, the best of "
-        f"all turns. PyTorch {chosen['torch']}, transformers {chosen['transformers']}, attention "
-        f"{chosen['attention']}; threads: {threads}.",
+        f"all turns.{facts(peers)}",
+        f"Reading alone, rows a second: tfbert, which draws masks anew, {reading:,}"
+        + "".join(f", {kind} {peer.chosen['reading_alone']:,}" for kind, peer in peers.items() if kind in IN_TENSORFLOW)
+        + ".",
     ]
     return ("" if is_first else "\n") + "\n\n".join(parts) + "\n"
+
+
+def facts(peers: dict[str, Peer]) -> str:
+    """What the peers in PyTorch chose, and their versions."""
+    told = {kind: peer.chosen for kind, peer in peers.items() if kind not in IN_TENSORFLOW}
+    if not told:
+        return ""
+    one = next(iter(told.values()))
+    threads = ", ".join(f"{kind} {chosen['threads']}" for kind, chosen in told.items())
+    versions = f"PyTorch {one['torch']}, transformers {one['transformers']}, attention {one['attention']}"
+    return f" {versions}; threads: {threads}."
+
+
+def reading_alone(run, batches: int = 200) -> int:
+    """Rows a second of our input pipeline, with nothing else to do."""
+    from tfbert.batches.pipeline import distribute_batches
+
+    iterator = iter(distribute_batches(run.strategy, run.train, run.batches.plans))
+    next(iterator)
+    start, rows = time.perf_counter(), 0
+    for _ in range(batches):
+        rows += next(iterator)[0]["input_ids"].shape[0]
+    return round(rows / (time.perf_counter() - start))
 
 
 if __name__ == "__main__":
