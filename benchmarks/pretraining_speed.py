@@ -6,10 +6,10 @@
 Ours is the function that `model.fit` runs, with its input pipeline, which reads the records and draws their masks. The
 batches that it will read are written beforehand for the peers (`peers/pretraining.py`, each in its own process): the
 same records, masks, order and widths, already in memory. The peers in TensorFlow are plain `fit`; they read the same
-rows, masked once, with Google's input pipeline (`peers/tf_pretraining.py`). A turn is `--steps` updates of each side; the
-first third of the turns is left out. Matrix peak is the best rate of a large matrix product, measured between turns. Work counts only
-real tokens and masked words, whatever else a side computes. Writes a file in benchmarks/results/ after every turn; if
-the file exists, a section is added, so that several lengths share one file.
+rows, masked once, with Google's input pipeline (`peers/tf_pretraining.py`). A turn is `--steps` updates of each side;
+the first third of the turns is left out. Matrix peak is the best rate of a large matrix product, measured between
+turns. Work counts only real tokens and masked words, whatever else a side computes. Writes a file in
+benchmarks/results/ after every turn; if the file exists, a section is added, so that several lengths share one file.
 """
 
 import argparse
