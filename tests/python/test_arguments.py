@@ -66,7 +66,7 @@ def test_the_page_is_made_of_the_options():
 def test_every_argument_has_an_item():
     text = PAGE.read_text(encoding="utf-8")
     named = set(re.findall(r"^- \*\*`(\w+)`\*\* \(", text, re.MULTILINE))
-    own = set(re.findall(r"^        (\w+): ", tfbert.finetune.__doc__, re.MULTILINE))
+    own = set(re.findall(r"^    (\w+): ", inspect.getdoc(tfbert.finetune), re.MULTILINE))
     assert {"config", "train", "quiet"} <= own
     for function in (tfbert.finetune, tfbert.pretrain):
         assert set(inspect.signature(function).parameters) - own <= named

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import string
+import sys
 import types
 
 import numpy as np
@@ -67,6 +68,11 @@ def reference_v2(golds, predictions, odds, threshold):
     return {name: value for name, value in found.items() if not name.startswith("has_ans")}
 
 
+def to_every_digit(values):
+    """Up to the last digits from Python 3.12 on, where the reference's `sum` compensates for rounding."""
+    return values if sys.version_info < (3, 12) else pytest.approx(values, rel=1e-14)
+
+
 def reference_v1(golds, predictions):
     """As evaluate-v1.1.py says: lower, no punctuation, no articles, white space fixed; the best over the golds."""
 
@@ -97,17 +103,17 @@ def test_version_2_to_every_digit(seed, threshold):
     found = squad_metrics(
         golds, predictions, version_2_with_negative=True, null_odds=odds, no_answer_threshold=threshold
     )
-    assert found == expected
+    assert found == to_every_digit(expected)
     assert list(found)[:3] == ["exact", "f1", "total"]
     plain = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
-    assert plain == reference_v2(golds, predictions, odds, float("inf"))
+    assert plain == to_every_digit(reference_v2(golds, predictions, odds, float("inf")))
 
 
 def test_version_2_without_odds():
     golds, predictions, _ = random_set(9)
     expected = reference_v2(golds, predictions, None, 1.0)
     found = squad_metrics(golds, predictions, version_2_with_negative=True)
-    assert found == {name: value for name, value in expected.items() if not name.startswith("best")}
+    assert found == to_every_digit({name: value for name, value in expected.items() if not name.startswith("best")})
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -111,7 +111,7 @@ def squad_metrics(
         rows = [row for row, has in enumerate(has_answer) if belongs(has)]
         if rows:
             for name, values in zip(("exact", "f1"), shown, strict=True):
-                out[f"{prefix}{name}"] = 100.0 * sum([values[row] for row in rows]) / len(rows)
+                out[f"{prefix}{name}"] = _percent_in_order([values[row] for row in rows])
             out[f"{prefix}total"] = len(rows)
     if odds is not None:
         gives_answer = [bool(prediction) for prediction in predictions]
@@ -138,7 +138,8 @@ def _f1(gold: tuple[str, ...], predicted: tuple[str, ...], *, empty_agrees: bool
 
 
 def _percent_in_order(values: Sequence[float]) -> float:
-    """Adds the values one by one, as evaluate-v1.1.py does: since Python 3.12, `sum` compensates for rounding."""
+    """Adds the values one by one, as evaluate-v1.1.py does, and version 2 did until Python 3.11: since 3.12, `sum`
+    compensates for rounding, and scores would depend on the version."""
     total = 0.0
     for value in values:
         total += value
