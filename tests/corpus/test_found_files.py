@@ -59,7 +59,11 @@ FOUND = {
 
 def test_what_was_guessed_is_said(folder, logged):
     find(folder)
-    assert [line for line in logged() if "documents: 2; if each is a document of paragraphs" in line]
+    assert [
+        line
+        for line in logged()
+        if "documents: 2; if sentences go on in the next line, pass --corpus_format=paragraphs" in line
+    ]
     find(folder, corpus_format="sentences")
     find(folder / "b" / "rows.jsonl")
     assert not [line for line in logged() if "one sentence per line" in line]

@@ -215,7 +215,7 @@ def test_what_does_not_fit_is_named(tmp_path):
         open_records([str(path), str(other)])
     text = tmp_path / "text"
     text.write_text("Not a TFRecord at all, and longer than the frame of one.\n")
-    with pytest.raises(UsageError, match="byte 0 is damaged"):
+    with pytest.raises(UsageError, match="byte 0 is damaged.* If it is text, make records of it with --mode=prepare"):
         open_records([str(text)])
     other = write_records(tmp_path / "w", [serialized(written[0], segment_ids=None)])
     with pytest.raises(UsageError, match="without segment_ids"):

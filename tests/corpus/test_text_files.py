@@ -70,6 +70,13 @@ def test_other_formats(tmp_path):
     assert documents(one) == [["A title", "B."]]
 
 
+def test_sentences_that_go_on_in_the_next_line(tmp_path):
+    wrapped = "The first one\nends here. The second\none, too.\n\n \nAnother document,\nalso of Dr.\nBrown.\n"
+    expected = [["The first one ends here.", "The second one, too."], ["Another document, also of Dr. Brown."]]
+    for name, content in (("a.txt", wrapped), ("b.txt.gz", gzip.compress(wrapped.replace("\n", "\r\n").encode()))):
+        assert documents(corpus(written(tmp_path / name, content), corpus_format="paragraphs")) == expected
+
+
 def test_rows_without_text_and_empty_ones(tmp_path):
     path = written(tmp_path / "a.jsonl", json_lines({"text": "A."}, {"text": ""}, {"text": " \n"}, {"text": "B."}))
     assert documents(corpus(path)) == [["A."], ["B."]]
@@ -94,21 +101,23 @@ def test_half_a_file(tmp_path):
         documents(corpus(written(tmp_path / "a.txt.gz", whole[: len(whole) // 2])))
 
 
-@pytest.mark.parametrize("format", ["sentences", "jsonl", "parquet"])
+@pytest.mark.parametrize("format", ["sentences", "paragraphs", "jsonl", "parquet"])
 @pytest.mark.parametrize("block", [1, 30, 200])
 def test_blocks_hold_the_same_documents(tmp_path, monkeypatch, format, block):
     many = [[f"Number {i} is.", f"So {i} was."][: 1 + i % 2] for i in range(40)]
-    path = tmp_path / f"a.{'txt' if format == 'sentences' else format}"
+    path = tmp_path / f"a.{'txt' if format in ('sentences', 'paragraphs') else format}"
     texts = [" ".join(document) for document in many]
     if format == "parquet":
         parquet.write_table(pa.table({"text": texts}), path, row_group_size=3)
     elif format == "jsonl":
         written(path, json_lines(*({"text": text} for text in texts)))
+    elif format == "paragraphs":
+        written(path, "\n\n".join(text.replace(" ", "\n") for text in texts))
     else:
         written(path, "\n\n".join("\n".join(document) for document in many))
     monkeypatch.setattr(found_files, "BLOCK_BYTES", block)
     monkeypatch.setattr(found_files, "blocks_of", lambda size: blocks_of(size, block))
-    source = corpus(path)
+    source = corpus(path, corpus_format=format)
     parts = source.parts()
     assert len(parts) > 4
     assert parts == sorted(parts)

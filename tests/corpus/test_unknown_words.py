@@ -92,7 +92,7 @@ def test_a_document_a_line(tmp_path):
         prepared(tmp_path / "auto", LINES)
     totals = prepared(tmp_path / "lines", LINES, corpus_format="lines")
     assert (totals["documents"], totals["sentences"]) == (20, 40)
-    with pytest.raises(UsageError, match="--corpus_format=lines"):
+    with pytest.raises(UsageError, match=r"say by --corpus_format .* each line \(lines\)"):
         prepared(tmp_path / "one", LINES, corpus_format="sentences")
 
 

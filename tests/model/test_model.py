@@ -621,7 +621,7 @@ def test_hub_errors_take_one_line(monkeypatch, error, message):
     with pytest.raises(UsageError, match=message) as caught:
         resolve("owner/model")
     text = str(caught.value)
-    assert "\n" not in text and "Pass a local directory" in text and "model_name_or_path='owner/model'" in text
+    assert "\n" not in text and "Pass a local directory" in text and "model='owner/model'" in text
 
 
 def test_hub_download_takes_one_weight_file(tmp_path, monkeypatch):

@@ -203,7 +203,7 @@ def test_words_and_questions_come_from_memory_as_from_their_files(tmp_path):
     [
         ({"train": [("a", 1)], "train_file": "x.tsv"}, "train and train_file are one option"),
         ({"train": [("a", 1)], "validation": 0.1, "validation_split": 0.2}, "validation and validation_split are one"),
-        ({"train": [("a", 1)], "validation": 1}, "above 0 and below 1. Received: validation_split=1.0"),
+        ({"train": [("a", 1)], "validation": 1}, "above 0 and below 1. Received: validation=1. Pass"),
         ({"train": [("a", 1)], "validation": True}, "validation must be a path, a DataFrame"),
         (
             {"train": [("a", 1)], "input_format": "csv"},
@@ -214,6 +214,9 @@ def test_words_and_questions_come_from_memory_as_from_their_files(tmp_path):
         ({"train": [("a", 1)], "validation": {"a/b": [{"a": 1}]}}, "The name of a validation set has letters"),
         ({"train": [("a", 1)], "validation": {"a": "no/such.tsv"}}, "validation_file must be a file"),
         ({"vallidation": 0.1}, "Did you mean validation?"),
+        ({"train_df": [("a", 1)]}, "Did you mean train?"),
+        ({"val": 0.1}, "Did you mean validation?"),
+        ({"validation": 10}, "validation is a share of the training examples, .* Received: validation=10. Pass"),
         ({"validation": [("a", 1)]}, "Training from files needs a training file"),
     ],
 )

@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 BAD = {
     "batch": ({"training": {"global_batch_size": 7}}, "must be a multiple of .* Received: global_batch_size=7"),
     "positions": ({"data": {"max_seq_length": 40}, "model": {"model_name_or_path": "{small}"}}, "max_seq_length=40"),
-    "hub": ({"model": {"model_name_or_path": "no/such-model"}}, "hub.*--model_name_or_path=DIR"),
+    "hub": ({"model": {"model_name_or_path": "no/such-model"}}, "hub.*--model=DIR"),
     "no directory": ({"model": {"model_name_or_path": "./nowhere"}}, "nowhere"),
     "column": ({"data": {"text_column": ("review",)}}, "review.*label.*sentence"),
     "dataset": ({"data": {"dataset": "no_such_set", "train_file": "", "validation_file": ""}}, "no_such_set"),

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from tfbert.config.rules import TRAIN, at_least, option
 from tfbert.config.types import Options
 
-CorpusFormat = Literal["auto", "sentences", "lines", "document", "jsonl", "parquet"]
+CorpusFormat = Literal["auto", "sentences", "paragraphs", "lines", "document", "jsonl", "parquet"]
 RecordNames = Literal["v1", "v2"]
 Engine = Literal["local", "beam"]
 Masking = Literal["dynamic", "static"]
@@ -34,8 +34,9 @@ class CorpusConfig(Options):
     """The corpus: files, directories (all files in them but records) or patterns such as `corpus/*.jsonl.gz`, separated
     by commas. Empty: `dataset`, or the built-in corpus."""
     corpus_format: CorpusFormat = option("auto", modes=_PREPARE, tasks=_ONLY)
-    """`sentences`: one sentence per line, a blank line between documents; `lines`: each line is a document;
-    `document`: each file is a document; `jsonl`, `parquet`: each row is a document, its text in `text_column` (if two
+    """`sentences`: one sentence per line, a blank line between documents; `paragraphs`: lines go on until a blank line,
+    and what they are together is a document; `lines`: each line is a document; `document`: each file is a document, and
+    no sentence goes on in the next line; `jsonl`, `parquet`: each row is a document, its text in `text_column` (if two
     are found by name, one after the other). `auto`: parquet by its ending, jsonl by its ending or first line; other
     files are `sentences` if they have blank lines, else they are refused and the choices are named. All but parquet may
     be .gz."""

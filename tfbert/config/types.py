@@ -89,6 +89,8 @@ def is_path(name: str) -> bool:
 
 def shown(value: Any) -> str:
     """A value of any type, such as a table, in a few words of one line."""
+    if shape := getattr(value, "shape", None):
+        return f"{type(value).__name__} of {' x '.join(map(str, shape))}"
     text = " ".join(reprlib.repr(value).split())
     return text if value is None or isinstance(value, bool) else f"{text} ({type(value).__name__})"
 

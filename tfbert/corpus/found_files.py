@@ -110,8 +110,8 @@ def find_inputs(
     guessed = sum(file.format == "sentences" for file in found) if corpus.corpus_format == "auto" else 0
     if guessed:
         log.info(
-            "text files taken as one sentence per line, with blank lines between documents: %d; if each is a document "
-            "of paragraphs, pass --corpus_format=document",
+            "text files taken as one sentence per line, with blank lines between documents: %d; if sentences go on in "
+            "the next line, pass --corpus_format=paragraphs; if each file is a document, --corpus_format=document",
             guessed,
         )
     return sorted(found, key=lambda file: file.name)
@@ -264,7 +264,7 @@ def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_colu
         blocks = _row_groups(path)
     elif format == "jsonl":
         columns = _columns(open_json_lines(str(path), lines_of(BlockLines(path), str(path))), text_column)
-    if format in ("sentences", "lines", "jsonl") and path.suffix.lower() != ".gz":
+    if format in ("sentences", "paragraphs", "lines", "jsonl") and path.suffix.lower() != ".gz":
         blocks = blocks_of(size)
     return InputFile(str(path), name, format, size, columns, blocks)
 

@@ -222,9 +222,13 @@ def _is_usable(file: RecordFile, promised: dict[str, dict[str, Any]], skips: boo
         return True
     sound = int(file.offsets[-1])
     if not skips:
+        advice = "Make or copy the file anew, or add --skip_bad_records to leave out what follows."
+        if not sound:
+            advice = (
+                "If it is text, make records of it with --mode=prepare; else make or copy it anew, or leave it out."
+            )
         raise UsageError(
-            f"Records must be whole. Received: {file.name!r}, whose record at byte {sound:,} {file.damage}. "
-            "Make or copy the file anew, or add --skip_bad_records to leave out what follows."
+            f"Records must be whole. Received: {file.name!r}, whose record at byte {sound:,} {file.damage}. {advice}"
         )
     if notes is not None:
         known = promised.get(file.name)

@@ -125,8 +125,8 @@ def check_documents(recipe: Recipe, shard: int, count: int, *, without_words: in
         )
     raise UsageError(
         f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: {count} in "
-        f"shard {shard} of {recipe.num_shards}. Pass {fewer}more documents; blank lines, or rows, separate them, or "
-        "pass --corpus_format=lines if each line is one."
+        f"shard {shard} of {recipe.num_shards}. Pass {fewer}more documents, or say by --corpus_format what separates "
+        "them: blank lines (sentences, paragraphs), each line (lines), or each file (document)."
     )
 
 

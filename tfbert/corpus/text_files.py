@@ -105,14 +105,17 @@ def read_documents(
         rows = open_parquet(path, None if end < 0 else range(start, end))
         yield from _in_rows(rows, _from(file, start, "row group"), file.columns, language, bad)
     else:
-        lines = lines_of(BlockLines(path, block, between_blank_lines=file.format == "sentences"), file.path)
+        lines = lines_of(
+            BlockLines(path, block, between_blank_lines=file.format in ("sentences", "paragraphs")), file.path
+        )
         where = _from(file, block[0], "byte")
         if file.format == "jsonl":
             if first := next(((number, line) for number, line in lines if line.strip()), None):
                 rows = open_json_lines(where, _chain(first, lines))
                 yield from _in_rows(rows, where, file.columns, language, bad)
-        elif file.format == "lines":
-            for found in _sentences(lines, where, bad, language):
+        elif file.format in ("lines", "paragraphs"):
+            whole = _paragraphs(lines) if file.format == "paragraphs" else lines
+            for found in _sentences(whole, where, bad, language):
                 yield from _pieces([found])
         elif file.format == "document":
             yield from _pieces(_sentences(lines, where, bad, language))
@@ -130,6 +133,23 @@ def _from(file: InputFile, start: int, unit: str) -> str:
 def _chain(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     yield first
     yield from rest
+
+
+def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines between blank ones as one, with the number of the first; no more than a document may have."""
+    parts: list[str] = []
+    start = size = 0
+    for number, line in lines:
+        text = line.strip()
+        if parts and (not text or size > MAX_DOCUMENT_CHARACTERS):
+            yield start, " ".join(parts)
+            parts, size = [], 0
+        if text:
+            start = start if parts else number
+            parts.append(text)
+            size += len(text)
+    if parts:
+        yield start, " ".join(parts)
 
 
 def _sentences(

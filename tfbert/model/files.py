@@ -169,12 +169,12 @@ def _download(name: str) -> pathlib.Path:
     except errors.HFValidationError:
         reason = "neither a directory nor a possible name on the hub"
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
-        reason = "the hub cannot be reached (or HF_HUB_OFFLINE is set), and the model is not in its cache"
+        reason = "no such directory, the hub cannot be reached (or HF_HUB_OFFLINE is set), and it is not in its cache"
     except (OSError, ValueError) as error:
         reason = first_line(error)
-    todo = "Pass a local directory with config.json, weights and vocab.txt: --model_name_or_path=DIR"
+    todo = "Pass a local directory with config.json, weights and vocab.txt: --model=DIR"
     raise _usage("A model must be a local directory or on the Hugging Face hub", name, f": {reason}", todo)
 
 
 def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
-    return UsageError(f"{rule}. Received: model_name_or_path={name!r}{what}. {todo}.")
+    return UsageError(f"{rule}. Received: model={name!r}{what}. {todo}.")

@@ -35,6 +35,8 @@ _NOT_ARGUMENTS = _OF_SEVERAL | {
     "flagfile": "Presets are for the command; pass their flags as arguments.",
 }
 """Flags that are no options of a run."""
+_OF_DATA = ("_df", "_data", "_dataset", "_table")
+_VALIDATION = dict.fromkeys(("val", "valid", "eval", "dev"), "validation")
 _NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
@@ -166,6 +168,10 @@ def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
         advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
     if not advice and command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, _NEAR)):
         advice = f"Did you mean {near[0]}?"
+    stem = name.partition("_")[0]
+    if not advice and command is FINETUNE and (name == stem or name.endswith(_OF_DATA)):
+        meant = _VALIDATION.get(stem, stem)
+        advice = f"Did you mean {meant}?" if meant in OPTIONS else ""
     advice = advice or what_is_meant(command, name) or f"See help({function})."
     for other in (FINETUNE, PRETRAIN):
         advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -156,6 +157,8 @@ def _is_own(stream: Any) -> bool:
         return False
 
 
-def _show(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+def _show(line: str) -> None:
+    """As one run is shown: warnings and errors on standard error, which notebooks colour red, the rest as text."""
+    stream = sys.stderr if re.match(r"(\S+: )?(warning|error)\b", line, re.IGNORECASE) else sys.stdout
+    stream.write(line)
+    stream.flush()

@@ -147,6 +147,25 @@ def test_callbacks_of_the_other_keras():
         other.fit(*data(), callbacks=[keras.callbacks.EarlyStopping()])
 
 
+@pytest.mark.parametrize("hold", [lambda layer: layer, lambda layer: [layer], lambda layer: {"a": layer}])
+def test_a_layer_of_the_other_keras_within_a_model(hold):
+    """Keras 3 would not train it, without a word."""
+
+    class Mixed(Plain):
+        def __init__(self):
+            super().__init__()
+            self.first = hold(tf_keras.layers.Dense(8))
+
+    class Outer(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = Mixed()
+
+    for make in (Mixed, Outer):
+        with pytest.raises(ValueError, match=r"Received: Dense of tf_keras as Mixed\.first\. Use a layer of Keras 3"):
+            tfbert.FineTuner(make())
+
+
 def test_scopes():
     outside, optimizer = classifier(), sgd()
     with strategy_of(2).scope():

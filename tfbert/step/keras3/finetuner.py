@@ -16,6 +16,7 @@ from tfbert.step.keras3.functions import over_replicas
 from tfbert.step.keras3.layer_state import KerasLayerState
 from tfbert.step.keras3.loss_terms import LossTerms, OwnLossTerms, output_names
 from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
+from tfbert.step.keras3.rows import check_rows
 from tfbert.step.one_line import one_line
 
 
@@ -286,4 +287,5 @@ class FineTuner(Step, keras.Model):
     def _given(self, name: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         given = data.arguments_of(name, self, args, kwargs)
         refusals.check_call(self.model, name, given)
+        check_rows(given, self.model, getattr(self, "loss", None))
         return given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -81,6 +82,24 @@ def check_model(model: Any) -> None:
             "Write both lines, and compile, in the same `with strategy.scope():`."
         )
     check_overrides(model)
+    for layer in layers_of(model):
+        for name, value in vars(layer).items():
+            if name.startswith("_self_"):  # TensorFlow's own lists of what the others hold.
+                continue
+            for each in _within(value):
+                if isinstance(each, tf.Module) and _is_of_tf_keras(each):
+                    raise ValueError(
+                        "Keras 3 does not train layers of tf_keras within a model. "
+                        f"Received: {type(each).__name__} of tf_keras as {type(layer).__name__}.{name}. Use a layer of "
+                        "Keras 3, or build the whole model with tf_keras."
+                    )
+
+
+def _within(value: Any) -> list[Any]:
+    """What is in a list, a tuple or a dictionary; anything else itself."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def check_overrides(model: keras.Model) -> None:
@@ -187,11 +206,15 @@ def check_layers(model: keras.Model) -> None:
 
 def _check_keras(argument: str, value: Any) -> None:
     """Raises ValueError for an object of tf_keras: a user's own class is of the Keras that it derives from."""
-    classes = [value] if isinstance(value, types.FunctionType) else [value, *type(value).__mro__]
-    modules = [getattr(each, "__module__", None) or "" for each in classes]
-    if any(module.split(".")[0] == "tf_keras" for module in modules):
+    if _is_of_tf_keras(value):
         name = getattr(value, "__name__", type(value).__name__)
         raise ValueError(
             "The model is one of Keras 3, and takes objects of Keras 3. "
             f"Received: {argument}={name} of tf_keras. Write `import keras` and use its objects."
         )
+
+
+def _is_of_tf_keras(value: Any) -> bool:
+    classes = [value] if isinstance(value, types.FunctionType) else [value, *type(value).__mro__]
+    modules = [getattr(each, "__module__", None) or "" for each in classes]
+    return any(module.split(".")[0] == "tf_keras" for module in modules)

@@ -1,0 +1,72 @@
+"""Rows that Keras 3 would take for others, or answer in many lines."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.step.keras3.test_user_code import with_preprocessor
+from tests.support.keras3 import build, classifier, data, sgd
+from tfbert.step.keras3.rows import check_rows
+
+LABELS = [0, 1, 2, 1]
+TEXTS = ["a good film", "the fox", "bad", "a fox"]
+
+
+@pytest.fixture(scope="module")
+def of_texts():
+    return build(with_preprocessor, compiled={"optimizer": sgd})
+
+
+@pytest.fixture(scope="module")
+def of_numbers():
+    return build(classifier)
+
+
+def table():
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"text": TEXTS, "label": LABELS})
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        (["a", None, "b", "c"], LABELS, r"needs a text. Received: None in x, y, row 2 of 4"),
+        (np.array(["a", float("nan"), "b", "c"], object), LABELS, r"needs a text. Received: nan in x, y, row 2 of 4"),
+        ((TEXTS, ["a", "b", "c", None]), LABELS, r"Received: None in x, y, row 4 of 4"),
+        (lambda: table()[["text"]], LABELS, r"Received: a table with the columns text in x, y"),
+        ("a bright film", None, r"Received: 'a bright film' as x, y, a single text. Pass a list of it"),
+        (TEXTS, LABELS[:3], r"Received: 4 rows and 3 labels in x, y"),
+        (TEXTS, [0, 1, 2, 3], r"classes, from 0 to 2. Received: .*3.* among the labels"),
+        (TEXTS, ["x", "y", "z", "x"], r"Received: .*'x'.* among the labels"),
+    ],
+)
+def test_texts(of_texts, texts, labels, message):
+    texts = texts() if callable(texts) else texts
+    method = of_texts.fit if labels is not None else of_texts.predict
+    with pytest.raises(ValueError, match=message) as caught:
+        method(*((texts, labels) if labels is not None else (texts,)), verbose=0)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [0.5, -1, float("nan")])
+def test_classes(of_numbers, wrong):
+    x, y = data()
+    y = y.astype(np.float64)
+    y[3] = wrong
+    for given in ({"y": y}, {"y": y.tolist()}, {"y": np.zeros(len(x)), "validation_data": (x, y)}):
+        with pytest.raises(ValueError, match="takes the numbers of classes, from 0 on. Received: ") as caught:
+            of_numbers.fit(x, verbose=0, **given)
+        assert ("validation_data" in str(caught.value)) == ("validation_data" in given)
+
+
+def test_what_is_right_is_taken(of_texts, of_numbers):
+    x, y = data()
+    for labels in (y, y.astype(np.float32), y.astype(object), y.tolist(), keras.ops.convert_to_tensor(y)):
+        of_numbers.evaluate(x, np.asarray(labels, np.int32), verbose=0)
+        check_rows({"x": x, "y": labels}, of_numbers.model, of_numbers.loss)
+    of_texts.fit(table()["text"], table()["label"], verbose=0)
+    assert of_texts.predict((TEXTS, TEXTS), verbose=0).shape == (4, 3)
+    ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    check_rows({"x": x, "y": y - 1}, of_numbers.model, ignoring)
+    fractions = build(lambda: classifier(outputs=1), compiled={"loss": "mse"})
+    fractions.fit(x, y + 0.5, verbose=0)

@@ -1,0 +1,99 @@
+"""Rows that are given to `fit` and its like as arrays, lists or tables, where Keras 3 would take them for others, or
+answer in many lines. Data sets and generators are not looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+_LOSS, _FUNCTION = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
+
+
+def check_rows(given: dict[str, Any], model: keras.Model, loss: Any) -> None:
+    """Raises ValueError for rows that cannot be what they are given as.
+
+    Args:
+        given: Arguments of a method such as `fit`, by name.
+        model: The wrapped model.
+        loss: What `compile` was given.
+    """
+    tokenizes = getattr(getattr(model, "preprocessor", None), "tokenizer", None) is not None
+    for name, inputs, labels in _rows(given):
+        if tokenizes:
+            _check_texts(name, inputs)
+        if not _is_column(labels):
+            continue
+        if _is_column(inputs) and len(inputs) != len(labels):
+            raise ValueError(
+                f"Each row has its label. Received: {len(inputs):,} rows and {len(labels):,} labels in {name}. "
+                "Pass as many of one as of the other."
+            )
+        if _is_sparse(loss):
+            _check_classes(name, labels, getattr(model, "num_classes", None), getattr(loss, "ignore_class", None))
+
+
+def _rows(given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Inputs and labels, each time with the arguments that have them."""
+    yield "x, y", given.get("x"), given.get("y")
+    validation = given.get("validation_data")
+    if isinstance(validation, (tuple, list)) and len(validation) > 1:
+        yield "validation_data", validation[0], validation[1]
+
+
+def _is_column(values: Any) -> bool:
+    """A list, an array, a tensor or a column of a table."""
+    if isinstance(values, list):
+        return bool(values)
+    return hasattr(values, "__array__") and len(np.shape(values)) > 0 and not hasattr(values, "columns")
+
+
+def _is_sparse(loss: Any) -> bool:
+    """Whether the one loss takes the numbers of classes."""
+    names = (_LOSS.__name__, _FUNCTION.__name__)
+    return isinstance(loss, _LOSS) or loss is _FUNCTION or (isinstance(loss, str) and loss in names)
+
+
+def _check_texts(name: str, inputs: Any) -> None:
+    if isinstance(inputs, (str, bytes)):
+        raise ValueError(f"Texts are rows. Received: {inputs!r:.60} as {name}, a single text. Pass a list of it.")
+    for column in inputs if isinstance(inputs, tuple) else (inputs,):
+        if hasattr(column, "columns"):
+            columns = ", ".join(map(str, column.columns))
+            raise ValueError(
+                "Texts are a column, pairs a tuple of two. "
+                f"Received: a table with the columns {columns} in {name}. Pass one of its columns."
+            )
+        if not _is_column(column) or (isinstance(column, np.ndarray) and column.dtype.kind in "US"):
+            continue
+        for row, value in enumerate(column):
+            if value is None or isinstance(value, float):
+                raise ValueError(
+                    f"Every row needs a text. Received: {value} in {name}, row {row + 1} of {len(column):,}. "
+                    "Drop it, or put a text in its place."
+                )
+
+
+def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int | None) -> None:
+    values = np.asarray(labels)
+    if values.dtype.kind in "USO":
+        wrong = next((value for value in values.ravel() if not isinstance(value, (int, float, np.number))), None)
+        if wrong is None:
+            return
+    else:
+        numbers = values.ravel().astype(np.float64)
+        is_bad = ~(numbers >= 0) | (numbers != np.floor(numbers))
+        if num_classes is not None:
+            is_bad |= numbers >= num_classes
+        if ignored is not None:
+            is_bad &= numbers != ignored
+        if not is_bad.any():
+            return
+        wrong = values.ravel()[np.argmax(is_bad)]
+    most = f" to {num_classes - 1}" if num_classes is not None else " on"
+    raise ValueError(
+        f"This loss takes the numbers of classes, from 0{most}. Received: {wrong!r} among the labels in {name}. "
+        "Number them, or pass another loss."
+    )
