@@ -414,6 +414,11 @@ def test_the_command_compares(tmp_path, capsys):
     assert "<svg" in (new / "comparison.html").read_text()
     assert main([*both, f"--output_dir={new / 'comparison.md'}"]) == 2
     assert re.fullmatch("[^\n]*output_dir must be a directory[^\n]*, a file. Pass another.\n", capsys.readouterr().err)
+    page = str(new / "comparison.md")
+    assert main([*both, page, f"--output_dir={tmp_path / 'again'}"]) == 0
+    assert (tmp_path / "again" / "comparison.md").read_text() == (new / "comparison.md").read_text()
+    assert f"left out, as a run is a directory: {page}\n" in capsys.readouterr().err
+    assert main([page]) == 2
     assert main([str(tmp_path / "one")]) == 0
     assert (tmp_path / "one" / "report.html").exists()
     assert not (tmp_path / "two" / "report.html").exists()
