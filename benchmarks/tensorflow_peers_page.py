@@ -25,7 +25,7 @@ def paragraphs(runs: dict[str, dict[str, dict]]) -> list[str]:
     return [
         "Sides: " + "; ".join(f"**{name}**: {meaning}" for name, meaning in _TERMS.items()) + ". Model Garden's "
         "`tf-models-official` 2.20 needs TensorFlow 2.20 and does not install beside 2.21: it was not run. Google's "
-        "pre-training scripts train no classifier; for their records see `prepare_speed.py` and `pretraining_speed.py`.",
+        "pre-training scripts train no classifier; their records: `prepare_speed.py` and `pretraining_speed.py`.",
         "## Training",
         table(
             ["side", "seed", "rows", "examples/s, start included", "steady", "tfbert over it, steady", "accuracy"]
