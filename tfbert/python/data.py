@@ -42,7 +42,7 @@ def data_options(
         option = OPTIONS[argument]
         is_share = argument == "validation" and isinstance(value, numbers.Real) and not isinstance(value, bool)
         option = "validation_split" if is_share else option
-        if is_share and not 0 < value < 1:
+        if is_share and not 0 < float(value) < 1:
             problems.append(
                 "A number as validation is a share of the training examples, above 0 and below 1. "
                 f"Received: validation={value}. Pass for example validation=0.1, or a table."

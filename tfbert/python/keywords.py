@@ -36,7 +36,7 @@ _NOT_ARGUMENTS = _OF_SEVERAL | {
 }
 """Flags that are no options of a run."""
 _OF_DATA = ("_df", "_data", "_dataset", "_table")
-_VALIDATION = dict.fromkeys(("val", "valid", "eval", "dev"), "validation")
+_VALIDATION = ("val", "valid", "eval", "dev")
 _NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
@@ -170,7 +170,7 @@ def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
         advice = f"Did you mean {near[0]}?"
     stem = name.partition("_")[0]
     if not advice and command is FINETUNE and (name == stem or name.endswith(_OF_DATA)):
-        meant = _VALIDATION.get(stem, stem)
+        meant = "validation" if stem in _VALIDATION else stem
         advice = f"Did you mean {meant}?" if meant in OPTIONS else ""
     advice = advice or what_is_meant(command, name) or f"See help({function})."
     for other in (FINETUNE, PRETRAIN):
