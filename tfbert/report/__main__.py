@@ -33,7 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     problems, runs = [], []
-    files = [path for path in options.run_dir if pathlib.Path(path).is_file()]
+    files = [
+        path for path in options.run_dir if path.endswith((".html", ".json", ".md")) and pathlib.Path(path).is_file()
+    ]
     if 0 < len(files) < len(options.run_dir):  # runs/sweep/* matches the sweep's own pages, too.
         print(f"left out, as a run is a directory: {', '.join(files)}", file=sys.stderr)
         options.run_dir = [path for path in options.run_dir if path not in files]
