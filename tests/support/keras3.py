@@ -9,6 +9,7 @@ from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.step.noise import Rows, noise_key
 
+_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "was", "good", "bad", "a", "fox"]
 ROWS, FEATURES, CLASSES, VOCAB = 40, 5, 3, 50
 
 
@@ -41,6 +42,18 @@ def bert(dropout=0.2, layers=1, **options):
     return keras_hub.models.BertTextClassifier(
         backbone=backbone, num_classes=CLASSES, dropout=dropout, **{"preprocessor": None} | options
     )
+
+
+def with_preprocessor(lora=False):
+    """A task that takes texts, of the words in its vocabulary."""
+    import keras_hub
+
+    tokenizer = keras_hub.models.BertTokenizer(vocabulary=_WORDS)
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=8)
+    model = bert(dropout=0.0, preprocessor=preprocessor)
+    if lora:
+        model.backbone.enable_lora(2)
+    return model
 
 
 def data(rows=ROWS, classes=CLASSES, seed=0):

@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.step.keras3.test_user_code import with_preprocessor
-from tests.support.keras3 import build, classifier, data, sgd
+from tests.support.keras3 import build, classifier, data, sgd, with_preprocessor
 from tfbert.step.keras3.rows import check_rows
 
 LABELS = [0, 1, 2, 1]

@@ -10,7 +10,6 @@ from tests.support.keras3 import (
     FEATURES,
     assert_close,
     assert_like_keras,
-    bert,
     build,
     classifier,
     data,
@@ -18,6 +17,7 @@ from tests.support.keras3 import (
     sgd,
     train,
     weights,
+    with_preprocessor,
 )
 from tfbert.step.keras3.data import for_fit
 
@@ -256,20 +256,8 @@ def test_averages_of_normalization_on_several_replicas_are_means():
     np.testing.assert_allclose(found[2], mean, atol=1e-5)
 
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "was", "good", "bad", "a", "fox"]
 TEXTS = np.array(["the film was good", "the film was bad", "a fox", "good fox a film"] * 6)
 LABELS = np.array([1, 0, 1, 1] * 6)
-
-
-def with_preprocessor(lora=False):
-    import keras_hub
-
-    tokenizer = keras_hub.models.BertTokenizer(vocabulary=VOCABULARY)
-    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=8)
-    model = bert(dropout=0.0, preprocessor=preprocessor)
-    if lora:
-        model.backbone.enable_lora(2)
-    return model
 
 
 @SLOW
