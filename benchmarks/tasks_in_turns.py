@@ -248,11 +248,11 @@ def batch_sizes(args: argparse.Namespace) -> list[int]:
 
 
 def speed_said(lines: str) -> float:
-    """Examples per second from what `--mode=predict` logs: whole seconds, and a whole number of examples per second.
-    The larger of these two numbers is the more precise one."""
-    ((count, clock, speed),) = re.findall(r"predicted ([\d,]+) examples in ([\d:]+), ([\d,]+) a second", lines)
+    """Examples per second from what `--mode=predict` logs: whole seconds, and examples per second in two digits
+    or whole numbers. The larger of these two numbers is the more precise one."""
+    ((count, clock, speed),) = re.findall(r"predicted ([\d,]+) examples in ([\d:]+), ([\d,.]+) a second", lines)
     seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(clock.split(":"))))
-    count, speed = (int(text.replace(",", "")) for text in (count, speed))
+    count, speed = (float(text.replace(",", "")) for text in (count, speed))
     return round(count / seconds, 1) if seconds > speed else float(speed)
 
 
