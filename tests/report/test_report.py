@@ -424,6 +424,22 @@ def test_the_command_compares(tmp_path, capsys):
     assert not (tmp_path / "two" / "report.html").exists()
 
 
+def test_runs_on_different_examples_are_not_averaged(tmp_path):
+    runs = []
+    for seed, name in enumerate(("one", "two")):
+        path = make_run(tmp_path / name)
+        config = json.loads((path / "run_config.json").read_text())
+        config["runtime"] = config.get("runtime", {}) | {"seed": seed}
+        (path / "run_config.json").write_text(json.dumps(config))
+        runs.append(read_run(path))
+    for data, is_same in (((1, 1), True), ((1, 2), False)):
+        for run, crc32 in zip(runs, data, strict=True):
+            run.facts["data"] = {"evaluation_crc32": crc32}
+        text = comparison_text(runs)
+        assert ("standard deviation" in text) == is_same
+        assert ("The runs were evaluated on different examples" in text) != is_same
+
+
 def test_a_terminal_sees_no_markdown(tmp_path, capsys, monkeypatch):
     runs = [str(make_run(tmp_path / name, speed=speed)) for name, speed in (("a_*b*_[1]", 100.0), ("two", 150.0))]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

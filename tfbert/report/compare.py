@@ -13,7 +13,7 @@ from tfbert.output.output_dir import write_text
 from tfbert.report import plots
 from tfbert.report.pages import duration, memory, render, show
 from tfbert.report.run_files import RunFiles
-from tfbert.report.seeds import differ_in_seed_alone, over_seeds, seed_rows
+from tfbert.report.seeds import differ_in_seed_alone, on_different_examples, over_seeds, seed_rows
 from tfbert.report.settings import differing, loss_extras
 from tfbert.tasks.metrics import decided_by
 
@@ -189,6 +189,7 @@ def notes(runs: list[RunFiles]) -> list[str]:
     for rule, names in rules:
         if unlike := [name for name in names if name in different]:
             out.append(f"The runs differ in {', '.join(unlike)}: their {rule}.")
+    out += on_different_examples(runs)
     if any(run.option("data", "validation_split") for run in runs) and "train_file" in different:
         out.append("The runs differ in train_file: with validation_split, on different examples.")
     for number, run in enumerate(runs, 1):

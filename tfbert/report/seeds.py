@@ -109,9 +109,17 @@ def _best(decisive: str, values: list[dict[str, float]]) -> tuple[int | None, st
 
 
 def differ_in_seed_alone(runs: list[RunFiles]) -> bool:
-    """Whether all settings but the seed are the same, and no two seeds are."""
+    """Whether all settings but the seed are the same, and the examples where they are known, and no two seeds are."""
     seeds: list[Any] = [run.option("runtime", _SEED) for run in runs]
-    return [name for name, _ in differing(runs)] == [_SEED] and len(set(seeds)) == len(runs)
+    known = [run.facts["data"] for run in runs if "data" in run.facts]  # Not in runs of earlier versions.
+    has_one = all(data == known[0] for data in known)
+    return has_one and [name for name, _ in differing(runs)] == [_SEED] and len(set(seeds)) == len(runs)
+
+
+def on_different_examples(runs: list[RunFiles]) -> list[str]:
+    """A line where runs were evaluated on different examples, such as of a file that changed between them."""
+    tested = {run.facts["data"].get("evaluation_crc32") for run in runs if "data" in run.facts}
+    return ["The runs were evaluated on different examples: their scores are hard to compare."] * (len(tested) > 1)
 
 
 def seed_rows(found: OverSeeds, labels: list[str]) -> tuple[list[str], list[list[str]]]:

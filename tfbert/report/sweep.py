@@ -14,7 +14,7 @@ from tfbert.config.sweep import shown
 from tfbert.report.pages import duration
 from tfbert.report.plots import Curve
 from tfbert.report.run_files import RunFiles
-from tfbert.report.seeds import OverSeeds, over_seeds
+from tfbert.report.seeds import OverSeeds, on_different_examples, over_seeds
 from tfbert.tasks.metrics import decided_by
 
 EXAMPLES = "max_train_examples"
@@ -191,9 +191,7 @@ def notes(found: Swept) -> list[str]:
     out = []
     if any(len(point.runs) > 1 for point in found.points):
         out.append("Numbers are means over the seeds, ± the standard deviation of the sample (n - 1).")
-    tested = {run.facts["data"].get("evaluation_crc32") for run in runs if "data" in run.facts}
-    if len(tested) > 1:
-        out.append("The runs were evaluated on different examples: their scores are hard to compare.")
+    out += on_different_examples(runs)
     counts = {
         point.values[EXAMPLES]: point.runs[0].facts.get("train_examples")
         for point in found.points

@@ -52,7 +52,13 @@ def test_classes(of_numbers, wrong):
     x, y = data()
     y = y.astype(np.float64)
     y[3] = wrong
-    for given in ({"y": y}, {"y": y.tolist()}, {"y": np.zeros(len(x)), "validation_data": (x, y)}):
+    for given in (
+        {"y": y},
+        {"y": y.tolist()},
+        {"y": y.astype(object)},
+        {"y": [*y[:-1].tolist(), None]},
+        {"y": np.zeros(len(x)), "validation_data": (x, y)},
+    ):
         with pytest.raises(ValueError, match="takes the numbers of classes, from 0 on. Received: ") as caught:
             of_numbers.fit(x, verbose=0, **given)
         assert ("validation_data" in str(caught.value)) == ("validation_data" in given)

@@ -3,6 +3,7 @@ answer in many lines. Data sets and generators are not looked into."""
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,22 +78,21 @@ def _check_texts(name: str, inputs: Any) -> None:
 
 
 def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int | None) -> None:
-    values = np.asarray(labels)
+    values = np.asarray(labels).ravel()
+    is_bad = np.zeros(len(values), bool)
     if values.dtype.kind in "USO":
-        wrong = next((value for value in values.ravel() if not isinstance(value, (int, float, np.number))), None)
-        if wrong is None:
-            return
-    else:
-        numbers = values.ravel().astype(np.float64)
-        is_bad = ~(numbers >= 0) | (numbers != np.floor(numbers))
+        is_bad = np.array([not isinstance(value, numbers.Real) for value in values])
+    if not is_bad.any():
+        classes = values.astype(np.float64)
+        is_bad = ~(classes >= 0) | (classes != np.floor(classes))
         if num_classes is not None:
-            is_bad |= numbers >= num_classes
+            is_bad |= classes >= num_classes
         if ignored is not None:
-            is_bad &= numbers != ignored
-        if not is_bad.any():
-            return
-        wrong = values.ravel()[np.argmax(is_bad)]
+            is_bad &= classes != ignored
+    if not is_bad.any():
+        return
     most = f" to {num_classes - 1}" if num_classes is not None else " on"
+    wrong = values[np.argmax(is_bad)]
     raise ValueError(
         f"This loss takes the numbers of classes, from 0{most}. Received: {wrong!r} among the labels in {name}. "
         "Number them, or pass another loss."
