@@ -131,7 +131,7 @@ def test_a_run_from_a_file_resumes_from_memory_and_the_other_way_round(first, th
     call_to(4, monkeypatch, tmp_path, "killed", **given(first))
     rows = rows_of(files["train"])
     rows[7]["sentence"] += " good"
-    with pytest.raises(tfbert.UsageError, match="same model, data and precision. Received: .* train_crc32="):
+    with pytest.raises(tfbert.UsageError, match="order of batches and precision. Received: .* train_crc32="):
         call(tmp_path, "killed", **given("file") | {"train": rows})
     with caplog.at_level("INFO", "tfbert"):
         results = call(tmp_path, "killed", **given(then))

@@ -501,7 +501,10 @@ def test_bad_directories_are_one_line_each(tmp_path):
     assert done.stdout == "" and sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name, changed", [("all_results.json", "0.8"), ("log.jsonl", "0.01"), ("report.json", "one")])
+@pytest.mark.parametrize(
+    "name, changed",
+    [("all_results.json", "0.8"), ("log.jsonl", "0.01"), ("report.json", "one"), ("run_config.json", "0.1")],
+)
 def test_numbers_that_were_changed_later_are_refused(tmp_path, name, changed):
     run = make_run(tmp_path / "run", accuracy=0.8)
     results, facts = (json.loads((run / file).read_text()) for file in ("all_results.json", "report.json"))

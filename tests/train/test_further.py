@@ -157,7 +157,7 @@ def test_a_run_in_the_order_of_an_earlier_version_goes_no_further(corpus, finish
     assert identity["facts"].pop("batch_order") == 2
     shutil.rmtree(directory / "checkpoints")
     checkpoints_in(directory)[1](7, identity=identity)
-    refused(config_for(corpus, "earlier", max_steps=12), "batch_order=1 before and 2 now")
+    refused(config_for(corpus, "earlier", max_steps=12), "batch_order=1 before and 2 now. Finish it with")
 
 
 def assert_as_nearly(directory, expected, limit=1e-5, without=(*NO_GRADIENT, "qa_outputs.bias")):

@@ -280,7 +280,7 @@ def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
 def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_forget_the_best(tmp_path):
     write_run(tmp_path / "run", step=9)
     start = start_in(tmp_path / "run")
-    with pytest.raises(UsageError, match="same model, data and precision.*train_crc32=1 before and 5 now"):
+    with pytest.raises(UsageError, match="order of batches and precision.*train_crc32=1 before and 5 now"):
         resume.check_same_run(start, FACTS | {"train_crc32": 5}, 12)
     state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
     start = dataclasses.replace(start, resumed=state)
@@ -292,8 +292,31 @@ def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_fo
 def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(tmp_path):
     """It would see some examples twice in its epoch, and others not at all."""
     write_run(tmp_path / "run", step=9)  # Its facts do not name their order.
-    with pytest.raises(UsageError, match="batch_order=1 before and 2 now"):
+    with pytest.raises(UsageError, match="batch_order=1 before and 2 now. Finish it with the version of tfbert that"):
         resume.check_same_run(start_in(tmp_path / "run"), FACTS | {"batch_order": 2}, 12)
+
+
+def test_what_a_run_held_out_before_there_was_a_split_seed_was_decided_by_its_seed(tmp_path):
+    (tmp_path / "train.tsv").touch()
+    for name, share in (("whole", None), ("split", 0.1)):
+        data = {"dataset": "", "train_file": str(tmp_path / "train.tsv"), "validation_split": share}
+        config = changed(config_for(tmp_path / name), runtime={"seed": 7}, data=data)
+        write_run(tmp_path / name, config)
+        earlier = dataclasses.asdict(identity_of(config))
+        del earlier["settings"]["split_seed"]
+        checkpoints_in(tmp_path / name)[1](9, identity=earlier)
+        same_split = changed(config, data={"split_seed": 7}) if share else config
+        assert start_in(tmp_path / name, same_split).resumed.step == 9
+    with pytest.raises(UsageError, match="split_seed=7 before and 42 now"):
+        start_in(tmp_path / "split", config)
+
+
+def test_a_longer_packed_run_says_that_its_rows_are_packed_anew(tmp_path):
+    for batching, said in (("packed", ["rows are packed anew"]), ("padded", [])):
+        config = changed(config_for(tmp_path / batching), data={"batching": batching})
+        write_run(tmp_path / batching, config, step=9)
+        _, lines = resume.check_same_run(start_in(tmp_path / batching, config), FACTS, 24)
+        assert [line[:20] for line in lines if line.startswith("rows are packed")] == said
 
 
 def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbert.output.output_dir import FACTS, LOG, RESULTS, write_json
+from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG, write_json
 from tfbert.output.sealed import checked, checksum, with_seal
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def processor() -> str:
 
 
 def write_facts(directory: pathlib.Path, facts: dict[str, Any], results: dict[str, Any]) -> None:
-    """Writes `report.json` with a checksum of itself, of the results and of the log: what is changed later is noticed.
+    """Writes `report.json` with a checksum of itself, of the results, of the log and of the configuration: what is
+    changed later is noticed.
 
     Args:
-        directory: The run's output directory, with its whole log.
+        directory: The run's output directory, with its configuration and its whole log.
         facts: What JSON can hold.
         results: What `all_results.json` will hold.
 
@@ -78,8 +79,9 @@ def changed_file(directory: pathlib.Path, facts: dict[str, Any], results: dict[s
 
 
 def _of_files(directory: pathlib.Path, results: dict[str, Any]) -> dict[str, int]:
-    log = directory / LOG
-    return {RESULTS: checksum(results), LOG: zlib.crc32(log.read_bytes() if log.is_file() else b"")}
+    files = {name: directory / name for name in (LOG, RUN_CONFIG)}
+    written = {name: zlib.crc32(path.read_bytes() if path.is_file() else b"") for name, path in files.items()}
+    return {RESULTS: checksum(results), **written}
 
 
 def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any) -> dict[str, Any]:

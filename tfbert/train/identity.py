@@ -66,10 +66,10 @@ class Identity:
 
     @classmethod
     def of(cls, state: RunState) -> Identity:
-        """The identity of a checkpoint's run; options that its version did not have are at their default."""
+        """The identity of a checkpoint's run, complete where it is of an earlier version."""
         saved = cls(**state.identity)
-        settings, facts = _defaults() | saved.settings, {BATCH_ORDER: 1} | saved.facts
-        return dataclasses.replace(saved, settings=settings, facts=facts)
+        facts = {BATCH_ORDER: 1} | saved.facts
+        return dataclasses.replace(saved, settings=_completed(saved.settings), facts=facts)
 
     def changed(self, asked: Config, *kinds: OnResume) -> dict[str, Any]:
         """The settings of these kinds that differ now: their earlier values, by name."""
@@ -98,7 +98,7 @@ def different_in(
     """
     parts = [run_config.get(field.name) for field in dataclasses.fields(Config)]
     given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
-    before = _defaults() | given if run_config else {}
+    before = _completed(given) if run_config else {}
     now = settings(config, *kinds)
     return differences({n: v for n, v in before.items() if not names_given_data(v, now.get(n))}, now)
 
@@ -156,8 +156,11 @@ def data_facts(identity: Identity) -> dict[str, int]:
     return {name: identity.facts[name] for name in EXAMPLES}
 
 
-def _defaults() -> dict[str, Any]:
-    return settings(Config(), "same", "longer", "content", "split")
+def _completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """A run's settings, with those that its version did not have: at their default, but what examples were held out was
+    decided by its `seed` before there was a `split_seed`."""
+    split = {"split_seed": saved["seed"]} if saved.get("validation_split") and "seed" in saved else {}
+    return settings(Config(), "same", "longer", "content", "split") | split | saved
 
 
 def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], resolved: dict[str, int]) -> bool:

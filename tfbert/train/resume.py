@@ -26,8 +26,10 @@ from tfbert.output.lock import locked
 from tfbert.step.optimizer import share_at_end
 from tfbert.train import launch_mark
 from tfbert.train.found import CHECKPOINTS, Found, inspect
-from tfbert.train.identity import EVALUATION, EXAMPLES, Identity, differences, different_in, settings
+from tfbert.train.identity import BATCH_ORDER, EVALUATION, EXAMPLES, Identity, differences, different_in, settings
 from tfbert.train.saved_state import RunState, step_directory
+
+_SAME_SETTINGS = "Pass the same settings"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,7 +194,10 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
     state, earlier, training = start.resumed, start.earlier, start.config.training
     comparable = {name: value for name, value in facts.items() if name != EVALUATION}
     if different := differences(earlier.facts, comparable):
-        raise _other_run(start, different, "A run resumes only with the same model, data and precision")
+        is_older = differences({BATCH_ORDER: earlier.facts[BATCH_ORDER]}, comparable) == different
+        way_out = "Finish it with the version of tfbert that began it" if is_older else _SAME_SETTINGS
+        rule = "A run resumes only with the same model, data, order of batches and precision"
+        raise _other_run(start, different, rule, way_out)
     planned = earlier.choices.get("total_steps", total_steps)
     if total_steps < planned or total_steps <= state.step:
         lengths = settings(start.asked, "longer")
@@ -204,6 +209,8 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
         end = share_at_end(training.lr_schedule, training.lr_power)
         rate = f": the learning rate falls to {end * training.learning_rate:g} at the new end" if end < 1 else ""
         lines.append(f"a longer run than before, {total_steps} updates in place of {planned}{rate}")
+        if start.config.data.batching == "packed":  # Rows are packed for all updates of a run, so here for more.
+            lines.append("rows are packed anew for the whole length: dropout may draw other noise from here on")
         begun = earlier.choices.get("warmup_steps", 0)
         if begun != warmup_steps(training, total_steps):
             lines.append(f"the warm-up stays as it was, {counted(begun, 'update')}")
@@ -337,11 +344,11 @@ def _check_same(start: Start, consensus: Consensus) -> None:
         )
 
 
-def _other_run(start: Start, different: list[str], rule: str) -> UsageError:
+def _other_run(start: Start, different: list[str], rule: str, way_out: str = _SAME_SETTINGS) -> UsageError:
     """The refusal of a run that is not the one whose checkpoint is there."""
     return UsageError(
         f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. "
-        f"Pass the same settings, or another --output_dir: with --model={start.checkpoint} a new run starts from these "
+        f"{way_out}, or pass another --output_dir: with --model={start.checkpoint} a new run starts from these "
         "weights; --overwrite_output_dir starts over."
     )
 
