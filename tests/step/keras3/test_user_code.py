@@ -1,5 +1,7 @@
 """Keras 3: what users bring works with plain Keras's numbers, wherever a batch is split."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -310,7 +312,9 @@ def test_texts_given_otherwise(arguments, message):
 def test_a_saved_task_is_one_again(tmp_path):
     _, _, model = train(with_preprocessor, TEXTS, LABELS, validation_split=0.25)
     model.save(tmp_path / "task.keras")
-    loaded = keras.models.load_model(tmp_path / "task.keras")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*compile")
+        loaded = keras.models.load_model(tmp_path / "task.keras")
     np.testing.assert_allclose(loaded.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0), atol=1e-6)
     loaded.fit(TEXTS, LABELS, verbose=0)
     model.model.save(tmp_path / "inner.keras")

@@ -51,8 +51,12 @@ class FineTuner(Step, keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration."""
+        model, kind = keras.saving.serialize_keras_object(self.model), type(self.model)
+        if kind.compile is not keras.Model.compile and kind.compile_from_config is keras.Model.compile_from_config:
+            # Of such a model, as KerasHub's tasks are, Keras does not use it, and warns.
+            model.pop("compile_config", None)
         return {
-            "model": keras.saving.serialize_keras_object(self.model),
+            "model": model,
             **self._arguments(),
             "name": self.name,
         }
