@@ -45,6 +45,14 @@ def test_blank_lines_without_a_header():
             read("\n \n", format, header=False)
 
 
+def test_files_that_were_joined_each_with_its_header():
+    for format, mark in (("tsv", "\t"), ("csv", ",")):
+        joined = f"text{mark}label\na{mark}label\n" * 2
+        assert read(joined, format) == [(2, ["a", "label"]), (3, None), (4, ["a", "label"])]
+        assert read("text\na\ntext\n", format) == [(2, ["a"]), (3, ["text"])]  # May be what someone wrote.
+    assert read("a\tb\na\tb\n", "tsv", header=False) == [(1, ["a", "b"]), (2, ["a", "b"])]
+
+
 def test_csv_that_is_right_is_what_the_csv_module_reads():
     rng = np.random.default_rng(0)
     table = [["".join(rng.choice(list('a,"\n '), rng.integers(0, 9))) for _ in range(2)] for _ in range(500)]

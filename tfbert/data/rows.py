@@ -187,6 +187,14 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
                         f"Received: {len(record)} in {name}, line {line}. Repair or drop the row."
                     ),
                 )
+            elif header and record == columns and len(columns) > 1:  # Files that were joined, each with its header.
+                yield (
+                    line,
+                    UsageError(
+                        "The columns' names are the first row alone. "
+                        f"Received: the same names again in {name}, line {line}. Drop the row."
+                    ),
+                )
             else:
                 yield line, [record[index] for index in indexes]
 
