@@ -217,6 +217,27 @@ def variables_written(
     return [*known, *(None for data in others if data is not None and data.is_set)]
 
 
+def operation_types(graph: tf.Graph, first: int) -> set[str]:
+    """The types of a graph's operations, and of those of functions, loops and branches that they call.
+
+    Args:
+        graph: A function's, being traced.
+        first: The number of its operations that are not asked about.
+    """
+    operations, seen = graph.get_operations()[first:], set()
+    types = {op.type for op in operations}
+    nodes = [op.node_def for op in operations if op.type.endswith(("Call", "While", "If", "Case"))]
+    while nodes:
+        for attribute in nodes.pop().attr.values():
+            for function in (attribute.func, *attribute.list.func):
+                if function.name and function.name not in seen:
+                    seen.add(function.name)
+                    within = graph._get_function(function.name).definition.node_def
+                    types.update(node.op for node in within)
+                    nodes.extend(within)
+    return types
+
+
 def scratch_graph() -> tf.Graph:
     """A graph of its own to build a model in, as `Model.build` does."""
     return FuncGraph("build")

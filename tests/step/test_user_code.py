@@ -77,6 +77,14 @@ def test_however_the_method_came_there():
         model.compile(optimizer=sgd(), loss=logits_loss())
 
 
+@pytest.mark.parametrize("name", ["train_on_batch", "test_on_batch"])
+def test_a_method_for_one_batch_that_users_call(name):
+    model = FineTuner(method(name)())
+    model.compile(optimizer=sgd(), loss=logits_loss())
+    with pytest.raises(ValueError, match=f"model Own with a {name} of its own"):
+        getattr(model, name)(*data())
+
+
 def test_properties_count_too():
     class Tracked(Plain):
         @property

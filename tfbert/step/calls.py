@@ -33,10 +33,12 @@ class Calls(keras.Model):
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """As `tf_keras.Model.train_on_batch`."""
+        refusals.check_call(self.model, "train_on_batch", args, kwargs)
         with one_line():
             return super().train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """As `tf_keras.Model.test_on_batch`."""
+        refusals.check_call(self.model, "test_on_batch", args, kwargs)
         with one_line():
             return super().test_on_batch(*args, **kwargs)

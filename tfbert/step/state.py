@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.private import is_generator_state, variables_written
+from tfbert.private import is_generator_state, operation_types, variables_written
 
 _ONCE = (tf.VariableAggregation.MEAN, tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
@@ -36,9 +36,9 @@ class LayerState:
         """All of the model's."""
         raise NotImplementedError
 
-    def random_operations(self) -> tuple[str, ...]:
-        """Types of operations whose numbers nobody can say the rows of; none are looked for unless a class says so."""
-        return ()
+    def is_random(self, operation_type: str) -> bool:
+        """Whether nobody can say which rows an operation's numbers belong to; not looked for unless a class says so."""
+        return False
 
     def averages(self) -> list[tf.Variable]:
         """Those that may follow the parts of a batch."""
@@ -94,13 +94,12 @@ class LayerState:
 
     def _check_writes(self, first: int, num_micro_batches: int, split: str) -> None:
         graph, allowed = tf.compat.v1.get_default_graph(), self.averages()
-        for operation in graph.get_operations()[first:]:
-            if operation.type in self.random_operations():
-                raise ValueError(
-                    "Random numbers must belong to rows of the global batch, or they depend on the split. "
-                    f"Received: a layer that draws by itself ({operation.type} {operation.name!r}), {split}. "
-                    "Use keras.random with a SeedGenerator, or train in one part."
-                )
+        for name in sorted(filter(self.is_random, operation_types(graph, first))):
+            raise ValueError(
+                "Random numbers must belong to rows of the global batch, or they depend on the split. "
+                f"Received: a layer that draws by itself, with the operation {name}, {split}. "
+                "Use keras.random with a SeedGenerator, or train in one part."
+            )
         for variable in variables_written(graph, first, self.variables(), apart_from=allowed):
             if variable is None:
                 raise _of_state("a call that assigns a variable which no layer holds", split)

@@ -203,6 +203,26 @@ class OfTensorFlow(keras.layers.Layer):
         return tf.nn.dropout(x, 0.5)
 
 
+def _within_a_loop(x):
+    return tf.map_fn(lambda row: row + tf.random.normal([5]), x)
+
+
+_GENERATOR = tf.random.Generator.from_seed(1)
+OF_TENSORFLOW = {
+    "gamma": lambda x: x + tf.random.gamma([5], 1.0),
+    "poisson": lambda x: x + tf.random.poisson([5], 1.0),
+    "binomial": lambda x: x + tf.random.stateless_binomial([5], [1, 2], 3.0, 0.5, tf.float32),
+    "categorical": lambda x: x + tf.cast(tf.random.categorical(x, 5), x.dtype),
+    "stateless": lambda x: x + tf.random.stateless_normal(tf.shape(x), [1, 2]),
+    "uniform": lambda x: x + tf.random.stateless_uniform(tf.shape(x), [1, 2]),
+    "whole": lambda x: x + tf.cast(tf.random.stateless_uniform(tf.shape(x), [1, 2], 0, 5, tf.int32), x.dtype),
+    "generator": lambda x: x + _GENERATOR.normal([5]),
+    "shuffle": lambda x: tf.random.experimental.stateless_shuffle(x, [1, 2]),
+    "loop": _within_a_loop,
+    "function": tf.function(lambda x: x + tf.random.truncated_normal([5])),
+}
+
+
 class Counting(keras.layers.Layer):
     def build(self, shape):
         self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
@@ -218,7 +238,7 @@ class Seeding(keras.layers.Layer):
         self.generator = keras.random.SeedGenerator(1)
 
     def call(self, x):
-        return x + tf.random.stateless_normal(tf.shape(x), tf.cast(self.generator.next(), tf.int32))
+        return x + tf.cast(self.generator.next()[0], x.dtype)
 
 
 class Measuring(keras.layers.Layer):
@@ -247,6 +267,13 @@ def test_what_would_depend_on_the_split(layer, message):
 
     with pytest.raises(ValueError, match=message):
         build(make, gradient_accumulation_steps=2).fit(*data(8), verbose=0)
+
+
+@pytest.mark.parametrize("name", OF_TENSORFLOW)
+def test_whatever_tensorflow_draws_by_itself_is_noticed(name):
+    layers = [keras.layers.Input([5]), keras.layers.Lambda(OF_TENSORFLOW[name]), keras.layers.Dense(CLASSES)]
+    with pytest.raises(ValueError, match="a layer that draws by itself"):
+        build(lambda: keras.Sequential(layers), gradient_accumulation_steps=2).fit(*data(8), verbose=0)
 
 
 @pytest.mark.slow

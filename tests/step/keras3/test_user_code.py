@@ -308,6 +308,56 @@ def test_texts_given_otherwise(arguments, message):
         model.fit(**given, verbose=0)
 
 
+def test_a_predict_step_of_ones_own_or_of_keras_hub_is_called():
+    """KerasHub's detectors decode in theirs."""
+    code = "def predict_step(self, data):\n    return tf.argmax(self(data), axis=-1)"
+    for module in ("__main__", "keras_hub.src.models.detector"):
+        names = {"tf": tf, "__name__": module}
+        exec(code, names)
+        model = build(type("Decoding", (Plain,), {"predict_step": names["predict_step"]}))
+        assert model.predict(data()[0], verbose=0).shape == (len(data()[0]),)
+
+
+def looked_up():
+    """Words by a vocabulary, numbers by adapted moments."""
+    keras.utils.set_random_seed(3)
+    words = keras.layers.TextVectorization(vocabulary=["good", "bad", "film"], output_mode="multi_hot")
+    moments = keras.layers.Normalization()
+    moments.adapt(np.arange(12, dtype=np.float32).reshape(-1, 1))
+    text, number = keras.Input([], dtype="string", name="text"), keras.Input([1], name="number")
+    kind = keras.Input([], dtype="string", name="kind")
+    ids = keras.layers.StringLookup(vocabulary=["x", "y"], output_mode="one_hot")(kind)
+    joined = keras.layers.Concatenate()([words(text), moments(number), ids])
+    return keras.Model({"text": text, "number": number, "kind": kind}, keras.layers.Dense(CLASSES)(joined))
+
+
+@pytest.mark.parametrize("split", [{}, SPLIT], ids=["whole", "split"])
+def test_lookup_tables_and_adapted_layers(split):
+    rng = np.random.default_rng(0)
+    x = {
+        "text": tf.constant(rng.choice(["good film", "bad", "unknown"], 40).tolist()),
+        "number": rng.normal(size=(40, 1)).astype(np.float32),
+        "kind": tf.constant(rng.choice(["x", "y", "z"], 40).tolist()),
+    }
+    assert_like_keras(looked_up, x, rng.integers(0, CLASSES, 40), **split)
+    with pytest.raises(ValueError, match="XLA"):
+        train(looked_up, x, rng.integers(0, CLASSES, 40), options={"jit_compile": True})
+
+
+def test_a_layer_that_carries_state_works_in_one_part():
+    def recurrent():
+        keras.utils.set_random_seed(3)
+        return keras.Sequential(
+            [keras.Input(batch_shape=(10, 4, 2)), keras.layers.GRU(5, stateful=True), keras.layers.Dense(CLASSES)]
+        )
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 4, 2)).astype(np.float32), rng.integers(0, CLASSES, 40)
+    assert_like_keras(recurrent, x, y)
+    with pytest.raises(ValueError, match="A stateful layer carries each row's state"):
+        train(recurrent, x, y, options={"gradient_accumulation_steps": 2})
+
+
 @SLOW
 def test_a_saved_task_is_one_again(tmp_path):
     _, _, model = train(with_preprocessor, TEXTS, LABELS, validation_split=0.25)

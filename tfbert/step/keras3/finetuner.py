@@ -244,7 +244,7 @@ class FineTuner(Step, keras.Model):
 
     def predict_step(self, given: Any) -> Any:
         """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
-        if refusals.OVERRIDES.is_own(self.model, "predict_step"):
+        if refusals.STEP_OVERRIDES.is_own(self.model, "predict_step"):  # Or a KerasHub task's, that decodes.
             return self.model.predict_step(given)
         return super().predict_step(given)
 

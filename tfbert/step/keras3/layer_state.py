@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import keras
 import tensorflow as tf
 
 from tfbert.step.keras3.private import layers_of, metrics_within
 from tfbert.step.state import LayerState
 
+_RANDOM = re.compile(
+    "(Stateless|Stateful)?((Random|Standard)(Standard)?(Uniform|UniformInt|Normal|Gamma|Poisson|Binomial|Shuffle)"
+    "|(Parameterized)?TruncatedNormal|Multinomial|Shuffle|SampleDistortedBoundingBox)(V[0-9])?"
+    "|Stateful(Uniform|UniformInt|UniformFullInt)|RngReadAndSkip|RngSkip|NonDeterministicInts|.*CandidateSampler"
+)
 _AVERAGES = ("moving_mean", "moving_variance", "moving_stddev", "renorm_mean", "renorm_stddev")
 
 
@@ -28,9 +35,9 @@ class KerasLayerState(LayerState):
         found = [getattr(each, name, None) for each in layers for name in _AVERAGES]
         return [variable.value for variable in found if variable is not None]
 
-    def random_operations(self) -> tuple[str, ...]:
-        """As `LayerState.random_operations`: those of `tf.random` that have a state."""
-        return ("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
+    def is_random(self, operation_type: str) -> bool:
+        """As `LayerState.is_random`: all of `tf.random`. What `keras.random` draws is made of whole random words."""
+        return bool(_RANDOM.fullmatch(operation_type))
 
     def carried(self) -> list[str]:
         """As `LayerState.carried`."""

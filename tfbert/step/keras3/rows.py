@@ -27,11 +27,13 @@ def check_rows(given: dict[str, Any], model: keras.Model, loss: Any) -> None:
             _check_texts(name, inputs)
         if not _is_column(labels):
             continue
-        if _is_column(inputs) and len(inputs) != len(labels):
-            raise ValueError(
-                f"Each row has its label. Received: {len(inputs):,} rows and {len(labels):,} labels in {name}. "
-                "Pass as many of one as of the other."
-            )
+        parts = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
+        for column in filter(_is_column, parts):
+            if len(column) != len(labels):
+                raise ValueError(
+                    f"Each row has its label. Received: {len(column):,} rows and {len(labels):,} labels in {name}. "
+                    "Pass as many of one as of the other."
+                )
         if _is_sparse(loss):
             _check_classes(name, labels, getattr(model, "num_classes", None), getattr(loss, "ignore_class", None))
 
