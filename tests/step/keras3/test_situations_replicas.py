@@ -1,6 +1,7 @@
 """Situations that users of Keras report, on several replicas: what plain Keras does, and what FineTuner does.
 
-The table in docs/fit.md has them, but for a lost worker and a file in another process. Where plain Keras has been mended since, that is asserted too.
+The table in docs/fit.md has them, but for a lost worker and a file in another process. Where plain Keras has been
+mended since, that is asserted too.
 """
 
 import numpy as np
