@@ -188,8 +188,9 @@ def test_arrays_of_tagged_words(tmp_path, wrap):
 
 BY = {key: [row[key] for row in RECORDS] for key in ("text", "label")}
 NO_ROWS = {
-    "columns": ({key: dict(enumerate(values)) for key, values in BY.items()}, "orient='columns' or 'index'. Convert"),
-    "index": (dict(enumerate(RECORDS)), "orient='columns' or 'index'"),
+    "columns": ({key: dict(enumerate(values)) for key, values in BY.items()}, "'columns', 'index' or 'list'. Convert"),
+    "lists": ({"text": ["a film", "bad"], "label": [0, 1]}, "orient='columns', 'index' or 'list'"),
+    "index": (dict(enumerate(RECORDS)), "orient='columns', 'index' or 'list'"),
     "split": ({"columns": ["text", "label"], "index": [0], "data": [["a", "b"]]}, "orient='split' or 'values'"),
     "values": ([["a", "good"]], "orient='split' or 'values'"),
     "texts": (["a", "b"], "a list that begins with 'a'"),
@@ -218,6 +219,26 @@ def test_json_of_other_forms_is_one_line(tmp_path, case, indent):
     with pytest.raises(UsageError, match=message) as caught:
         read_file(tmp_path / "a.json")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("as_lines", [True, False])
+def test_a_key_that_the_first_row_lacks_is_a_column(tmp_path, as_lines):
+    rows = [{"question": "why?", "label": 0}, {"question": "who?", "sentence": "Ada.", "label": 1}]
+    text = "".join(json.dumps(row) + "\n" for row in rows) if as_lines else json.dumps(rows)
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(UsageError, match="needs a text.* Received: none for 'sentence' in .* 1. "):
+        read_file(tmp_path / "a.json")
+    table = read_file(tmp_path / "a.json", skip_bad_rows=True)
+    assert (table.text, table.text_pair, table.labels) == (["who?"], ["Ada."], ["1"])
+
+
+def test_no_consensus_in_snli_is_no_class(tmp_path):
+    (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\n")
+    with pytest.raises(UsageError, match="Received: '-', which stands for a missing one, for 'gold_label'"):
+        read_file(tmp_path / "snli.tsv")
+    assert read_file(tmp_path / "snli.tsv", skip_bad_rows=True).labels == ["neutral"]
+    (tmp_path / "other.tsv").write_text("text\tlabel\na\t-\n")
+    assert read_file(tmp_path / "other.tsv").labels == ["-"]
 
 
 # --- MRQA ----------------------------------------------------------------------------------------------------------

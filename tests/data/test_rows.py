@@ -49,6 +49,8 @@ def test_files_that_were_joined_each_with_its_header():
     for format, mark in (("tsv", "\t"), ("csv", ",")):
         joined = f"text{mark}label\na{mark}label\n" * 2
         assert read(joined, format) == [(2, ["a", "label"]), (3, None), (4, ["a", "label"])]
+        marked = f"text{mark}label\na{mark}x\n\ufeffText{mark} LABEL\nb{mark}y\n"
+        assert read(marked, format) == [(2, ["a", "x"]), (3, None), (4, ["b", "y"])]
         assert read("text\na\ntext\n", format) == [(2, ["a"]), (3, ["text"])]  # May be what someone wrote.
     assert read("a\tb\na\tb\n", "tsv", header=False) == [(1, ["a", "b"]), (2, ["a", "b"])]
 

@@ -34,8 +34,9 @@ def test_classes_that_differ_in_case_or_space_only(tmp_path):
         *[(f"x{i}", "not  sure") for i in range(5)],
     ]
     assert warnings_of(tmp_path, train) == [
-        "warning: classes that differ only in case or space: 'POSITIVE' (7 examples), 'Positive' (6 examples), "
-        "'positive' (5 examples); 'not  sure' (5 examples), 'not sure' (5 examples)"
+        "warning: classes that differ only in case, space, or what cannot be seen, or write one number in two ways: "
+        "'POSITIVE' (7 examples), 'Positive' (6 examples), 'positive' (5 examples); "
+        "'not  sure' (5 examples), 'not sure' (5 examples)"
     ]
 
 
@@ -44,6 +45,27 @@ def test_names_that_look_the_same(tmp_path, one, other):
     train = [(f"x{i}", label) for i in range(5) for label in (one, other, "else")]
     (line,) = warnings_of(tmp_path, train)
     assert repr(one) in line and repr(other) in line and "else" not in line
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [("pos", "pos\u200b"), ("pos", "\u200epos"), ("no-one", "no\u2010one"), ("1", "01"), ("1", "+1")],
+)
+def test_names_that_differ_in_what_nobody_sees(tmp_path, one, other):
+    train = [(f"x{i}", label) for i in range(5) for label in (one, other, "else")]
+    (line,) = warnings_of(tmp_path, train)
+    assert ascii(one) in line and ascii(other) in line and "else" not in line
+
+
+@pytest.mark.parametrize("other", ["3,5", "-", "?"])
+def test_numbers_that_are_classes_because_of_one(tmp_path, other):
+    train = [(f"x{i}", label) for i in range(9) for label in ("1.5", "2.5", other)]
+    (line,) = warnings_of(tmp_path, train)
+    assert line.startswith("warning: most labels are numbers, some with fractions") and repr(other) in line
+    train = [(f"x{i}", label) for i in range(9) for label in ("1,5", "2,5", "3")]
+    assert sum("fraction follows a point" in line for line in warnings_of(tmp_path, train)) == 1
+    versions = [(f"x{i}", label) for i in range(9) for label in ("v1.5", "v2.5", "3")]
+    assert warnings_of(tmp_path, versions) == []
 
 
 @pytest.mark.parametrize(

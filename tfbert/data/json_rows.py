@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.json_text import JsonText, NotJson
@@ -19,6 +19,7 @@ from tfbert.errors import UsageError
 
 _OF_LABEL_STUDIO = ("annotations", "completions", "predictions")
 _LINES_TO_AN_OBJECT = 1000  # A file without an object in its first 1000 lines is not JSON lines.
+_ROWS_OF_KEYS = 1000  # So many rows say which keys there are: one that is missing in the first row is a column, too.
 _LIST_OF = "a list of objects, one for each row, as pandas writes with orient='records'"
 _FORMATS = f"JSON data is an object a line, or {_LIST_OF} (questions also SQuAD's: its 'data' is a list of articles)"
 
@@ -132,17 +133,18 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
         seen.append(row)
         if isinstance(row[1], dict):
             break
+    seen += itertools.islice(rows, _ROWS_OF_KEYS)
     if not seen:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
-    first = seen[-1][1]
-    if isinstance(first, UsageError):
+    columns = _keys(value for _, value in seen)
+    if not any(isinstance(value, dict) for _, value in seen):
         raise seen[0][1]
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         for number, value in itertools.chain(seen, rows):
             yield number, value if isinstance(value, UsageError) else [value.get(key) for key in wanted]
 
-    return OpenFile(name=name, columns=list(first), read=read)
+    return OpenFile(name=name, columns=columns, read=read)
 
 
 def not_json(name: str, error: ValueError) -> UsageError:
@@ -172,9 +174,10 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
             "Export them as JSON-MIN or CSV; spans of words as CoNLL."
         )
     unit = "question" if {"question", "context"} <= first.keys() else "record"
+    head = list(itertools.islice(rest, _ROWS_OF_KEYS))
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
-        for number, entry in enumerate(rest, start=1):
+        for number, entry in enumerate(itertools.chain(head, rest), start=1):
             if isinstance(entry, dict):
                 yield number, [entry.get(key) for key in wanted]
             else:
@@ -183,7 +186,12 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
                     UsageError(f"{_FORMATS}. Received: {entry!r:.60} in {name}, {unit} {number}. Repair or drop it."),
                 )
 
-    return OpenFile(name=name, columns=list(first), read=read, unit=unit)
+    return OpenFile(name=name, columns=_keys(head), read=read, unit=unit)
+
+
+def _keys(rows: Iterable[Any]) -> list[str]:
+    """The keys of all objects among some rows, as they first occur."""
+    return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
 
 
 def _entries(text: JsonText, name: str) -> Iterator[Any]:
@@ -204,8 +212,14 @@ def _parsed(text: str) -> Any:
 
 
 def _is_of_columns(value: dict[str, Any]) -> bool:
-    """Whether an object is a table by columns or by rows, as pandas writes it, rather than a single row."""
-    return len(value) > 0 and all(isinstance(inner, dict) for inner in value.values())
+    """Whether an object is a table by columns or by rows, as pandas writes it, rather than a single row.
+
+    Lists of one length may be a sentence's words and their tags. But no word has a blank within.
+    """
+    parts = list(value.values())
+    if parts and all(isinstance(part, list) for part in parts) and len({len(part) for part in parts}) == 1:
+        return any(isinstance(item, str) and " " in item.strip() for part in parts for item in part)
+    return len(parts) > 0 and all(isinstance(part, dict) for part in parts)
 
 
 def _what(value: Any) -> str:
@@ -213,5 +227,5 @@ def _what(value: Any) -> str:
     if not isinstance(value, dict):
         return f"{value!r:.40}"
     keys = ", ".join(map(repr, list(value)[:5]))
-    pandas = ", as pandas writes with orient='columns' or 'index'" * _is_of_columns(value)
+    pandas = ", as pandas writes with orient='columns', 'index' or 'list'" * _is_of_columns(value)
     return f"an object with {keys}{pandas}"

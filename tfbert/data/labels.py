@@ -18,6 +18,8 @@ MISSING = NAMES_OR_MISSING | {"#N/A", "#N/A N/A", "#NA", "<NA>", "1.#IND", "-1.#
 SPANS = "spans of characters, as doccano and Label Studio write (tagging needs a tag for each word: export CoNLL)"
 """What lists of lists or of objects in the place of labels seem to be."""
 
+_NO_CONSENSUS = "-"
+"""What SNLI and MultiNLI write in `gold_label` where the annotators disagreed."""
 _INTEGRAL = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 _NAN = re.compile("[+-]?nan", re.IGNORECASE)
 
@@ -66,7 +68,7 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
         raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
     if byte := not_utf8(text):
         raise not_utf8_error(byte, where)
-    if is_missing(text, class_words):
+    if is_missing(text, class_words) or (text == _NO_CONSENSUS and column == "gold_label"):
         received = f"{text!r}, which stands for a missing one," if text else "none"
         way_out = "; if it is the name of a class, train with --task=classification" * (text in NAMES_OR_MISSING)
         raise UsageError(

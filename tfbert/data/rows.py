@@ -174,6 +174,11 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
     columns = first if header else [str(index) for index in range(len(first))]
     rest = records if header else itertools.chain([(line, first)], records)
 
+    def names(record: list[str]) -> list[str]:
+        return [name.strip("\ufeff ").casefold() for name in record]
+
+    header_names = names(columns) if header and len(columns) > 1 else None
+
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         indexes = [columns.index(column) for column in wanted]
         for line, record in rest:
@@ -187,7 +192,7 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
                         f"Received: {len(record)} in {name}, line {line}. Repair or drop the row."
                     ),
                 )
-            elif header and record == columns and len(columns) > 1:  # Files that were joined, each with its header.
+            elif names(record) == header_names:  # Files that were joined, each with its header.
                 yield (
                     line,
                     UsageError(

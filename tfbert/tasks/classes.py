@@ -24,6 +24,7 @@ _SEPARATORS = ("|", ",", ";", " ")
 _SIGNS = ("#", "+", "/", "&")
 """The same, where each part is a label of its own too: names such as `comp/sys` and `R&B` are usual."""
 _LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
+_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
@@ -35,6 +36,21 @@ def is_number(label: str) -> bool:
 def have_fractions(labels: Sequence[str]) -> bool:
     """Whether all labels are numbers and at least one has a fraction."""
     return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
+
+
+def nearly_numbers(names: Sequence[str], counts: Sequence[int]) -> list[str]:
+    """A line if most examples have numbers with fractions as labels, which are classes because of others, or because of
+    a decimal comma; see `look_alikes`."""
+    numbers = [name.replace(",", ".") if _COMMA.fullmatch(name) else name for name in names]
+    fractions = [name for name, number in zip(names, numbers, strict=True) if is_number(number) and "." in number]
+    others = [name for name in names if not is_number(name)]
+    count = sum(count for number, count in zip(numbers, counts, strict=True) if is_number(number))
+    if len(fractions) < 2 or not others or 2 * count <= sum(counts):
+        return []
+    return [
+        f"most labels are numbers, some with fractions such as {fractions[0]!r}, yet each is a class of its own, as "
+        f"{quoted(others[0])} does not read as a number; repair it for regression, in which a fraction follows a point"
+    ]
 
 
 def several_in_one(names: Sequence[str]) -> str | None:
@@ -101,10 +117,23 @@ def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[
     """
     groups: dict[str, list[str]] = {}
     for name, count in zip(names, counts, strict=True):
-        key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-        groups.setdefault(key, []).append(f"{name!r} ({counted(count, 'example')})")
+        groups.setdefault(_key(name), []).append(
+            f"{ascii(name) if _hides(name) else repr(name)} ({counted(count, 'example')})"
+        )
     alike = [", ".join(group) for group in groups.values() if len(group) > 1]
-    return [f"{what} that differ only in case or space: {_first_few(alike, '; ')}"] if alike else []
+    how = "in case, space, or what cannot be seen, or write one number in two ways"
+    return [f"{what} that differ only {how}: {_first_few(alike, '; ')}"] if alike else []
+
+
+def _hides(name: str) -> bool:
+    return any(unicodedata.category(c) in ("Cf", "Pd") and not c.isascii() for c in name)
+
+
+def _key(name: str) -> str:
+    """The same for labels that look the same: without case, blanks, and characters that nobody sees; dashes are one."""
+    seen = [c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) != "Cf"]
+    text = " ".join("".join("-" if unicodedata.category(c) == "Pd" else c for c in seen).split())
+    return f"{float(text):g}" if _NUMBER.fullmatch(text) else text
 
 
 def rare_ones(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:

@@ -143,6 +143,8 @@ def test_what_was_guessed_is_said():
     assert "tags are in column 3, UPOS" in notes[1]
     assert "2 multiword ranges and empty nodes" in notes[3] and "line 4" in notes[3]
     assert "--label_column=2 takes others" in read(GERMEVAL)[1][1]
+    _, (note,) = read("Ann\tB-PER\tNNP\nleft\tO\tVBD\n\nOslo\tB-LOC\tNNP\n")
+    assert note.startswith("warning: ") and "the last, but column 1 holds entity tags; --label_column=1" in note
 
 
 BAD = {

@@ -108,9 +108,10 @@ def test_texts_of_megabytes(write, name):
 )
 def test_columns_are_found_by_name(write, header, texts, label):
     columns = header.split("\t")
-    table = read_file(write("a.tsv", f"{header}\n" + "\t".join(columns) + "\n"))
+    table = read_file(write("a.tsv", f"{header}\n" + "\t".join(f"a {column}" for column in columns) + "\n"))
     assert table.text_columns == texts
-    assert [table.text, table.text_pair, table.labels] == [[texts[0]], list(texts[1:]) or None, [label]]
+    found = [table.text, *([table.text_pair] if table.text_pair else []), table.labels]
+    assert found == [[f"a {column}"] for column in (*texts, label)]
 
 
 def test_columns_by_choice_and_by_index(write):

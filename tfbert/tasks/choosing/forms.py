@@ -72,6 +72,11 @@ class Checks:
                 f"A question needs at least two choices. Received: {list(choices)!r:.60} in {where}. {_REPAIR}"
             )
         texts = tuple(self.filled(choice, "choice", where) for choice in choices)
+        if (others.get("index") or 0) >= len(texts):  # A label may name the column of a choice that is not there.
+            raise UsageError(
+                f"The right answer must be one of the choices. Received: {others['label']!r:.60}, and {len(texts)} "
+                f"choices, in {where}. {_REPAIR}"
+            )
         return Asked(context=context, question=question, choices=texts, **others)
 
 

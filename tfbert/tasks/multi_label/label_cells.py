@@ -65,7 +65,8 @@ def _indicated(value: Any) -> bool | None:
 def cell_of(value: Any, column: str, where: str) -> Cell:
     """The labels of a row that has them in one column: a text, or the items of a list.
 
-    A text that is a list for JSON or for Python, as pandas writes lists into .csv files, is that list.
+    A text that is a list for JSON or for Python, as pandas writes lists into .csv files, is that list; so are a set and
+    a tuple.
 
     Raises:
         UsageError: for what is neither, and for a missing value.
@@ -89,7 +90,10 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
         raise not_utf8_error(byte, where)
     if "\0" in text:
         raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
-    return _literal(text, column, where) if text[:1] == "[" and text[-1:] == "]" else text
+    if text[:1] == "[" and text[-1:] == "]":
+        return _literal(text, column, where)
+    found = _set_or_tuple(text)
+    return text if found is None else found
 
 
 def _is_none(value: Any) -> bool:
@@ -108,6 +112,19 @@ def _literal(text: str, column: str, where: str) -> list:
         "A text in brackets must be a list that JSON or Python reads. "
         f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b.'
     )
+
+
+def _set_or_tuple(text: str) -> list | None:
+    """What Python writes for a set or a tuple, as a list; None for any other text."""
+    if text == "set()":
+        return []
+    if not text.startswith(("{", "(")):
+        return None
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
+    return sorted(value, key=str) if isinstance(value, set) else list(value) if isinstance(value, tuple) else None
 
 
 class LabelReader:

@@ -77,6 +77,11 @@ def find_label_columns(
     if label:
         return Columns(texts=texts, labels=(label,), has_one_each=False)
     rest = [column for column in columns if column not in texts]
+    if twice := next((column for column in rest if rest.count(column) > 1), None):
+        raise UsageError(
+            f"Each label has a column of its own. Received: {name}, where {twice!r} is there twice. "
+            f"Rename one, or pass --label_column with the right ones."
+        )
     ids = usual_id_column(rest)
     return Columns(texts=texts, labels=tuple(column for column in rest if column != ids), has_one_each=None)
 
@@ -89,7 +94,7 @@ def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, ...]:
-    """Of columns that may be labels, those that hold nothing but 0 and 1.
+    """Of columns that may be labels, those that hold 0 or 1 in most rows: what another row of one holds is a fault.
 
     Args:
         name: What messages call the data.
@@ -99,9 +104,8 @@ def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence
     Raises:
         UsageError: where there are fewer than two.
     """
-    found = tuple(
-        column for place, column in enumerate(columns) if rows and all(is_indicator(row[place]) for row in rows)
-    )
+    counts = [sum(is_indicator(row[place]) for row in rows) for place in range(len(columns))]
+    found = tuple(column for column, count in zip(columns, counts, strict=True) if 2 * count > len(rows))
     if len(found) < 2:
         raise UsageError(
             "Labels are in a column with a usual name such as labels, or in a column of 0 and 1 for each. "
@@ -133,13 +137,14 @@ def shows_label_sets(file: OpenFile, text_column: Sequence[str], label_column: s
     if found.has_one_each is not False:
         return False
     rows = []
-    for _, row in itertools.islice(file.read(file.columns), most_rows):
+    columns = [column for column in file.columns if file.columns.count(column) == 1]
+    for _, row in itertools.islice(file.read(columns), most_rows):
         if not isinstance(row, UsageError):
-            rows.append(dict(zip(file.columns, row, strict=True)))
+            rows.append(dict(zip(columns, row, strict=True)))
     (label,) = found.labels
     if not label_column and label.lower() in WORDS:
         return False
-    lists = {column for column in file.columns if any(isinstance(row[column], list) for row in rows)}
+    lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
     # One that is missing is a bad row, which reading the file as such names.
     texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
     return lists == {label} and texts_are_texts and holds_lists([row[label] for row in rows])

@@ -133,7 +133,9 @@ def _how_labels_are_written(
     names, notes = columns.labels, []
     if columns.has_one_each is None:
         names = indicator_columns(file.name, columns.labels, [row[2] for row in rows])
-        notes.append(f"{file.name}: the labels are the columns of 0 and 1: {', '.join(names)}")
+        others = [column for column in columns.labels if column not in names]
+        left_out = f"; no labels: {', '.join(others)}" * bool(others)
+        notes.append(f"{file.name}: the labels are the columns of 0 and 1: {', '.join(names)}{left_out}")
     places = [columns.labels.index(name) for name in names]
     return lambda written, place: indicated_labels([written[i] for i in places], names, place), names, notes
 

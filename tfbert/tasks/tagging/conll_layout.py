@@ -345,6 +345,11 @@ def _label_column(
     if size == _CONLLU_COLUMNS and 0 in counters:
         notes.append(f"{name}: the tags are in column {_UPOS}, UPOS, as this is CoNLL-U; --label_column takes another")
         return _UPOS
+    if entities:
+        notes.append(
+            f"warning: {name}: the tags are in column {last}, the last, but column {entities[-1]} holds entity tags; "
+            f"--label_column={entities[-1]} takes these"
+        )
     return last
 
 

@@ -19,6 +19,7 @@ from tfbert.tasks.classes import (
     is_number,
     look_alikes,
     names_of_model,
+    nearly_numbers,
     or_name_ids,
     quoted,
     rare_ones,
@@ -122,6 +123,7 @@ class Classification(OneLabelTask):
                 f"{quoted(label)} looks like several labels in one, but each label is taken as a class of its own: "
                 f"{shortened(self.label_names, 3)}; give each text one label, or pass --task=multi_label_classification"
             )
+        out += nearly_numbers(self.label_names, counts)
         return out + rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
