@@ -69,6 +69,11 @@ def test_what_was_guessed_is_said(folder, logged):
     assert not [line for line in logged() if "one sentence per line" in line]
 
 
+def test_json_whose_keys_stand_off_is_json(tmp_path):
+    (tmp_path / "a.txt").write_text('{ "text": "One. Two." }\n\n{ "text": "Three." }\n')
+    assert names(tmp_path / "a.txt") == {"a.txt": "jsonl"}
+
+
 def test_a_directory(folder, caplog):
     caplog.set_level("INFO", logger="tfbert")
     assert names(folder) == FOUND
@@ -129,6 +134,9 @@ PACKED = gzip.compress(b"One.\n" * 999, mtime=0)
         ("a.csv", b"a,b\n", "A corpus is text, JSON lines or Parquet. Received: '.*a.csv', a table"),
         ("a.jsonl", b"\n\n", "at least one example. Received: '.*a.jsonl', empty"),
         ("a.json", b'[{"text": "a"},\n{"text": "b"}]\n', "one object per line. Received: something else in .*, line 1"),
+        ("a.txt", b'[\n {"text": "a"}\n]\n', "an object a line. Received: .*a.txt', which begins with '\\['"),
+        ("a.txt", b'[{"text": "a"}]\n', "an object a line"),
+        ("a.txt", b'{\n "text": "a"\n}\n', "an object a line"),
         ("a.jsonl", b'{"id": 1}\n', "No column looks like the text. Received: .*a.jsonl with columns 'id'"),
         ("a.parquet", b"PAR1....", "A .parquet file must be whole"),
     ],

@@ -8,6 +8,7 @@ import gzip
 import logging
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 
 from tfbert.config.pretraining import CorpusConfig
@@ -34,6 +35,7 @@ _OTHERS = {
     b"%PDF": "a PDF document. Convert it to text",
 }
 _HEAD = 4096
+_JSON = re.compile(r'\{\s*"|(\[\s*\{|\[$|\{$)')  # An object; or, as a group, a list, or what is on several lines.
 _SEARCHED_BYTES = 16 << 20  # Searched for a blank line; War and Peace has 3 MB.
 
 
@@ -247,11 +249,16 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
         first = first or line.strip()
         blank = blank or (is_blank and after_text)
         after_text = after_text or not is_blank
-        if format or (not is_blank and first.startswith('{"')) or (blank and not is_blank) or size > _SEARCHED_BYTES:
+        if format or (not is_blank and _JSON.match(first)) or (blank and not is_blank) or size > _SEARCHED_BYTES:
             break
     if format:
         return format
-    if first.startswith('{"'):  # WikiExtractor's files have no ending.
+    if found := _JSON.match(first):  # WikiExtractor's files have no ending.
+        if found[1]:
+            raise UsageError(
+                "A corpus of JSON has an object a line. "
+                f"Received: {str(path)!r}, which begins with {first!r:.40}. Convert it, or pass --corpus_format."
+            )
         return "jsonl"
     return "sentences" if (blank and not is_blank) or not first else ""
 
