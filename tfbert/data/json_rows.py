@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.json_text import JsonText, NotJson
@@ -19,7 +19,8 @@ from tfbert.errors import UsageError
 
 _OF_LABEL_STUDIO = ("annotations", "completions", "predictions")
 _LINES_TO_AN_OBJECT = 1000  # A file without an object in its first 1000 lines is not JSON lines.
-_ROWS_OF_KEYS = 1000  # So many rows say which keys there are: one that is missing in the first row is a column, too.
+_ROWS_OF_KEYS, _CHARACTERS_OF_KEYS = 1000, 1 << 22
+"""Rows, of so many characters at most, that say which keys there are: one that the first row lacks is a column, too."""
 _LIST_OF = "a list of objects, one for each row, as pandas writes with orient='records'"
 _FORMATS = f"JSON data is an object a line, or {_LIST_OF} (questions also SQuAD's: its 'data' is a list of articles)"
 
@@ -133,7 +134,7 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
         seen.append(row)
         if isinstance(row[1], dict):
             break
-    seen += itertools.islice(rows, _ROWS_OF_KEYS)
+    seen += _first_rows(rows, lambda row: row[1])
     if not seen:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
     columns = _keys(value for _, value in seen)
@@ -174,7 +175,7 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
             "Export them as JSON-MIN or CSV; spans of words as CoNLL."
         )
     unit = "question" if {"question", "context"} <= first.keys() else "record"
-    head = list(itertools.islice(rest, _ROWS_OF_KEYS))
+    head = _first_rows(rest, lambda row: row)
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         for number, entry in enumerate(itertools.chain(head, rest), start=1):
@@ -187,6 +188,19 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
                 )
 
     return OpenFile(name=name, columns=_keys(head), read=read, unit=unit)
+
+
+def _first_rows(rows: Iterator[Any], value_of: Callable[[Any], Any]) -> list[Any]:
+    """Takes as many rows as say which keys there are."""
+    found, characters = [], 0
+    for row in itertools.islice(rows, _ROWS_OF_KEYS):
+        found.append(row)
+        value = value_of(row)
+        parts = value.values() if isinstance(value, dict) else ()
+        characters += sum(len(part) for part in parts if isinstance(part, str))
+        if characters > _CHARACTERS_OF_KEYS:
+            break
+    return found
 
 
 def _keys(rows: Iterable[Any]) -> list[str]:
