@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.keras3 import build, classifier, data, sgd, with_preprocessor
+from tests.support.keras3 import build, classifier, data, logits_loss, sgd, train, with_preprocessor
 from tfbert.step.keras3.rows import check_rows
 
 LABELS = [0, 1, 2, 1]
@@ -75,3 +75,17 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
     check_rows({"x": x, "y": y - 1}, of_numbers.model, ignoring)
     fractions = build(lambda: classifier(outputs=1), compiled={"loss": "mse"})
     fractions.fit(x, y + 0.5, verbose=0)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda arrays: dict(zip(("one", "two"), arrays, strict=True))])
+def test_several_inputs_are_no_rows(kind):
+    def make():
+        one, two = keras.Input([3], name="one"), keras.Input([2], name="two")
+        both = keras.layers.Concatenate()([one, two])
+        outputs = [keras.layers.Dense(2, name="a")(both), keras.layers.Dense(2, name="b")(both)]
+        return keras.Model({"one": one, "two": two} if kind not in (list, tuple) else [one, two], outputs)
+
+    x, losses = kind([np.zeros([8, 3]), np.zeros([8, 2])]), {"loss": lambda: [logits_loss(), logits_loss()]}
+    train(make, x, [np.zeros(8, int), np.ones(8, int)], compiled=losses)
+    with pytest.raises(ValueError):
+        train(make, x, [np.zeros(7, int), np.ones(7, int)], compiled=losses)

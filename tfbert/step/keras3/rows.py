@@ -27,8 +27,9 @@ def check_rows(given: dict[str, Any], model: keras.Model, loss: Any) -> None:
             _check_texts(name, inputs)
         if not _is_column(labels):
             continue
-        parts = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
-        for column in filter(_is_column, parts):
+        several = list(inputs.values()) if isinstance(inputs, dict) else inputs
+        is_several = isinstance(several, (list, tuple)) and not _is_column(several)
+        for column in filter(_is_column, several if is_several else (inputs,)):
             if len(column) != len(labels):
                 raise ValueError(
                     f"Each row has its label. Received: {len(column):,} rows and {len(labels):,} labels in {name}. "
@@ -47,9 +48,9 @@ def _rows(given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _is_column(values: Any) -> bool:
-    """A list, an array, a tensor or a column of a table."""
+    """A list, an array, a tensor or a column of a table. A list of such is several inputs or outputs."""
     if isinstance(values, list):
-        return bool(values)
+        return bool(values) and (isinstance(values[0], (str, bytes)) or not hasattr(values[0], "__len__"))
     return hasattr(values, "__array__") and len(np.shape(values)) > 0 and not hasattr(values, "columns")
 
 
