@@ -55,6 +55,8 @@ def test_names_that_differ_in_what_nobody_sees(tmp_path, one, other):
     train = [(f"x{i}", label) for i in range(5) for label in (one, other, "else")]
     (line,) = warnings_of(tmp_path, train)
     assert ascii(one) in line and ascii(other) in line and "else" not in line
+    ids = [(f"x{i}", label) for i in range(5) for label in ("12345678", "12345679", "0.1000001", "0.1")]
+    assert warnings_of(tmp_path, ids, task="classification") == []
 
 
 @pytest.mark.parametrize("other", ["3,5", "-", "?"])

@@ -129,12 +129,8 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
                 )
             yield number, value
 
-    rows, seen = objects(), []
-    for row in itertools.islice(rows, _LINES_TO_AN_OBJECT):
-        seen.append(row)
-        if isinstance(row[1], dict):
-            break
-    seen += _first_rows(rows, lambda row: row[1])
+    rows = objects()
+    seen = _first_rows(rows, lambda row: row[1])
     if not seen:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
     columns = _keys(value for _, value in seen)

@@ -174,10 +174,9 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
     columns = first if header else [str(index) for index in range(len(first))]
     rest = records if header else itertools.chain([(line, first)], records)
 
-    def names(record: list[str]) -> list[str]:
-        return [name.strip("\ufeff ").casefold() for name in record]
-
-    header_names = names(columns) if header and len(columns) > 1 else None
+    def is_header(record: list[str]) -> bool:
+        cells = zip(record, columns, strict=True)
+        return header and len(columns) > 1 and all(_as_name(cell) == _as_name(column) for cell, column in cells)
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         indexes = [columns.index(column) for column in wanted]
@@ -192,7 +191,7 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
                         f"Received: {len(record)} in {name}, line {line}. Repair or drop the row."
                     ),
                 )
-            elif names(record) == header_names:  # Files that were joined, each with its header.
+            elif is_header(record):  # Files that were joined, each with its header.
                 yield (
                     line,
                     UsageError(
@@ -204,6 +203,10 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
                 yield line, [record[index] for index in indexes]
 
     return OpenFile(name=name, columns=columns, read=read, hint=_hint(first, format))
+
+
+def _as_name(cell: str) -> str:
+    return cell.strip("\ufeff ").casefold()
 
 
 def _hint(record: list[str], format: str) -> str:

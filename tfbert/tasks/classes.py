@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import pathlib
 import re
 import unicodedata
@@ -133,7 +134,7 @@ def _key(name: str) -> str:
     """The same for labels that look the same: without case, blanks, and characters that nobody sees; dashes are one."""
     seen = [c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) != "Cf"]
     text = " ".join("".join("-" if unicodedata.category(c) == "Pd" else c for c in seen).split())
-    return f"{float(text):g}" if _NUMBER.fullmatch(text) else text
+    return str(decimal.Decimal(text).normalize()) if is_number(text) else text
 
 
 def rare_ones(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:

@@ -76,11 +76,11 @@ def find_label_columns(
     )
     if label:
         return Columns(texts=texts, labels=(label,), has_one_each=False)
-    rest = [column for column in columns if column not in texts]
+    rest = [column for column in columns if column not in texts and column.strip()]  # Without a name, it is no label.
     if twice := next((column for column in rest if rest.count(column) > 1), None):
         raise UsageError(
             f"Each label has a column of its own. Received: {name}, where {twice!r} is there twice. "
-            f"Rename one, or pass --label_column with the right ones."
+            "Rename one, or pass --label_column with the right ones."
         )
     ids = usual_id_column(rest)
     return Columns(texts=texts, labels=tuple(column for column in rest if column != ids), has_one_each=None)
