@@ -139,14 +139,18 @@ def run(body, sends=1, wait=0.3):
     code += "\nsys.exit(termination.run_program('prog', main))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,  # `communicate` knows nothing of what a buffer took beyond the first line.
+        env=environment,
     )
     process.stdout.readline()
     for _ in range(sends):
         process.send_signal(signal.SIGTERM)
         time.sleep(wait)
     out, errors = process.communicate(timeout=120)
-    return process.returncode, out, errors
+    return process.returncode, out.decode(), errors.decode()
 
 
 def test_a_second_signal_does_not_cut_the_cleaning_up():
@@ -261,11 +265,11 @@ def test_a_prediction_ends_with_75_and_leaves_no_file(runs, tmp_path, as_process
 @pytest.mark.slow
 def test_a_seed_that_still_imports_ends_the_command_with_75(tmp_path):
     command = [sys.executable, str(ROOT / "run_finetune.py"), "--seeds=1,2", f"--output_dir={tmp_path / 'out'}"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while "seed 1 (1 of 2)" not in process.stderr.readline():
-        pass
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0)  # nothing is lost between two readers
+    while b"seed 1 (1 of 2)" not in process.stderr.readline():
+        assert process.poll() is None
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     errors = process.communicate(timeout=60)[1]
     assert process.returncode == 75
-    assert "Traceback" not in errors
+    assert b"Traceback" not in errors

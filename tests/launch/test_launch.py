@@ -33,7 +33,8 @@ def start(tmp_path):
         path.write_text(PROLOGUE + textwrap.dedent(script))
         command = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", *flags, "--", str(path), *arguments]
         env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment}
-        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}  # for two readers of one pipe
+        process = subprocess.Popen(command, env=env, cwd=tmp_path, **pipes)
         guard = threading.Timer(TIMEOUT_SECONDS, process.kill)  # for reads, which have no limit
         guard.start()
         started.append((process, guard))
@@ -121,7 +122,9 @@ def test_lines_written_in_pieces_stay_whole_and_prompts_appear(start):
         time.sleep(100)
         """
     )
-    prompts = process.stderr.read(len("[worker 0] ? \n[worker 1] ? "))
+    prompts, length = b"", len("[worker 0] ? \n[worker 1] ? ")
+    while len(prompts) < length:
+        prompts += process.stderr.read(length - len(prompts))
     assert sorted(prompts.split(b"\n")) == [b"[worker 0] ? ", b"[worker 1] ? "]
     process.send_signal(signal.SIGTERM)
     assert finish(process)[1] == ["[worker 0] abc"] * 200 + ["[worker 1] abc"] * 200
