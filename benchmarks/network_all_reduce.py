@@ -172,8 +172,8 @@ def page(args: argparse.Namespace, rows: list[dict[str, float]]) -> list[str]:
     return [
         *beginning("The all-reduce between hosts", "network_all_reduce.py", args),
         f"All-reduce of {args.megabytes:g} MB of float32 numbers in pieces of 4 MB, with nothing else to do: the "
-        "quickest of five. Hosts are network namespaces that share this machine's cores, which also did other work of "
-        "higher priority: the load is how many threads wanted them. `tc` limits what each host sends. **The share is "
+        "quickest of five. Hosts are network namespaces that share this machine's cores: "
+        "the load is how many threads wanted them. `tc` limits what each host sends. **The share is "
         "computed**: two cores cannot do the arithmetic of several hosts, so that a step is taken to be "
         f"{args.arithmetic_ms:g} ms of arithmetic on each host, and the all-reduce. Predicted: a ring, as in "
         "docs/scaling.md, without latency and without the work of the CPU.",

@@ -54,15 +54,24 @@ class Trial:
     steps: int
     processes: list[subprocess.Popen] = dataclasses.field(default_factory=list)
 
+    @property
+    def workers(self) -> int:
+        """How many hosts have a worker."""
+        return self.hosts.count
+
+    def output_dir(self, host: int) -> pathlib.Path:
+        """Where a host finds the run's output."""
+        return self.directory / "run"
+
     def start(self, host: int) -> subprocess.Popen:
         """Starts a host's worker."""
-        addresses = [f"{self.hosts.address(i)}:{PORT}" for i in range(self.hosts.count)]
+        addresses = [f"{self.hosts.address(i)}:{PORT}" for i in range(self.workers)]
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": host}}
         environment = {"TF_CONFIG": json.dumps(config), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
         if self.side == "command":
             flags = {"strategy": "multi_worker", "max_steps": self.steps, "save_steps": 10, "logging_steps": 1}
             flags |= {"max_train_examples": 1000, "max_eval_examples": 64, "max_seq_length": 32}
-            flags |= {"global_batch_size": 16, "output_dir": self.directory / "run"}
+            flags |= {"global_batch_size": 16, "output_dir": self.output_dir(host)}
             command = ["run_finetune.py", *(f"--{name}={value}" for name, value in flags.items())]
         else:
             environment |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
@@ -75,7 +84,7 @@ class Trial:
 
     def start_all(self) -> None:
         """Starts all hosts' workers."""
-        self.processes = [self.start(host) for host in range(self.hosts.count)]
+        self.processes = [self.start(host) for host in range(self.workers)]
 
     def log(self, host: int) -> pathlib.Path:
         """What a host's processes wrote to the screen."""
@@ -101,7 +110,7 @@ class Trial:
     def wait_for_ends(self, seconds: float, of: list[int] | None = None) -> list[dict]:
         """Waits for processes, of all hosts or some: what became of each. One that does not end is killed."""
         start = time.monotonic()
-        running = dict.fromkeys(range(self.hosts.count) if of is None else of, None)
+        running = dict.fromkeys(range(self.workers) if of is None else of, None)
         ended: dict[int, float] = {}
         while len(ended) < len(running) and time.monotonic() < start + seconds:
             for host in running:
@@ -143,13 +152,13 @@ def lose_power(trial: Trial, host: int, limit: float) -> list[dict]:
     """The others' connections stay open, and nobody is at their other end."""
     trial.hosts.cut(host)
     trial.processes[host].kill()
-    return trial.wait_for_ends(limit, [i for i in range(trial.hosts.count) if i != host])
+    return trial.wait_for_ends(limit, [i for i in range(trial.workers) if i != host])
 
 
 def freeze(trial: Trial, host: int, limit: float) -> list[dict]:
     """The kernel acknowledges what the process never reads; when the others have ended, it goes on."""
     trial.processes[host].send_signal(signal.SIGSTOP)
-    others = trial.wait_for_ends(limit, [i for i in range(trial.hosts.count) if i != host])
+    others = trial.wait_for_ends(limit, [i for i in range(trial.workers) if i != host])
     trial.processes[host].send_signal(signal.SIGCONT)
     return [*others, *trial.wait_for_ends(limit, [host])]
 
@@ -158,7 +167,7 @@ def again_by_hosts(disturb: Callable[[Trial, int], None]) -> Callable[[Trial, in
     """A failure after which each host starts its own worker again, a second after it has ended."""
 
     def fail(trial: Trial, host: int, limit: float) -> list[dict]:
-        start, starts = time.monotonic(), [1] * trial.hosts.count
+        start, starts = time.monotonic(), [1] * trial.workers
         ends: dict[int, dict] = {}
         disturb(trial, host)
         while time.monotonic() < start + _PATIENCE_SECONDS and any(p.poll() != 0 for p in trial.processes):

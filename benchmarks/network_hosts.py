@@ -91,8 +91,14 @@ class Hosts:
     def start(
         self, host: int, command: Sequence[object], environment: Mapping[str, str], log: pathlib.Path
     ) -> subprocess.Popen:
-        """Starts a process on a host; its output is appended to a file."""
-        words = ["ip", "netns", "exec", self._names[host], *map(str, command)]
+        """Starts a process on a host; its output is appended to a file. What it mounts, it alone sees."""
+        return self._start(["ip", "netns", "exec", self._names[host], *map(str, command)], environment, log)
+
+    def mount(self, host: int, command: Sequence[object], log: pathlib.Path) -> subprocess.Popen:
+        """Starts a process that mounts a directory over a host's network; what starts later sees it, on all hosts."""
+        return self._start(["nsenter", f"--net=/run/netns/{self._names[host]}", *map(str, command)], {}, log)
+
+    def _start(self, words: Sequence[str], environment: Mapping[str, str], log: pathlib.Path) -> subprocess.Popen:
         with log.open("ab") as out:
             process = subprocess.Popen(words, env={**os.environ, **environment}, stdout=out, stderr=out)
         self._processes.append(process)
