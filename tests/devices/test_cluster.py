@@ -377,6 +377,12 @@ PEER_MESSAGE = (
     "Graph execution error:\n\nCollective ops is aborted by: Socket closed\nremote target /job:worker/replica:0/task:1"
 )
 
+STRANGER_MESSAGE = (
+    "Collective ops is aborted by: Task with task_name=/job:worker/replica:0/task:2 must be registered before sending "
+    "heartbeat messages. The service might have restarted.\n\nRPC: /tensorflow.CoordinationService/Heartbeat"
+)
+"""On a worker whose first worker has been started again before it noticed."""
+
 
 @pytest.mark.parametrize(
     "kind, message, expected",
@@ -386,6 +392,8 @@ PEER_MESSAGE = (
         (tf.errors.InternalError, "from remote target /job:worker/replica:0/task:0 while calling RecvBuf", True),
         (tf.errors.UnavailableError, "could not reach storage.googleapis.com", False),
         (tf.errors.InvalidArgumentError, "assertion failed", False),
+        (tf.errors.InvalidArgumentError, PEER_MESSAGE, False),
+        (tf.errors.InvalidArgumentError, STRANGER_MESSAGE, True),
         (tf.errors.ResourceExhaustedError, PEER_MESSAGE, False),
     ],
 )
@@ -424,6 +432,12 @@ def test_a_worker_never_says_that_it_lost_itself(message, lost):
     with pytest.raises(RunError, match=f"lost contact with {lost}") as caught, peer_failures_as_run_errors():
         raise error
     assert "worker 1," not in str(caught.value) and "worker 10" not in str(caught.value)
+
+
+def test_a_first_worker_that_was_started_again_is_named():
+    with pytest.raises(RunError) as caught, peer_failures_as_run_errors():
+        raise tf.errors.InvalidArgumentError(None, None, STRANGER_MESSAGE)
+    assert "lost contact with the first worker, which has been started again. " in str(caught.value)
 
 
 def test_a_worker_that_was_given_up_says_so(monkeypatch):

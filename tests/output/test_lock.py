@@ -110,3 +110,13 @@ def test_those_who_share_let_each_other_in_and_nobody_else(tmp_path):
     assert not list(tmp_path.iterdir())
     with locked(tmp_path), pytest.raises(RunError, match="another process is writing"), locked(tmp_path, shared=True):
         pass
+
+
+def test_a_file_server_that_is_gone_does_not_hide_why_the_run_ended(tmp_path, monkeypatch):
+    def gone(*_):
+        raise OSError(errno.EBADFD, "File descriptor in bad state")
+
+    with pytest.raises(RunError, match="The log must be writable"), locked(tmp_path / "run"):
+        monkeypatch.setattr(lock.fcntl, "flock", gone)
+        monkeypatch.setattr(lock.os, "close", gone)
+        raise RunError("The log must be writable.")

@@ -24,6 +24,8 @@ _PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remo
 
 _HEARTBEAT = "/tensorflow.CoordinationService/Heartbeat"
 """The call by which each worker tells the first one that it lives."""
+_UNKNOWN_WORKER = "must be registered before sending heartbeat"
+"""The answer of a first worker that has been started again to a worker of before, an InvalidArgumentError."""
 
 
 def is_peer_failure(error: BaseException) -> bool:
@@ -32,7 +34,10 @@ def is_peer_failure(error: BaseException) -> bool:
     It is an UnavailableError for a worker that was killed, left or froze, and a DeadlineExceededError if the first
     worker froze. AbortedError and others may take their place, depending on which operation of a step notices first.
     """
-    return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(str(error)))
+    message = str(error)
+    if isinstance(error, tf.errors.InvalidArgumentError):  # Otherwise that of an operation of this worker's own.
+        return _HEARTBEAT in message and _UNKNOWN_WORKER in message
+    return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(message))
 
 
 @contextlib.contextmanager
@@ -59,6 +64,8 @@ def _lost(message: str) -> str:
 
     An error may name this very worker: so it does where one goes on that was frozen, and that the others have given up.
     """
+    if _UNKNOWN_WORKER in message:
+        return "the first worker, which has been started again"
     found = [f"{m[1]} {m[2]}" for m in re.finditer(r"/job:(\w+)/(?:replica:0/)?task:(\d+)(?![\d/])", message)]
     others = ", ".join(name for name in dict.fromkeys(found) if name != _own_name())
     if found and not others:

@@ -108,7 +108,8 @@ def _give_back(directory: pathlib.Path, descriptor: int | None) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Fails while others share the lock: theirs to remove.
         if _is_file(path, descriptor):
             path.unlink()
-    os.close(descriptor)
+    with contextlib.suppress(OSError):  # So may its file server be; the error that ended the block is what counts.
+        os.close(descriptor)
 
 
 def _is_file(path: pathlib.Path, descriptor: int) -> bool:
