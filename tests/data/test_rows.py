@@ -3,12 +3,13 @@
 import csv
 import io
 import itertools
+import json
 import pathlib
 
 import numpy as np
 import pytest
 
-from tfbert.data import rows
+from tfbert.data import json_rows, rows
 from tfbert.errors import UsageError
 
 
@@ -118,3 +119,17 @@ def test_a_time_that_python_has_no_form_for(tmp_path):
 def test_a_txt_of_tagged_words_needs_its_task():
     with pytest.raises(UsageError, match="words with a tag each need --task=token_classification"):
         rows.file_format(pathlib.Path("train.txt"))
+
+
+@pytest.mark.parametrize("as_lines", [True, False])
+def test_a_key_that_comes_too_late_to_be_a_column_is_told_of_once(tmp_path, caplog, as_lines):
+    early, late = {"text": "a", "label": 0}, {"text": "b", "text_pair": "c", "label": 1}
+    objects = [early] * json_rows._ROWS_OF_KEYS + [late, late, early, {"text": "d", "note": 1}]
+    text = "".join(json.dumps(row) + "\n" for row in objects) if as_lines else json.dumps(objects)
+    file = rows.open_rows(io.BytesIO(text.encode()), "jsonl")
+    assert file.columns == ["text", "label"]
+    assert len(list(file.read(file.columns))) == len(objects)
+    unit = "line" if as_lines else "record"
+    first, second = (record.message for record in caplog.records)
+    assert f"{unit} 1001 has 'text_pair', which no row before it has" in first
+    assert f"{unit} 1004 has 'note'" in second

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
@@ -16,6 +17,8 @@ from tfbert.data.json_text import JsonText, NotJson
 from tfbert.data.lines import pieces_of
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
+
+log = logging.getLogger("tfbert")
 
 _OF_LABEL_STUDIO = ("annotations", "completions", "predictions")
 _LINES_TO_AN_OBJECT = 1000  # A file without an object in its first 1000 lines is not JSON lines.
@@ -138,8 +141,13 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
         raise seen[0][1]
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
+        late = _LateKeys(columns)
         for number, value in itertools.chain(seen, rows):
-            yield number, value if isinstance(value, UsageError) else [value.get(key) for key in wanted]
+            if isinstance(value, UsageError):
+                yield number, value
+            else:
+                late.look(value, f"{name}, line {number}")
+                yield number, [value.get(key) for key in wanted]
 
     return OpenFile(name=name, columns=columns, read=read)
 
@@ -173,9 +181,13 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
     unit = "question" if {"question", "context"} <= first.keys() else "record"
     head = _first_rows(rest, lambda row: row)
 
+    columns = _keys(head)
+
     def read(wanted: Sequence[str]) -> Iterator[Row]:
+        late = _LateKeys(columns)
         for number, entry in enumerate(itertools.chain(head, rest), start=1):
             if isinstance(entry, dict):
+                late.look(entry, f"{name}, {unit} {number}")
                 yield number, [entry.get(key) for key in wanted]
             else:
                 yield (
@@ -183,7 +195,7 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
                     UsageError(f"{_FORMATS}. Received: {entry!r:.60} in {name}, {unit} {number}. Repair or drop it."),
                 )
 
-    return OpenFile(name=name, columns=_keys(head), read=read, unit=unit)
+    return OpenFile(name=name, columns=columns, read=read, unit=unit)
 
 
 def _first_rows(rows: Iterator[Any], value_of: Callable[[Any], Any]) -> list[Any]:
@@ -202,6 +214,26 @@ def _first_rows(rows: Iterator[Any], value_of: Callable[[Any], Any]) -> list[Any
 def _keys(rows: Iterable[Any]) -> list[str]:
     """The keys of all objects among some rows, as they first occur."""
     return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
+
+
+class _LateKeys:
+    """Warns of keys that come too late to be columns, each once; of so many rows."""
+
+    def __init__(self, columns: Sequence[str]):
+        self._known, self._warnings_left = {*columns}, 5
+
+    def look(self, row: dict[str, Any], place: str) -> None:
+        late = [key for key in row if key not in self._known]
+        if late and self._warnings_left:
+            self._known.update(late)
+            self._warnings_left -= 1
+            log.warning(
+                "%s has %s, which no row before it has. Columns are the keys of the first rows, at most %d: this is "
+                "not read. If it matters, put such a row first.",
+                place,
+                ", ".join(map(repr, late[:5])),
+                _ROWS_OF_KEYS,
+            )
 
 
 def _entries(text: JsonText, name: str) -> Iterator[Any]:
