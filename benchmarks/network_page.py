@@ -28,8 +28,8 @@ def page(args: argparse.Namespace, rows: list[dict[str, Any]]) -> list[str]:
         *beginning("Workers on several hosts, and a network that fails", "network_failures.py", args),
         "Hosts are network namespaces of one machine with veth pairs to a bridge, one worker on each. The load is "
         "how many threads wanted the machine's cores in the minute before the end, the workers' own among them: where "
-        "it is far above their number, seconds are longer than they need be. A shared output directory over NFS was "
-        "not tried: all hosts write to one local directory.",
+        "it is far above their number, seconds are longer than they need be. All hosts write to one local directory; "
+        "for one on a file server see `network_shared_directory.py`.",
     ]
     for side, title in SIDES.items():
         own = [row for row in rows if row["key"][0] == side]

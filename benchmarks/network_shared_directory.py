@@ -18,7 +18,9 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -114,7 +116,7 @@ class SharedTrial(Trial):
             log = self.directory.with_name(f"mount{host}.txt")
             self.hosts.mount(host, [*words, self.mounted(host)], log)
             until = time.monotonic() + 30
-            while not self.mounted(host).is_mount():
+            while not is_mounted(self.mounted(host)):
                 if time.monotonic() > until:
                     raise NotAllowed(f"a directory must be mounted with FUSE. Received: {last_line(log)}")
                 time.sleep(0.1)
@@ -123,7 +125,17 @@ class SharedTrial(Trial):
         """Undoes `mount_all`."""
         for host in range(WORKERS):
             subprocess.run(["umount", "--lazy", self.mounted(host)], capture_output=True)
-            self.mounted(host).rmdir()
+            with contextlib.suppress(FileNotFoundError):
+                self.mounted(host).rmdir()
+
+
+def is_mounted(path: pathlib.Path) -> bool:
+    """Whether a directory is mounted there that can be read: the client answers with errors until it is connected."""
+    try:
+        list(path.iterdir())
+        return path.is_mount()
+    except OSError:
+        return False
 
 
 def nothing(trial: Trial, host: int) -> None:
@@ -246,8 +258,9 @@ def page(args: argparse.Namespace, rows: list[dict], twice: list[dict]) -> list[
     """The results as Markdown, one paragraph each."""
     head = ["what fails", "names remembered, s", "statuses at first", "after, s", "starts", "done after, s", "weights"]
     lines = [[row["name"], str(row["remember_seconds"]), *_cells(row)] for row in rows]
-    said = {shortened(one["line"]) for row in rows for one in row["ends"] if one["line"]}
-    second = sorted({f"status {one['status']}: `{shortened(one['line'])}`" for one in twice})
+    ended = [one for row in rows for one in row["ends"] if one["status"] not in (None, -signal.SIGKILL)]
+    said = {short(args, one["line"]) for one in ended}
+    second = sorted({f"status {one['status']}: `{short(args, one['line'])}`" for one in twice})
     return [
         *beginning("An output directory on a file server", "network_shared_directory.py", args),
         "GlusterFS's server on a third host, its FUSE client on the workers' two; all three are network namespaces of "
@@ -258,13 +271,18 @@ def page(args: argparse.Namespace, rows: list[dict], twice: list[dict]) -> list[
     ]
 
 
+def short(args: argparse.Namespace, line: str) -> str:
+    """A last line, without directories of this machine."""
+    return shortened(re.sub(rf"{re.escape(str(args.work_dir))}/[^/]*/served-on-host-\d", "mounted", line))
+
+
 def _cells(row: dict) -> list[str]:
     ends = row["ends"]
     is_done = all(one["at_last"] == 0 for one in ends)
     weights = {None: "none", 0: "same bits"}.get(row["difference"]) or f"differ by {row['difference']:.1g}"
     return [
         ", ".join("none" if one["status"] is None else str(one["status"]) for one in ends),
-        ", ".join("" if one["seconds"] is None else f"{one['seconds']:.0f}" for one in ends),
+        ", ".join("" if one["seconds"] is None else f"{one['seconds']:.0f}" for one in ends).strip(", "),
         ", ".join(str(one["starts"]) for one in ends),
         f"{ends[0]['done']:.0f}" if is_done else "not done",
         weights,
