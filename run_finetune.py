@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fine-tunes BERT in TensorFlow to classify texts, tag words or find answers; evaluates, applies and exports it.
+"""Fine-tunes BERT in TensorFlow to classify texts, predict numbers, tag words, find or choose answers.
 
     python run_finetune.py --strategy=mirrored --mixed_precision
     python run_finetune.py --model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2

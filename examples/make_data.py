@@ -1,4 +1,4 @@
-"""Writes small generated files of every task, for the commands of docs/: `python examples/make_data.py data`.
+"""Writes small generated files for the commands of docs/: `python examples/make_data.py data`.
 
 Reviews with a sentiment, sentences with names, contexts with questions, questions with choices, and a corpus. All are
 generated, so what a model learns from them is of no use elsewhere.

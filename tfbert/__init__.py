@@ -1,4 +1,4 @@
-"""Distributed pre-training and fine-tuning of BERT in TensorFlow: classifiers, taggers, and models that find answers.
+"""Distributed pre-training and fine-tuning of BERT in TensorFlow: classifiers, taggers, models of answers and choices.
 
 import keras, tfbert
 with strategy.scope():

@@ -3,7 +3,7 @@
     python examples/serving/warm_up.py served/1 examples/serving/request.json
 
 The first request of a kind is slow, as TensorFlow then sets up its kernels. The requests are those that clients send
-over REST, one JSON file each. Needs `pip install tensorflow-serving-api`.
+over REST, one JSON file each. Needs `pip install tensorflow-serving-api==2.21.0`.
 """
 
 import json

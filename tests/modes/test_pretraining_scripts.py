@@ -98,14 +98,15 @@ def test_the_pods_of_an_indexed_job_make_every_shard_once(tmp_path):
     text = (SCRIPTS / "prepare_job.yaml").read_text()
     pods = int(re.search(r"completions: (\d+)", text)[1])
     script = re.search(r"- \|\n(.*?)          resources", text, re.DOTALL)[1]
-    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "tfbert").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')  # the image's only command
+    (tmp_path / "tfbert").chmod(0o755)
     made = []
     for index in range(pods):
         env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": str(index)}
         done = subprocess.run(["bash", "-euc", script], env=env, capture_output=True, text=True, check=True, timeout=20)
-        arguments = [word.replace("/data/vocab.txt", str(tmp_path / "python")) for word in done.stdout.splitlines()]
-        config = parse(arguments)
+        word, *arguments = done.stdout.replace("/data/vocab.txt", str(tmp_path / "tfbert")).splitlines()
+        assert word == "pretrain"
+        config = parse(["run_pretraining.py", *arguments])
         first, last = map(int, config.corpus.shards.split("-"))
         made += range(first, last + 1)
     assert made == list(range(config.corpus.num_shards)), shlex.join(arguments)

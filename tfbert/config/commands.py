@@ -85,7 +85,8 @@ def typed(word: str, otherwise: str, also: Collection[str] = ()) -> str:
 FINETUNE = Command(
     word="finetune",
     script="run_finetune.py",
-    summary="Fine-tunes BERT to classify texts, tag words or find answers; evaluates, applies and exports the model.",
+    summary="Fine-tunes BERT to classify texts, predict numbers, tag words, find or choose answers; evaluates, applies "
+    "and exports the model.",
     examples=(
         ("--strategy=mirrored --mixed_precision", "the built-in data on all GPUs"),
         ("--model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2", "a data set by name"),

@@ -43,7 +43,8 @@ class DataConfig(Options):
     data_dir: str = option("", resume="content", modes=EVERY)
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
-    """Training examples: .tsv, .csv, .jsonl, .parquet, CoNLL files, SQuAD's .json; all but .parquet may be .gz."""
+    """Training examples: .tsv, .csv, .jsonl, .json, .parquet, CoNLL files, SQuAD's .json; all but .parquet
+    may be .gz."""
     validation_file: str = option("", resume="content", modes=EVALUATE, joined=True)
     """Examples evaluated during training, and by the modes evaluate and export: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""

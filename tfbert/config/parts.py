@@ -197,8 +197,8 @@ class PredictConfig(Options):
     input_file: str = option("", modes=("predict",))
     """Texts to label: .tsv, .csv, .jsonl, .parquet or .txt (one text a line); all but .parquet may be .gz. A tagger
     also reads CoNLL and lists of words. A model that answers questions reads tables of questions and contexts, and
-    SQuAD's JSON. `-`: standard input. A named pipe, such as the shell's `<(...)`, needs `input_format` unless its name
-    has an ending."""
+    SQuAD's JSON; one of multiple choice tables of questions with their choices. `-`: standard input. A named pipe,
+    such as the shell's `<(...)`, needs `input_format` unless its name has an ending."""
     text: tuple[str, ...] = option((), modes=("predict",), repeats=True)
     """A text to label, in place of `input_file`: its prediction is printed as a line of JSON. May be given several
     times. For a model that answers questions, the question."""
@@ -209,7 +209,7 @@ class PredictConfig(Options):
     .json in SQuAD's form; all may be .gz. The file must not exist yet. `-`: standard output."""
     output_format: OutputFormat = option("auto", modes=("predict",))
     """Format of `output_file`, whatever its name. `auto`: by its ending; for standard output tsv, but for tagged words
-    the input's format, and for entities, answers and `text` jsonl."""
+    the input's format, and for entities, answers, choices and `text` jsonl."""
     id_column: str = option("", modes=("predict",))
     """The column with each row's id in the output. Empty: a column called id, idx, index or guid, else the row's
     number from 0."""
@@ -231,8 +231,8 @@ class ExportConfig(Options):
     export_format: ExportFormat = option("saved_model", modes=("export",))
     """`saved_model`: a SavedModel with the tokenizer inside. `keras_hub`: a preset that KerasHub loads (Keras 3), of
     a classifier, or of a BERT without a task's head; with evaluation data, what differs there is measured. `onnx`,
-    `tflite`: a file that takes token ids and gives logits, of a model of any task, with the tokenizer's files beside
-    it (`pip install -e '.[onnx]'` or `'.[tflite]'` in the clone)."""
+    `tflite`: a file that takes token ids and gives logits, of any task but pre-training, with the tokenizer's files
+    beside it (`pip install -e '.[onnx]'` or `'.[tflite]'` in the clone)."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""

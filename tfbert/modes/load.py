@@ -246,7 +246,7 @@ class LoadedModel:
             between KerasHub's logits and the model's that was found. See docs/after_training.md for its reasons.
 
         Raises:
-            UsageError: for a tagger or a model that answers questions, for which KerasHub has no class; and for a
+            UsageError: for a tagger and a model of answers or choices, for which KerasHub has no class; and for a
                 directory that holds something.
             RunError: if it cannot be written.
         """

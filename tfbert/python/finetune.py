@@ -71,7 +71,7 @@ def finetune(
         quiet: Show nothing, warnings included. Otherwise the run shows what the command shows: what is about to run,
             progress, evaluations, what was saved.
         **options: Every option of the command `tfbert finetune --mode=train` by its name, such as `model`,
-            `train_file`, `output_dir`, `num_train_epochs`: see docs/reference.md. A path may be a string or a
+            `train_file`, `output_dir`, `num_train_epochs`: see docs/arguments.md. A path may be a string or a
             `pathlib.Path`; several values are a list.
 
     Returns:
