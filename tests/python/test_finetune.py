@@ -87,7 +87,7 @@ def test_without_a_directory_a_run_gets_one(corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(corpus, tmp_path, monkeypatch, as_python):
+def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(run, corpus, tmp_path, monkeypatch, as_python):
     """Also for a run whose directory was not named, which the same call would not find; and nothing is kept alive."""
     monkeypatch.chdir(tmp_path)
     options = arguments(corpus, "interrupted") | {"save_steps": 0}
@@ -102,9 +102,9 @@ def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(corpus, tmp_pat
     assert f"; output_dir='runs/{directory.name}' resumes the run" in str(unnamed.value)
     assert not _earlier_models, "held by the tracebacks of the exceptions"
     with undrawn():
-        run = tfbert.finetune(**options | {"output_dir": f"runs/{directory.name}"})
-    assert run["global_step"] == 3
-    assert_same_bits(weights(run.directory), weights(corpus / "called"))
+        resumed = tfbert.finetune(**options | {"output_dir": f"runs/{directory.name}"})
+    assert resumed["global_step"] == 3
+    assert_same_bits(weights(resumed.directory), weights(run.directory))
 
 
 @pytest.mark.slow
