@@ -24,7 +24,7 @@ from tfbert.output.reports import Reports
 log = logging.getLogger("tfbert")
 
 _BAR = "{percentage:3.0f}%|"
-_WAY_OUT = "Free space there and start again."
+_WAY_OUT = "Free space there, or see to the file server, and start again."
 
 
 class RunLog:

@@ -182,7 +182,8 @@ class Checkpoints:
             reason = getattr(error, "strerror", None) or error
             raise RunError(
                 f"A checkpoint must be written whole. Received: {final} ({reason}). "
-                f"Free space there and start again: the run resumes from {self._newest_name()}."
+                "Free space there, or see to the file server, and start again: "
+                f"the run resumes from {self._newest_name()}."
             ) from None
 
     def _fingerprint_of_best(self, step: int) -> dict[str, int]:
