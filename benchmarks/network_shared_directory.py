@@ -118,7 +118,7 @@ class SharedTrial(Trial):
             until = time.monotonic() + 30
             while not is_mounted(self.mounted(host)):
                 if time.monotonic() > until:
-                    raise NotAllowed(f"a directory must be mounted with FUSE. Received: {last_line(log)}")
+                    raise RuntimeError(f"{self.mounted(host)} is not mounted: {last_line(log)}")
                 time.sleep(0.1)
 
     def unmount_all(self) -> None:
@@ -195,6 +195,8 @@ def main() -> int:
         check_allowed()
         if missing := [name for name in _PROGRAMS if shutil.which(name) is None]:
             raise NotAllowed(f"a shared directory needs GlusterFS. Received: no {' and no '.join(missing)}.")
+        if not pathlib.Path("/dev/fuse").exists():
+            raise NotAllowed("a shared directory needs FUSE. Received: no /dev/fuse.")
         args.work_dir.mkdir(parents=True, exist_ok=True)
         with ended_by_signals():
             remembered = [int(seconds) for seconds in args.remember_seconds.split(",")]

@@ -180,7 +180,6 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
         )
     unit = "question" if {"question", "context"} <= first.keys() else "record"
     head = _first_rows(rest, lambda row: row)
-
     columns = _keys(head)
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
@@ -217,7 +216,7 @@ def _keys(rows: Iterable[Any]) -> list[str]:
 
 
 class _LateKeys:
-    """Warns of keys that come too late to be columns, each once; of so many rows."""
+    """Warns of keys that come too late to be columns, each once; five times at most, as keys may be ids."""
 
     def __init__(self, columns: Sequence[str]):
         self._known, self._warnings_left = {*columns}, 5
