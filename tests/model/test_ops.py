@@ -38,20 +38,34 @@ def test_inference_gelu_equals_gelu(dtype, tolerance):
 
 
 def test_inference_gelu_is_one_operation_with_its_product(optimised_graphs):
+    nodes = nodes_that_ran(lambda x, kernel, bias: inference_gelu(dense(x, kernel, bias)), "float32")
+    (fused,) = (node for node in nodes if "fused_ops" in node.attr)
+    assert list(fused.attr["fused_ops"].list.s) == [b"BiasAdd", b"GeluExact"]
+    assert not any(node.op == "Erf" for node in nodes)
+
+
+def test_bias_of_bfloat16_is_not_joined_with_its_product(optimised_graphs):
+    nodes = nodes_that_ran(lambda x, kernel, bias: x @ kernel + bias, "bfloat16")
+    assert any("fused_ops" in node.attr for node in nodes), "what would be joined is"
+    nodes = nodes_that_ran(dense, "bfloat16")
+    assert any("MatMul" in node.op for node in nodes)
+    assert not any("fused_ops" in node.attr for node in nodes)
+
+
+def nodes_that_ran(compute, dtype):
+    """Of the optimised graph of `compute(x, kernel, bias)`."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
-        x = v1.placeholder(tf.float32, [None, 8])
-        kernel, bias = (v1.get_variable(f"w{n}", [8, 16][n:], use_resource=True) for n in range(2))
-        y = inference_gelu(dense(x, kernel, bias))
+        x = v1.placeholder(dtype, [None, 8])
+        kernel, bias = (v1.get_variable(f"w{n}", [8, 16][n:], dtype, use_resource=True) for n in range(2))
+        y = tf.identity(compute(x, kernel, bias))  # What is fetched is kept as it is.
         session.run(v1.global_variables_initializer())
         ran = v1.RunMetadata()
         session.run(y, {x: np.ones([4, 8])}, v1.RunOptions(output_partition_graphs=True), ran)
     nodes = [node for graph in ran.partition_graphs for node in graph.node]
     if not any(node.op.startswith("_Mkl") for node in nodes):
         pytest.skip("TensorFlow does not use oneDNN on this CPU")
-    (fused,) = (node for node in nodes if "fused_ops" in node.attr)
-    assert list(fused.attr["fused_ops"].list.s) == [b"BiasAdd", b"GeluExact"]
-    assert not any(node.op == "Erf" for node in nodes)
+    return nodes
 
 
 def value_and_gradient_graph(function, x):
