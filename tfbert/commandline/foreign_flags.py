@@ -78,7 +78,7 @@ BY_TRAINER: Mapping[str, Mapping[str, str]] = {
         "num_warmup_steps": "--warmup_steps",
         "optimizer_type": _LAMB,
         "predict_batch_size": _EVAL_BATCH,
-        "predict_file": "--validation_file",
+        "predict_file": "--validation_file, or --input_file with --mode=predict",
         "save_checkpoint_steps": "--save_steps",
         "save_checkpoints_steps": "--save_steps",
         "squad_data_file": "--train_file, SQuAD's own file",
