@@ -26,6 +26,7 @@ _SIGNS = ("#", "+", "/", "&")
 """The same, where each part is a label of its own too: names such as `comp/sys` and `R&B` are usual."""
 _LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
 _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
@@ -37,6 +38,19 @@ def is_number(label: str) -> bool:
 def have_fractions(labels: Sequence[str]) -> bool:
     """Whether all labels are numbers and at least one has a fraction."""
     return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
+
+
+def maybe_thousands(labels: Sequence[str]) -> list[str]:
+    """A line if points may set off thousands, as in German: some numbers have none, and three digits come after each
+    point."""
+    pointed = [label for label in labels if "." in label]
+    if not 0 < len(pointed) < len(labels) or not all(map(_MAYBE_THOUSANDS.fullmatch, pointed)):
+        return []
+    label = pointed[0]
+    return [
+        f"{quoted(label)} is read as {float(label):g}, since a point begins a fraction; "
+        f"if it sets off thousands, write {label.replace('.', '')}"
+    ]
 
 
 def nearly_numbers(names: Sequence[str], counts: Sequence[int]) -> list[str]:

@@ -10,7 +10,7 @@ from tfbert.data.files import RawTable
 from tfbert.data.label_names import given_names
 from tfbert.data.labels import NAMES_OR_MISSING
 from tfbert.tasks.base import Task, TaskData
-from tfbert.tasks.classes import have_fractions
+from tfbert.tasks.classes import have_fractions, maybe_thousands
 from tfbert.tasks.held_out import hold_out, that_share_texts
 from tfbert.tasks.registry import warnings_of_others
 from tfbert.tasks.tables import data_of, read_training_tables
@@ -50,7 +50,8 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     Args:
         train: As it was written.
         asked: `--task`.
-        notes: Receives a line if the labels lead to a task that the user may not expect.
+        notes: Receives a line if the labels lead to a task that the user may not expect, or are numbers that may be
+            meant otherwise.
 
     Raises:
         UsageError: for labels that do not fit the task.
@@ -58,7 +59,7 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     is_scores = train.is_regression or (train.label_names is None and have_fractions(train.labels))
     if asked == "auto" and is_scores:
         notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
-        return Regression()
-    if asked == Regression.name:
+    if asked == Regression.name or (asked == "auto" and is_scores):
+        notes += maybe_thousands(train.labels)
         return Regression()
     return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)
