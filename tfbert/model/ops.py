@@ -35,7 +35,7 @@ def _add_bias_of_bfloat16(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         return upstream, tf.reshape(tf.matmul(ones, upstream), [-1])
 
     # In another shape, so that the graph optimiser does not join product and bias: what oneDNN has for both together
-    # in bfloat16 does not use a CPU's matrix unit (AMX) well, and takes 1.2 to 1.4 times as long there.
+    # in bfloat16 does not use a CPU's matrix unit (AMX) well, and takes up to 1.5 times as long there.
     size = x.shape[-1]
     return tf.reshape(tf.nn.bias_add(tf.reshape(x, [-1, 1, size]), bias), [-1, size]), gradient
 
