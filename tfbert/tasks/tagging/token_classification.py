@@ -15,6 +15,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import ErrorAnalysis, Task
+from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
@@ -270,6 +271,9 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
                 at += 1
         starts = starts_of(table.tags) if self.scheme == "IO" else None
         return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts, **place)
+
+    def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
+        return class_start(encoded, training, len(self.label_names), "tags")
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy(training.label_smoothing)

@@ -15,6 +15,7 @@ from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, rounded
+from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import (
     is_number,
     look_alikes,
@@ -35,6 +36,7 @@ from tfbert.tasks.texts.one_label import OneLabelTask
 if TYPE_CHECKING:
     from transformers import BertConfig
 
+    from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
 
@@ -128,6 +130,9 @@ class Classification(OneLabelTask):
 
     def head(self) -> Head:
         return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
+
+    def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
+        return class_start(encoded, training, len(self.label_names), "classes")
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy(training.label_smoothing)
