@@ -19,7 +19,7 @@ TYPES = {types_pb2.DataType.Value(f"DT_{name}") for name in ("FLOAT", "HALF", "B
 def has_gpu_kernel(node):
     found = kernels.get_registered_kernels_for_op(node.op).kernel
     return any(
-        kernel.device_type == "GPU"
+        kernel.device_type in ("GPU", "DEFAULT")
         and all(node.attr[rule.name].type in rule.allowed_values.list.type for rule in kernel.constraint)
         for kernel in found
     )
