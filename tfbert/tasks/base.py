@@ -320,6 +320,10 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
                 f"Received: metric_for_best_model={name!r}. Pass one of them."
             )
 
+    def remarks(self, predictions: PredictionsT, examples: ExamplesT) -> list[str]:
+        """What is wrong with predictions of which all are alike, and what to do, one line each."""
+        return []
+
     def details(self, predictions: PredictionsT, examples: ExamplesT) -> tuple[dict[str, Any], list[str]]:
         """Results of an evaluation beyond its metrics: by name, as JSON can hold them, and as lines for the screen."""
         return {}, []

@@ -65,40 +65,60 @@ def base_rate(
         logits = head(encoder.output)
         head.bias.assign(tfbert.base_rate(train_labels, "multi_label_classification"))
     """
+    if problem_type not in _RATES:
+        raise ValueError(
+            f"problem_type must be one of {', '.join(_RATES)}. Received: problem_type={problem_type!r}. "
+            "Pass one of them."
+        )
     labels = np.asarray(labels)
-    weights = np.ones(labels.shape[:1] if problem_type == "multi_label_classification" else labels.shape)
-    if sample_weight is not None:
-        weights = np.broadcast_to(np.asarray(sample_weight, np.float64), weights.shape)
+    weights = np.ones(1) if sample_weight is None else np.asarray(sample_weight, np.float64)
     if not labels.size or not weights.sum() > 0:
         raise ValueError(
             f"A base rate needs labels that count. Received: labels of shape {labels.shape}, none with a weight above "
             "0. Pass those of the training data."
         )
     weights = weights * (np.count_nonzero(weights) / weights.sum())  # 1 on average: half an example stays half a one.
-    if problem_type == "regression":
-        values = np.asarray(labels, np.float64)
-        return np.array([(values * weights).sum() / weights.sum()], np.float32)
-    if problem_type == "multi_label_classification":
-        if labels.ndim != 2 or (labels < 0).any():
-            raise ValueError(
-                f"Several labels a text are 0 or 1 in a table [rows, num_labels]. Received: labels of shape "
-                f"{labels.shape}, the least {labels.min()}. Pass a column for each label."
-            )
-        present, absent = weights @ labels, weights @ (labels == 0)
-        moved = label_smoothing / 2
-        yes, no = (1 - moved) * present + moved * absent, (1 - moved) * absent + moved * present
-        return np.log((yes + 0.5) / (no + 0.5)).astype(np.float32)
-    counted = labels[weights > 0]
-    if num_classes is None or counted.dtype.kind not in "iu" or not 0 <= counted.min() <= counted.max() < num_classes:
+    return _RATES[problem_type](labels, weights, num_classes, label_smoothing).astype(np.float32)
+
+
+def _of_classes(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
+    weights = np.broadcast_to(weights, labels.shape)
+    labels, weights = labels[weights > 0], weights[weights > 0]
+    if num_classes is None or labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < num_classes:
         raise ValueError(
             f"Classes are integers from 0 to num_classes - 1. Received: num_classes={num_classes} and "
-            f"{labels.dtype} labels from {counted.min()} to {counted.max()}. Pass the number of classes, and a "
+            f"{labels.dtype} labels from {labels.min()} to {labels.max()}. Pass the number of classes, and a "
             "sample_weight of 0 for labels that do not count."
         )
-    counts = np.bincount(counted, weights[weights > 0], num_classes)
-    shares = (counts + 0.5) / (counts + 0.5).sum()
-    logs = np.log((1 - label_smoothing) * shares + label_smoothing / num_classes)
-    return (logs - logs.mean()).astype(np.float32)
+    counts = np.bincount(labels, weights, num_classes) + 0.5
+    logs = np.log((1 - smoothing) * counts / counts.sum() + smoothing / num_classes)
+    return logs - logs.mean()
+
+
+def _of_labels(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
+    if labels.ndim != 2 or (labels < 0).any():
+        raise ValueError(
+            "Several labels a text are 0 or 1 in a table [rows, num_labels]. Received: labels of shape "
+            f"{labels.shape}, the least {labels.min()}. Pass a column for each label."
+        )
+    weights = np.broadcast_to(weights, labels.shape[:1])
+    present, absent = weights @ labels, weights @ (labels == 0)
+    moved = smoothing / 2  # To the other side.
+    yes, no = (1 - moved) * present + moved * absent, (1 - moved) * absent + moved * present
+    return np.log((yes + 0.5) / (no + 0.5))
+
+
+def _of_numbers(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
+    return np.average(
+        labels.reshape(-1).astype(np.float64), weights=np.broadcast_to(weights, labels.size), keepdims=True
+    )
+
+
+_RATES = {
+    "single_label_classification": _of_classes,
+    "multi_label_classification": _of_labels,
+    "regression": _of_numbers,
+}
 
 
 def class_start(encoded: EncodedExamples, training: TrainingConfig, num_classes: int, word: str) -> HeadStart:

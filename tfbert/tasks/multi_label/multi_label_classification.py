@@ -228,6 +228,15 @@ class MultiLabelClassification(TextTask):
         found = multi_label_metrics(predictions.astype(np.float64), examples.labels, predicted)
         return found | ({"threshold": self.thresholds[0]} if self.choice == "auto" else {})
 
+    def remarks(self, predictions: np.ndarray, examples: TextExamples) -> list[str]:
+        if given_labels(predictions, self.thresholds).any() or not examples.labels.any():
+            return []
+        return [
+            f"{examples.name}: none of {len(examples):,} texts gets a label, no probability is above its threshold ("
+            f"the highest is {probabilities(predictions).max():.2g}): train longer, or pass --label_threshold=auto, "
+            "which chooses the threshold on the validation set"
+        ]
+
     def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
         table = self._per_label(predictions, examples)
         return {"per_label": table, "left_out": left_out(examples.labels, self.label_names)}, label_table(table)

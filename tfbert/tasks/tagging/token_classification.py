@@ -293,6 +293,16 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         accuracy = word_accuracy(examples.labels, tags)
         return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
 
+    def remarks(self, predictions: np.ndarray, examples: SentenceExamples) -> list[str]:
+        predicted = np.unique(predictions.argmax(axis=1))
+        if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
+            return []
+        tag = quoted(self.label_names[predicted[0]])
+        return [
+            f"{examples.name}: all {len(examples.labels):,} words get the tag {tag}: the model tells no tag from "
+            "another so far; train longer, or try --class_weights=balanced"
+        ]
+
     def details(self, predictions: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
         if not self.has_entities:
             return {}, []

@@ -150,6 +150,16 @@ class Classification(OneLabelTask):
         assert shape[0] == len(labels) and labels.min() >= 0 and labels.max() < shape[1], shape
         return classification_metrics(predictions.astype(np.float64), labels)
 
+    def remarks(self, predictions: np.ndarray, examples: TextExamples) -> list[str]:
+        predicted = np.unique(predictions.argmax(axis=1))
+        if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
+            return []
+        name = quoted(self.label_names[predicted[0]])
+        return [
+            f"{examples.name}: all {len(examples):,} texts get the class {name}: the model tells no class from another "
+            "so far; train longer, or try --class_weights=balanced"
+        ]
+
     def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
         confusion = confusion_matrix(predictions, examples.labels, len(self.label_names))
         table = per_class(confusion, self.label_names)
