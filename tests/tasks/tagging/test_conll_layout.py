@@ -2,6 +2,7 @@
 
 import io
 import pathlib
+import re
 
 import pytest
 
@@ -99,6 +100,114 @@ def test_one_comment_changes_nothing(content, separator, tags):
         found, notes = read(content.replace("# newdoc", comment).format(plain))
         assert found == tags, comment
         assert "1 comment left out" in notes[-1] and repr(comment) in notes[-1]
+
+
+SENTENCES = [
+    "Ann/NNP/B-PER left/VBD/O Oslo/NNP/B-LOC for/IN/O the/DT/O big/JJ/O city/NN/O",
+    "of/IN/O London/NNP/B-LOC in/IN/O May/NNP/O and/CC/O",
+    "Bob/NNP/B-PER met/VBD/O Mary/NNP/B-PER Smith/NNP/I-PER at/IN/O Acme/NNP/B-ORG Corp/NNP/I-ORG yesterday/NN/O",
+    "with/IN/O five/CD/O old/JJ/O friends/NNS/O ././O",
+    "five/CD/O",
+]
+TAGGED = [re.sub("/[^/ ]+/", "/", sentence) for sentence in SENTENCES]
+
+
+def with_places(before, *, behind=lambda *_: (), has_blank=True, has_pos=False):
+    """A file with further columns, made of the sentence, the word in it, the word in the file, and its characters."""
+    lines, place, start = [], 0, 0
+    for sentence, words in enumerate(SENTENCES):
+        for number, (word, pos, tag) in enumerate(each.split("/") for each in words.split()):
+            place, start, end = place + 1, start + len(word) + 1, start + len(word)
+            facts = (sentence, number, place, start - len(word) - 1, end, pos)
+            lines.append([*before(*facts), word, *([pos] if has_pos else []), tag, *behind(*facts)])
+        lines += [[]] * has_blank
+    return "".join("\t".join(map(str, line)) + "\n" for line in lines)
+
+
+PLACES = {
+    "offsets": lambda s, n, i, a, b, pos: (f"{a}-{b}",),
+    "offsets in two columns": lambda s, n, i, a, b, pos: (a, b),
+    "offsets in brackets": lambda s, n, i, a, b, pos: (f"({a},{b})",),
+    "the file": lambda s, n, i, a, b, pos: ("news.txt",),
+    "documents": lambda s, n, i, a, b, pos: (("news", "blog", "news", "mail", "chat")[s],),
+    "numbered documents": lambda s, n, i, a, b, pos: (f"PMID{s // 2}",),
+    "documents and offsets": lambda s, n, i, a, b, pos: ("news.txt", a, b),
+    "lines, blank ones too": lambda s, n, i, a, b, pos: (i + s,),
+    "sentences": lambda s, n, i, a, b, pos: (s,),
+    "times": lambda s, n, i, a, b, pos: (f"{i * 0.31:.2f}",),
+    "nothing": lambda s, n, i, a, b, pos: ("_",),
+}
+
+
+@pytest.mark.parametrize("before", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("has_pos", [False, True])
+def test_columns_that_say_where_a_word_is_are_not_the_words(before, has_pos):
+    content = with_places(before, has_pos=has_pos)
+    found, notes = read(content)
+    assert found == TAGGED
+    assert "the words are in column" in notes[0] and "column 0 holds" in notes[0]
+    words = [" ".join(word.partition("/")[0] for word in sentence.split()) for sentence in SENTENCES]
+    assert read(content, tags="none")[0] == words
+
+
+IN_DOUBT = {
+    "T1": ((lambda s, n, i, a, b, pos: (f"T{i}",)), 1, "'T1', 'T2', 'T3' in column 0 and 'Ann', 'left', 'Oslo'"),
+    "T1 and offsets": ((lambda s, n, i, a, b, pos: (f"T{i}", f"{a}-{b}")), 2, "'T1', .* in column 0 and 'Ann', 'left'"),
+    "parts of speech": ((lambda s, n, i, a, b, pos: (pos,)), 1, "'NNP', 'VBD', 'IN' in column 0 and 'Ann', 'left'"),
+    "counts": ((lambda s, n, i, a, b, pos: (13 * i % 29,)), 1, "'13', '26', '10' in column 0 and 'Ann', 'left'"),
+    "hashes": ((lambda s, n, i, a, b, pos: (f"{(977 * i) % 65536:04x}x",)), 1, "'03d1x', '07a2x', .* and 'Ann'"),
+}
+
+
+@pytest.mark.parametrize(("before", "column", "message"), IN_DOUBT.values(), ids=IN_DOUBT)
+def test_the_user_says_which_column_holds_the_words(before, column, message, write):
+    content = with_places(before)
+    for options in ({}, {"tags": "none"}):
+        with pytest.raises(
+            UsageError, match=rf"clear which column.*{message}.*--text_column={column} or --text_column=0"
+        ):
+            read(content, **options)
+    assert read(content, text_column=[str(column)])[0] == TAGGED
+    path = pathlib.Path(write("a.tsv", content))
+    assert looks_tagged(path), "so that the message is about the words"
+
+
+UNSEPARATED = {
+    "sentences": ((lambda s, n, i, a, b, pos: (s,)), {}, "'0' to '1'"),
+    "words of sentences": ((lambda s, n, i, a, b, pos: (n,)), {}, "'6' to '0'"),
+    "documents": ((lambda s, n, i, a, b, pos: (("news", "blog", "web", "mail", "chat")[s],)), {}, "'news' to 'blog'"),
+    "a column that the user skips": ((lambda s, n, i, a, b, pos: (s,)), {"text_column": ["1"]}, "'0' to '1'"),
+}
+
+
+@pytest.mark.parametrize(("before", "options", "places"), UNSEPARATED.values(), ids=UNSEPARATED)
+def test_sentences_without_blank_lines_are_refused_where_a_column_shows_it(before, options, places):
+    with pytest.raises(UsageError, match=rf"blank line ends a sentence.*column 0 goes from {places} without one"):
+        read(with_places(before, has_blank=False), **options)
+
+
+def test_healthy_words_stay_in_the_first_column():
+    plain = with_places(lambda *_: (), has_pos=True)
+    for content in (plain, with_places(lambda *_: ())):
+        assert read(content) == (TAGGED, ()) and read(content, text_column=["0"])[0] == TAGGED
+    assert read("no UH O\nno UH O\n")[0] == ["no/O no/O"]
+    assert read("1914 CD B-YEAR\n- : O\n1918 CD B-YEAR\n\nAnn NNP O\n")[0] == ["1914/B-YEAR -/O 1918/B-YEAR", "Ann/O"]
+    words = "".join(f"w{place * place % 7} {'NN' if place % 2 else 'VB'} B-x{place % 3}\n" for place in range(80))
+    assert read(words)[0][0].startswith("w0/B-x0 w1/B-x1")
+
+
+BEHIND = {
+    "sentences": lambda s, n, i, a, b, pos: (s,),
+    "scores": lambda s, n, i, a, b, pos: (f"0.{50 + i}",),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_numbers_beside_entity_tags_are_not_the_tags(behind):
+    content = with_places(lambda *_: (), behind=behind)
+    with pytest.raises(UsageError, match="clear which column holds the tags.*--label_column=1 or --label_column=2"):
+        read(content)
+    assert read(content, label_column="1")[0] == TAGGED
 
 
 WORDS = {

@@ -193,6 +193,8 @@ def open_conll(
         raise UsageError(
             f"A data file needs at least one sentence. Received: {name!r} with none{comments}. Check the path."
         )
+    if layout.doubt:
+        raise UsageError(layout.doubt)
     line_end = "\r\n" if head[0][1].endswith("\r\n") else "\n"
     without_words = LinesWithoutWords(name)
     parse = _parser(name, layout, line_end)

@@ -2,8 +2,10 @@
 
 CoNLL has no header, and its relatives differ. Most lines decide, so that one foreign line changes nothing:
 
-- A column that counts the words of each sentence, or all words (GermEval, CoNLL-U, UNER), is never that of the words.
-  Nor is one before it that is the same throughout each sentence (the document of CoNLL-2012), or numbers the sentences.
+- The words are in the first column that does not say where a word is. One that does is the same throughout each
+  sentence (the document of CoNLL-2012, the number of the sentence), or its numbers rise from word to word (GermEval,
+  CoNLL-U, offsets of characters). Where such a column begins again, blank lines are missing.
+- Where the first column looks like no words in another way (`T1`, parts of speech), the user must name the words'.
 - The tags may come first (MIT's restaurants and movies), and a column of coreference (CoNLL-2012) holds no tags.
 - A line that starts with `#` is a comment, unless it has as many columns as the others and a tag such as they have.
 - In CoNLL-U, multiword ranges (`1-2`) and empty nodes (`8.1`) are no words.
@@ -13,8 +15,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tfbert.data.endings import IOB_ENDINGS, ending_of
@@ -30,8 +33,11 @@ Tags = Literal["required", "optional", "none"]
 _HEADER_WORDS = {"token", "tokens", "word", "words"}
 _HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags"}
 _CONLLU_COLUMNS, _UPOS = 10, 3
-_COUNTED = 0.8  # Of the lines, if a column counts: a few foreign lines do not matter.
-_NUMBER = re.compile(r"(?:[A-Za-z]*\d+[-_:])?(\d+)[.)]?", re.ASCII)  # 2, 2., and 2 in 1-2 and s1_2; w2 may be a word.
+_MOST = 0.8  # Of the lines: a few foreign ones do not matter.
+_FEW = 0.1  # Of the sentences, or words: accidents.
+_MANY = 20  # Different words: with fewer, it says little that another column has more.
+_RUNNING, _SAME = "running numbers", "one value for each sentence"
+_NUMBERED = re.compile(r"[^\W\d_]+\d+")  # T1 may be a number, but w1 a word.
 _NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+", re.ASCII)
 _COREFERENCE = re.compile(r"\(?\d+\)?(\|\(?\d+\)?)*", re.ASCII)
 _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:")  # What precedes each word in WikiAnn's files.
@@ -50,24 +56,26 @@ class Layout:
         num_columns: Columns per line.
         text: The column of the words.
         label: The column of the tags; None where they are not read.
-        counters: The columns that count words or sentences.
+        places: The columns before the words that say where a word is.
         has_nodes: Whether they hold plain numbers, so that `1-2` and `8.1` are no words.
         form: The form of the entity tags in the last column, or that of the tags; None for other tags.
         tags: The tags of words that do not start with `#`; empty in files of one column.
         has_hashes: Whether words start with `#`.
         notes: What was found rather than told, one line each.
+        doubt: Why the file cannot be read unless the user says more; empty: it can be.
     """
 
     separator: str
     num_columns: int
     text: int
     label: int | None
-    counters: tuple[int, ...]
+    places: tuple[int, ...]
     has_nodes: bool
     form: TagForm | None
     tags: frozenset[str]
     has_hashes: bool
     notes: tuple[str, ...]
+    doubt: str
 
     def holds_no_word(self, line: str) -> str:
         """`comment` for a comment, `node` for a range or an empty node of CoNLL-U; empty for a word.
@@ -80,7 +88,7 @@ class Layout:
         if not self.has_nodes:
             return ""
         columns = split(line, self.separator)
-        is_node = any(_NO_WORD.fullmatch(columns[column]) for column in self.counters if column < len(columns))
+        is_node = any(_NO_WORD.fullmatch(columns[column]) for column in self.places if column < len(columns))
         return "node" * is_node
 
     def is_doubtful(self, line: str) -> bool:
@@ -98,8 +106,8 @@ class Layout:
             if len(fields) == self.num_columns > 1 and (fields[-1] == "O" or fields[-1] in self.tags):
                 return False  # Columns separated by something else.
             return len(fields) > 1 or not self.has_hashes  # `#hashtag` without a tag may be a word that lost it.
-        if min(self.counters, default=self.text) < self.text:
-            return True  # A word's line starts with a number.
+        if self.places:
+            return True  # A word's line starts with its place.
         if not self._has_tags(columns):
             return False
         tag = self._tag(columns)
@@ -146,12 +154,15 @@ def find_layout(
     size = max(sizes, key=sizes.__getitem__)  # Of equals, that of the first line.
     blocks = _blocks(lines, {number for number, _ in data}, separator, size)
     rows = [row for block in blocks for row in block]
-    counters = [column for column in range(size) if size > 1 and _counts(blocks, column)]
     notes: list[str] = []
-    text = _text_column(blocks, size, counters, name, text_column, notes)
+    doubts: list[str] = []
+    tag_column = _index("label_column", label_column, size, name) if label_column else size - 1
+    tag_column = -1 if size == 2 or tags == "none" else tag_column
+    text = _text_column(blocks, size, name, text_column, tag_column, notes, doubts)
+    places = tuple(column for column in range(text) if _place(blocks, column))
     label = None
     if tags != "none" and (label_column or size > 1):
-        label = _label_column(rows, size, text, counters, name, label_column, notes)
+        label = _label_column(rows, size, text, places, name, label_column, notes, doubts)
     elif tags == "required":
         number, line = next(line for line in data if len(split(line[1], separator)) == size)
         raise UsageError(
@@ -160,12 +171,13 @@ def find_layout(
             "Separate columns by tabs or spaces, or pass --mode=predict for words without tags."
         )
     if label == text:
-        numbered = "".join(f", and running numbers in column {column}" for column in counters[:1])
+        behind = "".join(f", and {_place(blocks, column)} in column {column}" for column in places[:1])
         raise UsageError(
             "Words and tags must be different columns. "
-            f"Received: column {text} of {size} for both in {name}{numbered}. "
+            f"Received: column {text} of {size} for both in {name}{behind}. "
             "Pass another --text_column or --label_column."
         )
+    doubts += filter(None, (_about_blank_lines(blocks, column, name) for column in places))
     _check_header(rows[0], name, data, size, separator)
     language = _LANGUAGE.match(rows[0][text])
     if language and len(rows) > 2 and all(row[text].startswith(language[0]) for row in rows):
@@ -181,12 +193,13 @@ def find_layout(
         num_columns=size,
         text=text,
         label=label,
-        counters=tuple(counters),
-        has_nodes=any(sum(row[c].isdigit() for row in rows) >= _COUNTED * len(rows) for c in counters),
+        places=places,
+        has_nodes=any(_are_mostly(rows, column, str.isdigit) for column in places),
         form=reading.form if is_entities else None,
         tags=frozenset(counts) if size > 1 else frozenset(),
         has_hashes=size == 1,
         notes=tuple(notes),
+        doubt=next(iter(doubts), ""),
     )
     hashes = [line for _, line in lines if line.lstrip(" ").startswith("#") and len(split(line, separator)) == size]
     return dataclasses.replace(layout, has_hashes=size == 1 or not all(map(layout.holds_no_word, hashes)))
@@ -230,46 +243,99 @@ def _blocks(lines: Sequence[Line], numbers: set[int], separator: str, size: int)
                 blocks[-1].append(row)
     # Where words are counted, ranges and empty nodes are none; elsewhere, 2-1 is a word.
     words = [[row for row in block if not any(map(_NO_WORD.fullmatch, row[:-1]))] for block in blocks]
-    is_counted = any(_counts(list(filter(None, words)), column) for column in range(size - 1))
+    rows = [row for block in words for row in block]
+    is_counted = any(_place(words, c) and _are_mostly(rows, c, str.isdigit) for c in range(size - 1))
     return list(filter(None, words if is_counted else blocks))
 
 
-def _counts(blocks: list[list[list[str]]], column: int) -> bool:
-    """Whether a column counts the words of each sentence from 0 or 1, or all words, or the sentences."""
-    in_sentence = in_file = steps = 0
-    total = sum(map(len, blocks))
-    before = None
-    of_blocks = []
+def _are_mostly(rows: list[list[str]], column: int, holds: Callable[[str], object]) -> bool:
+    """Whether most cells of a column are so."""
+    return bool(rows) and sum(bool(holds(row[column])) for row in rows) >= _MOST * len(rows)
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell has no letter: `3`, `0-7`, `12:30`, `_`."""
+    return not any(map(str.isalpha, cell))
+
+
+def _has_digits(cell: str) -> bool:
+    return any(map(str.isdigit, cell))
+
+
+def _numbers(cell: str) -> list[int]:
+    """All numbers in a cell: 3 and 7 in `3-7`, `3:7` and `s3_7`."""
+    return list(map(int, re.findall(r"\d+", cell)))
+
+
+def _begins_again(before: str, cell: str) -> bool:
+    """Whether running numbers fall back to 0 or 1."""
+    return _numbers(cell)[:1] in ([0], [1]) and _numbers(cell) < _numbers(before)
+
+
+def _place(blocks: list[list[list[str]]], column: int) -> str:
+    """What a column holds if it says where each word is, `_SAME` or `_RUNNING`; empty for any other."""
+    num_pairs = same = rising = again = back = 0
     for block in blocks:
-        found = [_NUMBER.fullmatch(row[column]) for row in block]
-        values = [int(number[1]) if number else None for number in found]
-        of_blocks.append(values[0] if len(set(values)) == 1 else None)
-        for place, value in enumerate(values):
-            if value is not None:
-                follows = before is not None and value == before + 1
-                in_file += follows
-                in_sentence += follows if place else value in (0, 1)
-                steps += bool(follows and place)
-            before = value
-    if steps and max(in_sentence, (in_file + 1) * (total > 2)) >= _COUNTED * total:
-        return True
-    numbered = [a is not None and b == a + 1 for a, b in zip(of_blocks, of_blocks[1:], strict=False)]
-    return bool(numbered) and total > len(blocks) and sum(numbered) >= _COUNTED * len(numbered)
+        cells = [row[column] for row in block]
+        pairs = list(itertools.pairwise(cells))
+        own = sum(a == b for a, b in pairs)
+        num_pairs, same = num_pairs + len(pairs), same + own
+        rising += sum([] < _numbers(a) < _numbers(b) for a, b in pairs)
+        again += sum(_begins_again(a, b) for a, b in pairs)
+        back += len(cells) - own - len(set(cells))  # Names of sentences do not come back; tags do.
+    if num_pairs and 2 * same >= num_pairs and back <= _FEW * num_pairs:
+        return _SAME
+    return _RUNNING if rising and rising >= 2 * again and same + rising + again >= _MOST * num_pairs else ""
+
+
+def _about_blank_lines(blocks: list[list[list[str]]], column: int, name: str) -> str:
+    """What to say where a column of places begins again inside sentences, but for accidents; else empty."""
+    is_same = _place(blocks, column) == _SAME
+    pairs = [(a[column], b[column]) for block in blocks for a, b in itertools.pairwise(block)]
+    again = [(a, b) for a, b in pairs if (a != b if is_same else _begins_again(a, b))]
+    if len(again) <= _FEW * len(blocks):
+        return ""
+    return (
+        "A blank line ends a sentence. "
+        f"Received: {name}, where column {column} goes from {again[0][0]!r:.40} to {again[0][1]!r:.40} without one. "
+        "Add blank lines; or save it as .csv with the columns' names in its first line, such as sentence_id,word,tag."
+    )
 
 
 def _text_column(
     blocks: list[list[list[str]]],
     size: int,
-    counters: list[int],
     name: str,
     asked: Sequence[str],
+    tag_column: int,
     notes: list[str],
+    doubts: list[str],
 ) -> int:
-    """The column of the words."""
+    """The column of the words.
+
+    Args:
+        blocks: The columns of the words of each sentence.
+        size: The number of columns.
+        name: What messages call the file.
+        asked: As the user named it.
+        tag_column: A column that is not that of the words; -1 for none.
+        notes: Receives what was found.
+        doubts: Receives why the user must say which column it is.
+    """
+    rows = [row for block in blocks for row in block]
+
+    def mostly(column: int, holds: Callable[[str], object]) -> bool:
+        return _are_mostly(rows, column, holds)
+
+    def num_values(column: int) -> int:
+        return len({row[column] for row in rows})
+
+    kinds = [_place(blocks, column) if size > 1 else "" for column in range(size)]
+    numbered = [mostly(column, _NUMBERED.fullmatch) for column in range(size)]
     if asked:
         text = _index("text_column", ",".join(asked), size, name)
-        if text in counters:
-            other = next((column for column in range(text + 1, size) if column not in counters), None)
+        if kinds[text] == _RUNNING and not numbered[text]:
+            other = next((column for column in range(text + 1, size) if not kinds[column]), None)
             raise UsageError(
                 "A column of running numbers does not hold the words. "
                 f"Received: text_column={text} for {name}, where it counts them. "
@@ -281,22 +347,19 @@ def _text_column(
                 f"Received: text_column={text} for {name}, with {blocks[0][0][text]!r:.60}. Pass another."
             )
         return text
-    text = 0
-    if counters and max(map(len, blocks)) > 1:
-        before = range(counters[0])
-        if all(len({row[column] for row in block}) == 1 for block in blocks for column in before):
-            text = counters[0] + 1
-    rows = [row for block in blocks for row in block]
-    # After a number there may be the place in the text, such as 0-3.
-    while text in counters or (0 < text < size and all(_NO_WORD.fullmatch(row[text]) for row in rows)):
-        text += 1
-    if text >= size:
+    counter = kinds.index(_RUNNING) if _RUNNING in kinds else 0
+
+    def is_place(column: int) -> bool:
+        if kinds[column] == _SAME:  # A word may be all of a sentence: "no no".
+            return size > 2 and (len(blocks) > 1 or column < counter)
+        return kinds[column] == _RUNNING and not numbered[column]
+
+    text = next((column for column in range(size) if not is_place(column) or _are_tags(blocks, column)), 0)
+    if is_place(text) and kinds[text] == _RUNNING:
         raise UsageError(
             "A CoNLL file needs a column of words. "
-            f"Received: {name}, where column {counters[-1]}, the last, holds running numbers. Pass --text_column."
+            f"Received: {name}, where column {size - 1}, the last, holds {kinds[-1]}. Pass --text_column."
         )
-    if text:
-        notes.append(f"{name}: the words are in column {text}; column {counters[0]} holds running numbers")
     if _are_tags(blocks, text) and not _are_tags(blocks, size - 1):
         if size != 2:
             raise UsageError(
@@ -305,6 +368,21 @@ def _text_column(
             )
         notes.append(f"{name}: the words are in column 1, behind their tags in column 0")
         return 1
+    if text:
+        notes.append(f"{name}: the words are in column {text}; column 0 holds {kinds[0]}")
+    others = [c for c in range(size) if c not in (text, tag_column) and not kinds[c] and not mostly(c, _is_number)]
+    other = max(others, key=num_values, default=None)
+    is_odd = kinds[text] or mostly(text, _is_number) or (mostly(text, _has_digits) and not numbered[text])
+    is_odd = is_odd and (size > 2 or (kinds[text] and mostly(text, _is_number)))
+    if other is not None and (is_odd or num_values(other) >= max(_MANY, 1.5 * num_values(text))):
+        shown = {c: ", ".join(map(repr, list(dict.fromkeys(row[c] for row in rows))[:3])) for c in (text, other)}
+        about_lines = _about_blank_lines(blocks, text, name) if kinds[text] == _SAME else ""
+        doubts.append(
+            about_lines
+            or "It must be clear which column holds the words. "
+            f"Received: {name} with {shown[text]} in column {text} and {shown[other]} in column {other}. "
+            f"Pass --text_column={other} or --text_column={text}."
+        )
     return text
 
 
@@ -315,7 +393,14 @@ def _are_tags(blocks: list[list[list[str]]], column: int) -> bool:
 
 
 def _label_column(
-    rows: list[list[str]], size: int, text: int, counters: list[int], name: str, asked: str, notes: list[str]
+    rows: list[list[str]],
+    size: int,
+    text: int,
+    places: Sequence[int],
+    name: str,
+    asked: str,
+    notes: list[str],
+    doubts: list[str],
 ) -> int:
     """The column of the tags."""
     if asked:
@@ -323,10 +408,10 @@ def _label_column(
     last = size - 1
     if size == 2 and text == last and _are_tags([rows], 0):
         return 0
-    entities = [c for c in range(size) if c not in (text, *counters) and _holds_entities(rows, c)]
+    entities = [c for c in range(size) if c not in (text, *places) and _holds_entities(rows, c)]
     values = {row[last].strip(" ") for row in rows}
     if last in (text, *entities) or values == {"O"}:
-        if counters and len(entities) > 1:
+        if places and len(entities) > 1:
             notes.append(f"{name}: the tags are in column {last}, the last; --label_column={entities[-2]} takes others")
         return last
     if len(entities) == 1 and (ending_of(name) in IOB_ENDINGS or len(values) == 1):
@@ -342,10 +427,16 @@ def _label_column(
             "A column of coreference does not hold the tags. "
             f"Received: {name}, where it is column {last}, the last. Pass --label_column."
         )
-    if size == _CONLLU_COLUMNS and 0 in counters:
+    if size == _CONLLU_COLUMNS and 0 in places:
         notes.append(f"{name}: the tags are in column {_UPOS}, UPOS, as this is CoNLL-U; --label_column takes another")
         return _UPOS
-    if entities:
+    if entities and _are_mostly(rows, last, _is_number):
+        doubts.append(
+            "It must be clear which column holds the tags. "
+            f"Received: {name} with numbers in column {last}, the last, and entity tags in column {entities[-1]}. "
+            f"Pass --label_column={entities[-1]} or --label_column={last}."
+        )
+    elif entities:
         notes.append(
             f"warning: {name}: the tags are in column {last}, the last, but column {entities[-1]} holds entity tags; "
             f"--label_column={entities[-1]} takes these"
