@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import decimal
 import pathlib
 import re
 import unicodedata
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -88,6 +90,37 @@ def several_in_one(names: Sequence[str]) -> str | None:
             if own <= others:
                 return name
     return None
+
+
+def words_and_tags(text: Any, label: Any) -> tuple[list, list] | None:
+    """The words of a text and their tags, where its label holds as many: a list, or a text in which blanks or commas
+    separate them; None where it does not."""
+    words, tags = _parts(text), _parts(label)
+    if len(tags) != len(words) and isinstance(label, str):
+        tags = [tag.strip() for tag in label.split(",")]
+    tags = [tag.rstrip(",;") or tag if isinstance(tag, str) else tag for tag in tags]
+    return (words, tags) if isinstance(text, str) and len(words) == len(tags) else None
+
+
+def hold_tags(texts: Iterable[Any], labels: Iterable[Any]) -> bool:
+    """Whether labels hold a tag for each word of their texts: nearly all have as many, most several, and some the same
+    twice, which no name of a class has."""
+    found = [words_and_tags(text, label) for text, label in zip(texts, labels, strict=True)]
+    tags = [row[1] for row in found if row is not None and len(row[1]) > 1]
+    has_twice = any(own.count(tag) > 1 for own in tags for tag in own)
+    return has_twice and 2 * len(tags) > len(found) and sum(row is not None for row in found) >= 0.8 * len(found)
+
+
+def _parts(value: Any) -> list:
+    """The items of a list, also of one that Python or JSON wrote as text; else the words of a text."""
+    if isinstance(value, list):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if text.startswith("["):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            found = ast.literal_eval(text)
+            return found if isinstance(found, list) else text.split()
+    return text.split()
 
 
 def names_of_model(saved: BertConfig, directory: pathlib.Path) -> tuple[str, ...]:

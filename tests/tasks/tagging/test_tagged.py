@@ -10,8 +10,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tfbert.config.data import DataConfig
+from tfbert.data.files import read_file
+from tfbert.data.given_kinds import given_table
 from tfbert.errors import UsageError
+from tfbert.tasks.multi_label.source import holds_label_sets
 from tfbert.tasks.tagging.tagged import looks_tagged, open_sentences, read_sentences
+from tfbert.tasks.tagging.word_rows import warning_of_words
 
 NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
 WORDS = [["Ann", "left"], ["Oslo"]]
@@ -44,6 +49,76 @@ def test_forms_of_one_table(name, content, write):
     assert (table.words, table.tags, len(table), table.notes) == (WORDS, TAGS, 2, ())
     second = {"conll": 4, "tsv": 4}.get(name.split(".")[1], 2)
     assert list(table.lines) == [1, second] and table.where(1) == f"{table.name}, line {second}"
+
+
+SPOKEN = {
+    "text": ["fly to Oslo", "Boston please", "show me Rome flights", "hello"],
+    "labels": ["O O B-city", "B-city O", "O O B-city O", "O"],
+}
+
+
+def written(name: str, table: dict[str, list], path: pathlib.Path) -> pathlib.Path:
+    if name.endswith(".parquet"):
+        parquet.write_table(pa.table(table), path / name)
+    else:
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+        lines = [json.dumps(row) for row in rows]
+        if not name.endswith(".jsonl"):
+            lines = ["\t".join(table), *("\t".join(map(str, row.values())) for row in rows)]
+        (path / name).write_text("\n".join(lines) + "\n")
+    return path / name
+
+
+def each(column: str, change) -> dict[str, list]:
+    return {name: [change(text) for text in texts] if name == column else texts for name, texts in SPOKEN.items()}
+
+
+AS_MANY = {
+    "two texts": SPOKEN,
+    "commas": each("labels", lambda text: text.replace(" ", ",")),
+    "commas and blanks": each("labels", lambda text: text.replace(" ", ", ")),
+    "a list as text": each("labels", lambda text: str(text.split())),
+    "a list": each("labels", str.split),
+    "other names": {"sentence": SPOKEN["text"], "label": SPOKEN["labels"]},
+    "parts of speech": {"text": ["a b c", "d e"], "label": ["DET NOUN NOUN", "NOUN VERB"]},
+}
+
+
+@pytest.mark.parametrize("table", AS_MANY.values(), ids=AS_MANY)
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl", "a.parquet"])
+def test_a_row_with_as_many_tags_as_words_is_tagged(table, name, tmp_path):
+    path = written(name, table, tmp_path)
+    assert looks_tagged(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
+    assert looks_tagged(given_table("train", table))
+    (text, tags), found = table, read_sentences(path)
+    assert found.words == [row.split() for row in table[text]]
+    expected = SPOKEN["labels"] if text == "sentence" or "B-city" in str(table) else table[tags]
+    assert found.tags == [row.split() for row in expected]
+    assert "as many tags as" in found.notes[0]
+
+
+OF_TEXTS = {
+    "names of two words": {"text": ["red apple", "green pear"], "label": ["sweet fruit", "sour fruit"]},
+    "one word each": {"text": ["good", "bad"], "label": ["positive", "negative"]},
+    "more words": {"text": ["a good film", "a bad one here"], "label": ["very good", "very bad"]},
+    "labels": {"text": ["a b", "c d e"], "labels": [["x", "y"], ["z"]]},
+    "a pair": {"text": ["a b", "c d"], "text_pair": ["a b", "c d"], "label": ["x x", "y y"]},
+}
+
+
+@pytest.mark.parametrize("table", OF_TEXTS.values(), ids=OF_TEXTS)
+def test_names_of_classes_are_no_tags(table, tmp_path):
+    assert not looks_tagged(written("a.jsonl", table, tmp_path))
+
+
+def test_a_row_with_fewer_tags_is_named_and_classes_are_warned_of(tmp_path):
+    table = {"text": [*SPOKEN["text"], "to Rome"], "labels": [*SPOKEN["labels"], "O"]}
+    path = written("a.tsv", table, tmp_path)
+    with pytest.raises(UsageError, match="needs one tag. Received: 2 words and 1 tags in .*, line 6"):
+        read_sentences(path)
+    assert read_sentences(path, skip_bad_rows=True).tags == [row.split() for row in SPOKEN["labels"]]
+    warning = warning_of_words(read_file(path))
+    assert "as many tags as its text has words" in warning and "--task=token_classification" in warning
 
 
 def test_ids_are_text_where_they_have_no_names(write):

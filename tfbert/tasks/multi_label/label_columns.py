@@ -10,6 +10,7 @@ from typing import Any
 from tfbert.data.columns import WORDS_NAMES, find_columns
 from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
+from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.multi_label.label_cells import holds_lists, is_indicator
 from tfbert.tasks.prediction_texts import usual_id_column
 
@@ -147,4 +148,7 @@ def shows_label_sets(file: OpenFile, text_column: Sequence[str], label_column: s
     lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
     # One that is missing is a bad row, which reading the file as such names.
     texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
-    return lists == {label} and texts_are_texts and holds_lists([row[label] for row in rows])
+    labels = [row[label] for row in rows]
+    if len(found.texts) == 1 and hold_tags([row[found.texts[0]] for row in rows], labels):
+        return False  # Of words.
+    return lists == {label} and texts_are_texts and holds_lists(labels)

@@ -15,13 +15,21 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from tfbert.data.endings import IOB_ENDINGS, ending_of
 from tfbert.errors import UsageError
+from tfbert.tasks.tagging.conll_columns import (
+    NO_WORD,
+    Blocks,
+    about_blank_lines,
+    are_mostly,
+    column_index,
+    find_label_column,
+    find_text_column,
+    place_of_words,
+)
 from tfbert.tasks.tagging.tag_forms import TagForm, read_forms
 
 DOCSTART = "-DOCSTART-"
@@ -32,14 +40,6 @@ Tags = Literal["required", "optional", "none"]
 
 _HEADER_WORDS = {"token", "tokens", "word", "words"}
 _HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags"}
-_CONLLU_COLUMNS, _UPOS = 10, 3
-_MOST = 0.8  # Of the lines: a few foreign ones do not matter.
-_FEW = 0.1  # Of the sentences, or words: accidents.
-_MANY = 20  # Different words: with fewer, it says little that another column has more.
-_RUNNING, _SAME = "running numbers", "one value for each sentence"
-_NUMBERED = re.compile(r"[^\W\d_]+\d+")  # T1 may be a number, but w1 a word.
-_NO_WORD = re.compile(r"\d+-\d+|\d+\.\d+", re.ASCII)
-_COREFERENCE = re.compile(r"\(?\d+\)?(\|\(?\d+\)?)*", re.ASCII)
 _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:")  # What precedes each word in WikiAnn's files.
 _OTHER_TAGS = {"X", "_", "-", "PAD", "[PAD]"}  # What pieces of words may have beside entity tags.
 
@@ -88,7 +88,7 @@ class Layout:
         if not self.has_nodes:
             return ""
         columns = split(line, self.separator)
-        is_node = any(_NO_WORD.fullmatch(columns[column]) for column in self.places if column < len(columns))
+        is_node = any(NO_WORD.fullmatch(columns[column]) for column in self.places if column < len(columns))
         return "node" * is_node
 
     def is_doubtful(self, line: str) -> bool:
@@ -156,13 +156,13 @@ def find_layout(
     rows = [row for block in blocks for row in block]
     notes: list[str] = []
     doubts: list[str] = []
-    tag_column = _index("label_column", label_column, size, name) if label_column else size - 1
+    tag_column = column_index("label_column", label_column, size, name) if label_column else size - 1
     tag_column = -1 if size == 2 or tags == "none" else tag_column
-    text = _text_column(blocks, size, name, text_column, tag_column, notes, doubts)
-    places = tuple(column for column in range(text) if _place(blocks, column))
+    text = find_text_column(blocks, size, name, text_column, tag_column, notes, doubts)
+    places = tuple(column for column in range(text) if place_of_words(blocks, column))
     label = None
     if tags != "none" and (label_column or size > 1):
-        label = _label_column(rows, size, text, places, name, label_column, notes, doubts)
+        label = find_label_column(rows, size, text, places, name, label_column, notes, doubts)
     elif tags == "required":
         number, line = next(line for line in data if len(split(line[1], separator)) == size)
         raise UsageError(
@@ -171,13 +171,13 @@ def find_layout(
             "Separate columns by tabs or spaces, or pass --mode=predict for words without tags."
         )
     if label == text:
-        behind = "".join(f", and {_place(blocks, column)} in column {column}" for column in places[:1])
+        behind = "".join(f", and {place_of_words(blocks, column)} in column {column}" for column in places[:1])
         raise UsageError(
             "Words and tags must be different columns. "
             f"Received: column {text} of {size} for both in {name}{behind}. "
             "Pass another --text_column or --label_column."
         )
-    doubts += filter(None, (_about_blank_lines(blocks, column, name) for column in places))
+    doubts += filter(None, (about_blank_lines(blocks, column, name) for column in places))
     _check_header(rows[0], name, data, size, separator)
     language = _LANGUAGE.match(rows[0][text])
     if language and len(rows) > 2 and all(row[text].startswith(language[0]) for row in rows):
@@ -194,7 +194,7 @@ def find_layout(
         text=text,
         label=label,
         places=places,
-        has_nodes=any(_are_mostly(rows, column, str.isdigit) for column in places),
+        has_nodes=any(are_mostly(rows, column, str.isdigit) for column in places),
         form=reading.form if is_entities else None,
         tags=frozenset(counts) if size > 1 else frozenset(),
         has_hashes=size == 1,
@@ -231,9 +231,9 @@ def _is_entity(tag: str) -> bool:
     return reading is not None and reading.is_certain
 
 
-def _blocks(lines: Sequence[Line], numbers: set[int], separator: str, size: int) -> list[list[list[str]]]:
+def _blocks(lines: Sequence[Line], numbers: set[int], separator: str, size: int) -> Blocks:
     """The columns of the lines with these numbers that have the right number of columns, by sentences."""
-    blocks: list[list[list[str]]] = [[]]
+    blocks: Blocks = [[]]
     for number, line in lines:
         if separates(line):
             blocks.append([])
@@ -242,213 +242,10 @@ def _blocks(lines: Sequence[Line], numbers: set[int], separator: str, size: int)
             if len(row) == size:
                 blocks[-1].append(row)
     # Where words are counted, ranges and empty nodes are none; elsewhere, 2-1 is a word.
-    words = [[row for row in block if not any(map(_NO_WORD.fullmatch, row[:-1]))] for block in blocks]
+    words = [[row for row in block if not any(map(NO_WORD.fullmatch, row[:-1]))] for block in blocks]
     rows = [row for block in words for row in block]
-    is_counted = any(_place(words, c) and _are_mostly(rows, c, str.isdigit) for c in range(size - 1))
+    is_counted = any(place_of_words(words, c) and are_mostly(rows, c, str.isdigit) for c in range(size - 1))
     return list(filter(None, words if is_counted else blocks))
-
-
-def _are_mostly(rows: list[list[str]], column: int, holds: Callable[[str], object]) -> bool:
-    """Whether most cells of a column are so."""
-    return bool(rows) and sum(bool(holds(row[column])) for row in rows) >= _MOST * len(rows)
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell has no letter: `3`, `0-7`, `12:30`, `_`."""
-    return not any(map(str.isalpha, cell))
-
-
-def _has_digits(cell: str) -> bool:
-    return any(map(str.isdigit, cell))
-
-
-def _numbers(cell: str) -> list[int]:
-    """All numbers in a cell: 3 and 7 in `3-7`, `3:7` and `s3_7`."""
-    return list(map(int, re.findall(r"\d+", cell)))
-
-
-def _begins_again(before: str, cell: str) -> bool:
-    """Whether running numbers fall back to 0 or 1."""
-    return _numbers(cell)[:1] in ([0], [1]) and _numbers(cell) < _numbers(before)
-
-
-def _place(blocks: list[list[list[str]]], column: int) -> str:
-    """What a column holds if it says where each word is, `_SAME` or `_RUNNING`; empty for any other."""
-    num_pairs = same = rising = again = back = 0
-    for block in blocks:
-        cells = [row[column] for row in block]
-        pairs = list(itertools.pairwise(cells))
-        own = sum(a == b for a, b in pairs)
-        num_pairs, same = num_pairs + len(pairs), same + own
-        rising += sum([] < _numbers(a) < _numbers(b) for a, b in pairs)
-        again += sum(_begins_again(a, b) for a, b in pairs)
-        back += len(cells) - own - len(set(cells))  # Names of sentences do not come back; tags do.
-    if num_pairs and 2 * same >= num_pairs and back <= _FEW * num_pairs:
-        return _SAME
-    return _RUNNING if rising and rising >= 2 * again and same + rising + again >= _MOST * num_pairs else ""
-
-
-def _about_blank_lines(blocks: list[list[list[str]]], column: int, name: str) -> str:
-    """What to say where a column of places begins again inside sentences, but for accidents; else empty."""
-    is_same = _place(blocks, column) == _SAME
-    pairs = [(a[column], b[column]) for block in blocks for a, b in itertools.pairwise(block)]
-    again = [(a, b) for a, b in pairs if (a != b if is_same else _begins_again(a, b))]
-    if len(again) <= _FEW * len(blocks):
-        return ""
-    return (
-        "A blank line ends a sentence. "
-        f"Received: {name}, where column {column} goes from {again[0][0]!r:.40} to {again[0][1]!r:.40} without one. "
-        "Add blank lines; or save it as .csv with the columns' names in its first line, such as sentence_id,word,tag."
-    )
-
-
-def _text_column(
-    blocks: list[list[list[str]]],
-    size: int,
-    name: str,
-    asked: Sequence[str],
-    tag_column: int,
-    notes: list[str],
-    doubts: list[str],
-) -> int:
-    """The column of the words.
-
-    Args:
-        blocks: The columns of the words of each sentence.
-        size: The number of columns.
-        name: What messages call the file.
-        asked: As the user named it.
-        tag_column: A column that is not that of the words; -1 for none.
-        notes: Receives what was found.
-        doubts: Receives why the user must say which column it is.
-    """
-    rows = [row for block in blocks for row in block]
-
-    def mostly(column: int, holds: Callable[[str], object]) -> bool:
-        return _are_mostly(rows, column, holds)
-
-    def num_values(column: int) -> int:
-        return len({row[column] for row in rows})
-
-    kinds = [_place(blocks, column) if size > 1 else "" for column in range(size)]
-    numbered = [mostly(column, _NUMBERED.fullmatch) for column in range(size)]
-    if asked:
-        text = _index("text_column", ",".join(asked), size, name)
-        if kinds[text] == _RUNNING and not numbered[text]:
-            other = next((column for column in range(text + 1, size) if not kinds[column]), None)
-            raise UsageError(
-                "A column of running numbers does not hold the words. "
-                f"Received: text_column={text} for {name}, where it counts them. "
-                + (f"Pass --text_column={other}." if other is not None else "Pass another file.")
-            )
-        if _are_tags(blocks, text):
-            raise UsageError(
-                "A column of entity tags does not hold the words. "
-                f"Received: text_column={text} for {name}, with {blocks[0][0][text]!r:.60}. Pass another."
-            )
-        return text
-    counter = kinds.index(_RUNNING) if _RUNNING in kinds else 0
-
-    def is_place(column: int) -> bool:
-        if kinds[column] == _SAME:  # A word may be all of a sentence: "no no".
-            return size > 2 and (len(blocks) > 1 or column < counter)
-        return kinds[column] == _RUNNING and not numbered[column]
-
-    text = next((column for column in range(size) if not is_place(column) or _are_tags(blocks, column)), 0)
-    if is_place(text) and kinds[text] == _RUNNING:
-        raise UsageError(
-            "A CoNLL file needs a column of words. "
-            f"Received: {name}, where column {size - 1}, the last, holds {kinds[-1]}. Pass --text_column."
-        )
-    if _are_tags(blocks, text) and not _are_tags(blocks, size - 1):
-        if size != 2:
-            raise UsageError(
-                "A CoNLL file needs a column of words. "
-                f"Received: {name}, where column {text} holds entity tags. Pass --text_column and --label_column."
-            )
-        notes.append(f"{name}: the words are in column 1, behind their tags in column 0")
-        return 1
-    if text:
-        notes.append(f"{name}: the words are in column {text}; column 0 holds {kinds[0]}")
-    others = [c for c in range(size) if c not in (text, tag_column) and not kinds[c] and not mostly(c, _is_number)]
-    other = max(others, key=num_values, default=None)
-    is_odd = kinds[text] or mostly(text, _is_number) or (mostly(text, _has_digits) and not numbered[text])
-    is_odd = is_odd and (size > 2 or (kinds[text] and mostly(text, _is_number)))
-    if other is not None and (is_odd or num_values(other) >= max(_MANY, 1.5 * num_values(text))):
-        shown = {c: ", ".join(map(repr, list(dict.fromkeys(row[c] for row in rows))[:3])) for c in (text, other)}
-        about_lines = _about_blank_lines(blocks, text, name) if kinds[text] == _SAME else ""
-        doubts.append(
-            about_lines
-            or "It must be clear which column holds the words. "
-            f"Received: {name} with {shown[text]} in column {text} and {shown[other]} in column {other}. "
-            f"Pass --text_column={other} or --text_column={text}."
-        )
-    return text
-
-
-def _are_tags(blocks: list[list[list[str]]], column: int) -> bool:
-    """Whether a column certainly holds entity tags, all of them."""
-    reading = read_forms(collections.Counter(row[column].strip(" ") for block in blocks for row in block))
-    return reading is not None and reading.is_certain and bool(reading.form.separator) and reading.num_outside > 0
-
-
-def _label_column(
-    rows: list[list[str]],
-    size: int,
-    text: int,
-    places: Sequence[int],
-    name: str,
-    asked: str,
-    notes: list[str],
-    doubts: list[str],
-) -> int:
-    """The column of the tags."""
-    if asked:
-        return _index("label_column", asked, size, name)
-    last = size - 1
-    if size == 2 and text == last and _are_tags([rows], 0):
-        return 0
-    entities = [c for c in range(size) if c not in (text, *places) and _holds_entities(rows, c)]
-    values = {row[last].strip(" ") for row in rows}
-    if last in (text, *entities) or values == {"O"}:
-        if places and len(entities) > 1:
-            notes.append(f"{name}: the tags are in column {last}, the last; --label_column={entities[-2]} takes others")
-        return last
-    if len(entities) == 1 and (ending_of(name) in IOB_ENDINGS or len(values) == 1):
-        notes.append(f"{name}: the tags are in column {entities[0]}, the only one with entity tags")
-        return entities[0]
-    if any("(" in value or ")" in value for value in values) and all(
-        value in ("-", "_", "*") or _COREFERENCE.fullmatch(value) for value in values
-    ):
-        if len(entities) == 1:
-            notes.append(f"{name}: the tags are in column {entities[0]}; the last holds coreference")
-            return entities[0]
-        raise UsageError(
-            "A column of coreference does not hold the tags. "
-            f"Received: {name}, where it is column {last}, the last. Pass --label_column."
-        )
-    if size == _CONLLU_COLUMNS and 0 in places:
-        notes.append(f"{name}: the tags are in column {_UPOS}, UPOS, as this is CoNLL-U; --label_column takes another")
-        return _UPOS
-    if entities and _are_mostly(rows, last, _is_number):
-        doubts.append(
-            "It must be clear which column holds the tags. "
-            f"Received: {name} with numbers in column {last}, the last, and entity tags in column {entities[-1]}. "
-            f"Pass --label_column={entities[-1]} or --label_column={last}."
-        )
-    elif entities:
-        notes.append(
-            f"warning: {name}: the tags are in column {last}, the last, but column {entities[-1]} holds entity tags; "
-            f"--label_column={entities[-1]} takes these"
-        )
-    return last
-
-
-def _holds_entities(rows: list[list[str]], column: int) -> bool:
-    reading = read_forms(collections.Counter(row[column].strip(" ") for row in rows))
-    return (
-        reading is not None and sum(reading.others.values()) <= 0.1 * len(rows) and bool(reading.letters & {"B", "I"})
-    )
 
 
 def is_header(line: str) -> bool:
@@ -467,15 +264,6 @@ def _check_header(first: list[str], name: str, data: Sequence[Line], size: int, 
             "CoNLL files have no header. "
             f"Received: {words!r} with the tag {tag!r} in {name}, line {line}. Delete the line."
         )
-
-
-def _index(flag: str, value: str, size: int, name: str) -> int:
-    if not (value.isascii() and value.isdigit()) or int(value) >= size:
-        raise UsageError(
-            f"{flag} of a CoNLL file must be a column's index, from 0. "
-            f"Received: {flag}={value!r} for {name} with columns 0 to {size - 1}. Pass one of them."
-        )
-    return int(value)
 
 
 def _shape(tag: str) -> str:

@@ -1,19 +1,81 @@
-"""Rows that hold a list of words and a list of their tags: JSON lines, Parquet, TensorFlow Datasets."""
+"""Rows that hold a list of words and a list of their tags: JSON lines, Parquet, TensorFlow Datasets; and texts with as
+many tags as words, in any table."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfbert.data.columns import find_columns, find_tag_columns
 from tfbert.data.files import check_text
+from tfbert.data.given_table import GivenTable
 from tfbert.data.open_file import OpenFile
+from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
+from tfbert.tasks.classes import hold_tags, words_and_tags
 from tfbert.tasks.tagging.conll import Sentence
+
+_LOOKED_AT = 20
+"""Rows by which a table is recognised."""
+
+
+def open_tagged_texts(
+    source: pathlib.Path | GivenTable,
+    format: str,
+    delimiter: str,
+    *,
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+) -> tuple[OpenFile, str, str] | None:
+    """Opens a table whose labels hold as many tags as their texts have words; None for any other, and for a file that
+    cannot be read: reading it in another form says why.
+
+    Args:
+        source: A path, or a table in memory.
+        format: As for `open_rows`; empty for what is no table.
+        delimiter: As for `open_rows`.
+        text_column: As for `find_tag_columns`.
+        label_column: As for `find_tag_columns`.
+
+    Returns:
+        The table, just opened, the column of the texts and that of their labels.
+    """
+    if not format:
+        return None
+    columns = {"text_column": text_column, "label_column": label_column}
+    try:
+        file = open_rows(source, format, delimiter=delimiter)
+        texts, label = (), ""
+        with contextlib.suppress(UsageError):  # As the task of texts and their labels calls them.
+            texts, label = find_columns(file.name, file.columns, **columns)
+        if len(texts) > 1:
+            return None
+        with contextlib.suppress(UsageError):
+            text, label = find_tag_columns(file.name, file.columns, **columns)
+            texts = (text,)
+        if not label:
+            return None
+        rows = [row for _, row in itertools.islice(file.read([*texts, label]), _LOOKED_AT)]
+        rows = [row for row in rows if not isinstance(row, UsageError)]
+        if hold_tags((row[0] for row in rows), (row[1] for row in rows)):
+            return open_rows(source, format, delimiter=delimiter), *texts, label
+    except UsageError:
+        pass
+    return None
 
 
 def sentences_of_rows(
-    rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
+    rows: OpenFile,
+    words: str,
+    label: str,
+    names: Sequence[str] | None,
+    others: Sequence[str],
+    *,
+    are_texts: bool = False,
 ) -> Iterator[Sentence | UsageError]:
     """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
 
@@ -23,12 +85,15 @@ def sentences_of_rows(
         label: The column of the tags, names or ids; empty: tags are not read.
         names: The names of the ids; None: ids become text as they are.
         others: Further columns, whose values become `others`.
+        are_texts: Whether words and tags are texts, as `words_and_tags` reads them.
     """
     for line, row in rows.read([words, *([label] if label else []), *others]):
         where = f"{rows.name}, {rows.unit} {line}"
         try:
             if isinstance(row, UsageError):
                 raise row
+            if are_texts:
+                row = [*(words_and_tags(*row[:2]) or map(str.split, map(str, row[:2]))), *row[2:]]
             found = _check_words(row[0], words, where)
             tags = _check_tags(row[1], label, names, where) if label else None
             if tags is not None and len(tags) != len(found):

@@ -6,6 +6,7 @@ tables with one word per row, in CSV too.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import pathlib
@@ -24,7 +25,7 @@ from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
 from tfbert.tasks.tagging.conll_layout import Tags
-from tfbert.tasks.tagging.list_rows import sentences_of_rows
+from tfbert.tasks.tagging.list_rows import open_tagged_texts, sentences_of_rows
 from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
 
 _LOOKED_AT = 20
@@ -146,6 +147,18 @@ def open_sentences(
         format = sentence_format(source) if isinstance(source, pathlib.Path) else ""
     if table := _word_rows(source, format, delimiter, **options):
         return _of_word_rows(*table, tags)
+    if tags != "none" and (texts := open_tagged_texts(source, _table_format(source, format), delimiter, **options)):
+        file, words, label = texts
+        note = f"{file.name}: {label!r} holds as many tags as {words!r} has words, so each word has its tag"
+        return SentenceFile(
+            name=file.name,
+            format="jsonl",
+            columns=file.columns,
+            has_tags=True,
+            unit=file.unit,
+            read=lambda others: sentences_of_rows(file, words, label, None, others, are_texts=True),
+            notes=lambda: (note,),
+        )
     if delimiter:
         raise UsageError(
             "Only tables with one word per row have a delimiter; CoNLL has tabs or spaces between its columns. "
@@ -262,9 +275,9 @@ def looks_tagged(
     label_column: str = "",
     delimiter: str = "",
 ) -> bool:
-    """Whether a file certainly holds words with tags: `looks_like_conll` says so; it is a table with one word per row;
-    or one of the first rows of JSON lines or Parquet has a list of strings in the column of words and another list in
-    the column of tags.
+    """Whether a file certainly holds words with tags: `looks_like_conll` says so; it is a table with one word per row,
+    or with as many tags in each label as its text has words; or one of the first rows of JSON lines or Parquet has a
+    list of strings in the column of words and another list in the column of tags.
 
     Args:
         path: The file, or a table in memory.
@@ -282,8 +295,12 @@ def looks_tagged(
     try:
         format = sentence_format(path) if format == "auto" else format
         table = _word_rows(path, format, delimiter, text_column=text_column, label_column=label_column)
-        if table is not None or format == "csv":
-            return table is not None and bool(table[1].tag)
+        if table is not None:
+            return bool(table[1].tag)
+        columns = {"text_column": text_column, "label_column": label_column}
+        texts = open_tagged_texts(path, _table_format(path, format), delimiter, **columns)
+        if texts is not None or format == "csv":
+            return texts is not None
         if format in ("conll", "tsv", "text"):
             return looks_like_conll(path, text_column=text_column, label_column=label_column)
         rows = open_rows(path, format)
@@ -321,17 +338,20 @@ def holds_word_rows(path: pathlib.Path, *, format: str, text_column: Sequence[st
 def _word_rows(
     source: pathlib.Path | BinaryIO | GivenTable, format: str, delimiter: str, **columns: Any
 ) -> tuple[OpenFile, WordColumns] | None:
-    """A table with one word per row, just opened; None for another file. A pipe can be read only once: it is none."""
+    """A table with one word per row, just opened; None for another file."""
+    with contextlib.suppress(UsageError):  # Reading it in another form says what is wrong.
+        if format := _table_format(source, format):
+            return open_word_rows(source, format, delimiter=delimiter, **columns)
+    return None
+
+
+def _table_format(source: pathlib.Path | BinaryIO | GivenTable, format: str) -> str:
+    """The format of what may be a table; empty for another file. A pipe can be read only once: it is none."""
     if not isinstance(source, GivenTable) and (not isinstance(source, pathlib.Path) or not source.is_file()):
-        return None
+        return ""
     if format == "conll" and ending_of(source) not in CONLL_ENDINGS:  # A .tsv may be either.
         format = "tsv"
-    if format not in ("csv", "tsv", "jsonl", "parquet"):
-        return None
-    try:
-        return open_word_rows(source, format, delimiter=delimiter, **columns)
-    except UsageError:
-        return None  # Reading it in another form says what is wrong.
+    return format if format in ("csv", "tsv", "jsonl", "parquet") else ""
 
 
 def _named_word_rows(source: pathlib.Path | BinaryIO, **columns: Any) -> tuple[OpenFile, WordColumns]:

@@ -18,6 +18,7 @@ from tfbert.data.given_table import GivenTable
 from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
+from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.tagging.conll import MOST_WORDS, Sentence, places_of
 from tfbert.tasks.tagging.tag_forms import read_forms
 
@@ -176,6 +177,11 @@ class _Names:
 def warning_of_words(table: RawTable) -> str:
     """A line about texts that look like the words of sentences; empty if they do not."""
     is_single = table.text_pair is None and table.labels is not None
+    if is_single and hold_tags(table.text[:_SAMPLE], table.labels[:_SAMPLE]):
+        return (
+            f"warning: {table.name}: each label holds as many tags as its text has words, and all of them are one "
+            "class; --task=token_classification gives each word its tag"
+        )
     if not is_single or not look_like_words(table.text_columns[0], table.text, table.labels):
         return ""
     return (
