@@ -88,7 +88,8 @@ class TrainingConfig(Options):
         "", resume="same", modes=TRAIN, tasks=OF_CLASSES
     )
     """A weight for each class in label order, or `balanced`: n / (num_classes x count). Of several labels a text, the
-    weight of a label where a text has it; `balanced`: (n - count) / count. Empty: all 1."""
+    weight of a label where a text has it; `balanced`: (n - count) / count. Where words are tagged, words are counted;
+    with `label_all_tokens` their pieces, as in the loss. Empty: all 1."""
     head_bias: HeadBias = option("prior", resume="same", modes=TRAIN, tasks=(*OF_CLASSES, "regression"))
     """Where a new head starts. `prior`: at the frequencies of the training labels, weighted as in the loss, or at the
     mean of numbers, so that the encoder need not learn them first (Lin et al. 2017); `zero`: at 0, as in Hugging Face's

@@ -76,6 +76,8 @@ def test_other_letters_and_types():
         ["class_a class_b", "class_c class_d class_i"],
         ["0 1 2", "3"],
         ["I O V", "V V"],
+        ["DET NOUN VERB _", "NOUN VERB _ DET NOUN"],
+        ["NN-SBJ VB-PRD", "IN-TMP NN-PRD"],
     ],
 )
 def test_tags_that_stay_as_they_are(sentences):
@@ -91,6 +93,13 @@ def test_tags_that_stay_as_they_are(sentences):
         ["(PER* *) *", "(LOC)"],
         ["B-PER I-PER X", "O O O O O X X", "X"],
         ["B+PER I+PER", "O"],
+        ["PER _ _ LOC", "_ _ ORG ORG"],
+        ["PER - -", "- - - ORG ORG"],
+        ["PER none none LOC", "none none ORG ORG"],
+        ["OUT Person OUT OUT", "OUT Place"],
+        ["Begin-PER Inside-PER O Begin-LOC", "O Begin-ORG Inside-ORG"],
+        ["BEG_PER IN_PER OUT BEG_LOC"],
+        ["PER:start PER:end O LOC:single"],
     ],
 )
 def test_what_looks_like_entities_is_warned_of(sentences):
@@ -108,6 +117,9 @@ FOREIGN = {
     "a zero": (["B-PER I-PER O 0"], "0", "word 4 of file, line 1"),
     "small o's alone": (["B-PER I-PER o", "o o o o", "B-LOC"], "o", "word 3 of file, line 1"),
     "zeros alone": (["0 0 0", "B-PER 0"], "0", "word 1 of file, line 1"),
+    "underscores alone": (["B-PER _ _", "_ B-LOC I-LOC"], "_", "word 2 of file, line 1"),
+    "dashes beside another form": (["- B_PER -", "- B_LOC I_LOC"], "-", "word 1 of file, line 1"),
+    "a word for it": (["B-PER none none", "none B-LOC"], "none", "word 2 of file, line 1"),
     "a small o": (["B-PER I-PER O", "o O"], "o", "word 1 of file, line 2"),
     "underscores": (["B_PER I_PER O", "O", "O B_PER PER"], "PER", "word 3 of file, line 3"),
     "bare letters": (["B I O", "O B PUNCT"], "PUNCT", "word 3 of file, line 2"),

@@ -12,10 +12,12 @@ from tests.support.saved_models import read_json
 from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaggingConfig, TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.tagging.tagged import read_sentences
+from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 
 NAMES = ("O", "B-PER", "B-WORK", "I-WORK")
 
@@ -339,3 +341,18 @@ def test_a_model_of_words_is_evaluated_on_words(trained, write):
         with pytest.raises(UsageError, match=message):
             command("--mode=evaluate", model, f"--validation_file={file}", out)
     assert not pathlib.Path(directory / "no").exists()
+
+
+@pytest.mark.parametrize("all_tokens", [False, True])
+def test_balanced_weights_count_what_the_loss_counts(all_tokens, tokenizer):
+    """The weights of each class sum to the same: of words, or of all their pieces."""
+    task = TokenClassification(("O", "B-PER"), label_all_tokens=all_tokens)
+    words = [["a", "b", "Wolfeschlegelsteinhausen", "a"], ["b", "a", "Blythe-Featherstonhaugh"]]
+    labels = np.array([0, 0, 1, 0, 0, 0, 1], np.int32)
+    examples = SentenceExamples(name="train", words=words, labels=labels)
+    encoded = task.encode(examples, tokenizer, 64, TrainingConfig(class_weights="balanced"))
+    is_counted = encoded.weights > 0
+    counts = np.bincount(encoded.labels[is_counted], minlength=2)
+    assert (counts[1] > 10) if all_tokens else counts.tolist() == [5, 2]
+    expected = counts.sum() / (2 * counts)
+    np.testing.assert_allclose(encoded.weights[is_counted], expected[encoded.labels[is_counted]], rtol=1e-6)

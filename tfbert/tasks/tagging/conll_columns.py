@@ -43,7 +43,7 @@ def _has_digits(cell: str) -> bool:
 
 def _numbers(cell: str) -> list[int]:
     """All numbers in a cell: 3 and 7 in `3-7`, `3:7` and `s3_7`."""
-    return list(map(int, re.findall(r"\d+", cell)))
+    return list(map(int, re.findall(r"\d{1,18}", cell)))
 
 
 def _begins_again(before: str, cell: str) -> bool:

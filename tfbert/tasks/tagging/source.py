@@ -103,7 +103,7 @@ def in_usual_form(
         todo = (
             "name them with --label_names=O,B-PER,..."
             if all(map(str.isdigit, counts))
-            else "write them as B-PER and I-PER"
+            else "write them as B-PER and I-PER, and O elsewhere"
         )
         notes.append(
             f"warning: {table.name}: these look like entity tags ({tags}), but each is a class of words: whole "

@@ -20,8 +20,12 @@ BARE_TYPE = "ENTITY"
 PLACEHOLDERS = frozenset({"X", "_", "-", "-X-", "PAD", "[PAD]", "<PAD>", "<pad>", "[CLS]", "[SEP]", "IGNORE", "-100"})
 """What files write for words, or pieces of words, that have no tag of their own."""
 
-_LIKE_OUTSIDE = frozenset({"o", "0"})
-"""Tags that must mean `O` where entity tags have no other beside them."""
+_OUTSIDE_WORDS = frozenset({"o", "0", "out", "outside", "other", "none", "null", "nil", "na", "n/a"})
+_SPELLED = re.compile(
+    "(beg(in(ning)?)?|start|in(side|ner)?|intermediate|mid(dle)?|cont(inue|inuation)?|end|last|single(ton)?|unit)",
+    re.IGNORECASE,
+)
+"""How some write the letters of a scheme."""
 _FEW_WORDS, _FEW_SHARE = 3, 0.1
 """Foreign tags are few if they have no more words than this, or than this share of the words in entities."""
 _MOSTLY = 0.5
@@ -136,11 +140,12 @@ class TagReading:
         Args:
             known: Tags that are classes all the same.
         """
-        found = {tag: count for tag, count in self.others.items() if tag not in PLACEHOLDERS and tag not in known}
+        found = {tag: count for tag, count in self.others.items() if tag not in known}
+        if found and not self.num_outside and self.letters & {"B", "I"} and all(map(_is_like_outside, found)):
+            return next(iter(found))
+        found = {tag: count for tag, count in found.items() if tag not in PLACEHOLDERS}
         if not found or not (self.form.is_usual or (self.is_plausible and self.num_outside)):
             return ""
-        if not self.num_outside and found.keys() <= _LIKE_OUTSIDE:
-            return next(iter(found))
         words = sum(found.values())
         few = max(_FEW_WORDS, _FEW_SHARE * self.num_words)
         is_few = words <= few and words < self.num_words
@@ -174,20 +179,29 @@ def read_forms(counts: Mapping[str, int]) -> TagReading | None:
     )
 
 
+def _is_like_outside(tag: str) -> bool:
+    """Whether a tag must mean `O` where most words have it: a word such as `none`, or a sign such as `_`."""
+    return tag.casefold() in _OUTSIDE_WORDS or not any(map(str.isalnum, tag))
+
+
 def look_like_entities(counts: Mapping[str, int]) -> bool:
     """Whether tags of no form that is read look like entity tags all the same.
 
-    They do if most words have the tag `O`, if most other tags come in pairs that differ in a B and an I alone, or if
-    they are brackets as in `(PER*`, `*)`.
+    They do if half of the words have the tag `O`, or one that must mean it; if most other tags come in pairs that
+    differ in a B and an I alone; if some have these letters as words, as `Begin-PER`, `Inside-PER`; or if they are
+    brackets as in `(PER*`, `*)`.
 
     Args:
         counts: How many words have each tag.
     """
-    outside = {"O", "o", "0"}
-    tags = [tag for tag in counts if tag not in outside]
+    tags = [tag for tag in counts if not _is_like_outside(tag)]
     if not tags:
         return False
-    if 2 * sum(counts[tag] for tag in outside if tag in counts) > sum(counts.values()):
+    if 2 * sum(count for tag, count in counts.items() if _is_like_outside(tag)) >= sum(counts.values()):
+        return True
+    parts = [re.split("[-_:/.+]", tag) for tag in tags]
+    spelled = {end.lower() for own in parts for end in (own[0], own[-1]) if len(own) > 1 and _SPELLED.fullmatch(end)}
+    if len(spelled) > 1:
         return True
     if sum(bool(_BRACKETS.fullmatch(tag)) for tag in tags) == len(tags):
         return True

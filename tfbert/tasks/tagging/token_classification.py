@@ -216,13 +216,13 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         count = len(found.tokens.flat)
         labels, weights = np.zeros(count, np.int32), np.zeros(count, np.float32)
         if examples.labels is not None:
-            by_class = class_weights(training, examples.labels, len(self.label_names))
             places, words = found.first_piece, slice(None)
             if self.label_all_tokens and training is not None:
                 places = np.flatnonzero(found.word >= 0)
                 words = found.word[places]
             labels[places] = examples.labels[words]
-            weights[places] = by_class[labels[places]]
+            # What the loss counts: words, or all of their pieces.
+            weights[places] = class_weights(training, labels[places], len(self.label_names))[labels[places]]
         return EncodedSentences(
             tokens=found.tokens,
             labels=labels,
