@@ -1,5 +1,7 @@
 """What looks like an accident in data is said once, in one line each, with its numbers."""
 
+import json
+
 import pytest
 
 from tfbert.config.data import DataConfig
@@ -49,7 +51,17 @@ def test_names_that_look_the_same(tmp_path, one, other):
 
 @pytest.mark.parametrize(
     "one, other",
-    [("pos", "pos\u200b"), ("pos", "\u200epos"), ("no-one", "no\u2010one"), ("1", "01"), ("1", "+1")],
+    [
+        ("pos", "pos\u200b"),
+        ("pos", "\u200epos"),
+        ("no-one", "no\u2010one"),
+        ("1", "01"),
+        ("1", "+1"),
+        ("ok", "ok\ufe0f"),
+        ("pos", "p\u034fos"),
+        ("pos", "\u3164pos"),
+        ("pos\U000e0101", "pos"),
+    ],
 )
 def test_names_that_differ_in_what_nobody_sees(tmp_path, one, other):
     train = [(f"x{i}", label) for i in range(5) for label in (one, other, "else")]
@@ -160,3 +172,19 @@ def test_rows_in_common_are_those_that_are_used(tmp_path):
     train = rows(good=60, bad=60)
     (line,) = warnings_of(tmp_path, train, train, max_eval_examples=7)
     assert line == "warning: validation.tsv: 7 of 7 rows are in the training data too"
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+@pytest.mark.parametrize("labels", [["a"], ["a", "b"], []])
+def test_several_labels_of_which_each_text_has_one(tmp_path, is_list, labels):
+    """One label as a list of one, or as the only 1 of its row."""
+    rows = [{"text": f"text {i}", "labels": [name]} for i, name in enumerate("abc" * 5)]
+    rows += [{"text": "x", "labels": labels}]
+    if not is_list:
+        rows = [{"text": row["text"]} | {name: int(name in row["labels"]) for name in "abc"} for row in rows]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    notes = load_data(DataConfig(train_file=str(path), task="multi_label_classification")).notes
+    said = [note for note in notes if "exactly one label" in note]
+    assert len(said) == (len(labels) == 1)
+    assert all(note.startswith("warning: ") and "--task=classification" in note for note in said)

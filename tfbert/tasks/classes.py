@@ -29,6 +29,8 @@ _SIGNS = ("#", "+", "/", "&")
 _LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
 _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
+"""What Unicode lets nobody see (Default_Ignorable_Code_Point) although it is no format character."""
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
@@ -174,12 +176,17 @@ def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[
 
 
 def _hides(name: str) -> bool:
-    return any(unicodedata.category(c) in ("Cf", "Pd") and not c.isascii() for c in name)
+    return any(_is_unseen(c) or (unicodedata.category(c) == "Pd" and not c.isascii()) for c in name)
+
+
+def _is_unseen(c: str) -> bool:
+    """Whether nobody sees a character, such as a soft hyphen or the selector of an emoji's form."""
+    return unicodedata.category(c) in ("Cf", "Cc") or _UNSEEN.fullmatch(c) is not None
 
 
 def _key(name: str) -> str:
     """The same for labels that look the same: without case, blanks, and characters that nobody sees; dashes are one."""
-    seen = [c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) != "Cf"]
+    seen = [c for c in unicodedata.normalize("NFKC", name).casefold() if c.isspace() or not _is_unseen(c)]
     text = " ".join("".join("-" if unicodedata.category(c) == "Pd" else c for c in seen).split())
     return str(decimal.Decimal(text).normalize()) if is_number(text) else text
 

@@ -185,6 +185,11 @@ class MultiLabelClassification(TextTask):
         out = look_alikes(self.label_names, counts, "labels") + rare_ones(self.label_names, counts, "labels")
         if everywhere := [name for name, n in zip(self.label_names, counts, strict=True) if n == len(examples)]:
             out.append(f"labels that every training example has: {', '.join(map(repr, everywhere[:5]))}")
+        if (examples.labels.sum(axis=1) == 1).all():
+            out.append(
+                "every training example has exactly one label; if all texts have, write its name alone in a column: "
+                "--task=classification predicts one of them"
+            )
         return out
 
     # The model and its training.
