@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tfbert.config.counted import counted
 from tfbert.data.lines import not_utf8
+from tfbert.data.open_file import LeftOut
 from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")
@@ -33,13 +34,17 @@ class BadRows:
         self._skip, self._is_logged = skip, is_logged
         self.count, self.first = 0, ""
         self._with_bytes, self._first_with_bytes = 0, ""
+        self._left_out: list[str] = []
 
     def add(self, error: UsageError) -> None:
-        """Counts a row that cannot be read.
+        """Counts a row that cannot be read, or that is to be left out.
 
         Raises:
             UsageError: that very error, if rows may not be skipped.
         """
+        if isinstance(error, LeftOut):
+            self._left_out.append(str(error))
+            return
         if not self._skip:
             raise UsageError(f"{error}" + " Or pass --skip_bad_rows." * (self._skip is not None)) from None
         self.count += 1
@@ -78,10 +83,14 @@ class BadRows:
             UsageError: if none can be used.
         """
         if not num_left:
-            received = f"none that can be used; the first: {self.first}" if self.count else "none. Check the path."
+            first = self.first or "".join(self._left_out[:1])
+            received = f"none that can be used; the first: {first}" if first else "none. Check the path."
             raise UsageError(f"A data file needs at least one {what}. Received: {name!r} with {received}")
         note = f"{name}: {self.count:,} of {num_left + self.count:,} {rows} skipped; the first: {self.first}"
-        return (note,) if self.count else ()
+        notes = (note,) if self.count else ()
+        if count := len(self._left_out):
+            notes += (f"{name}: {count:,} {rows if count > 1 else what} left out; the first: {self._left_out[0]}",)
+        return notes
 
     def note_bytes(self, texts: Iterable[str], where: str) -> None:
         """Counts a row that is answered without some of its bytes."""

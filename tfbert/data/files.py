@@ -117,7 +117,7 @@ def read_file(
             found.append(label_text(value, label, where, names or class_words))
         return line, found
 
-    for line, found in bad_rows.usable(file.read(wanted), checked):
+    for line, found in bad_rows.usable(file.without_rejected().read(wanted), checked):
         for value, out in zip(found, values, strict=True):
             out.append(value)
         lines.append(line)

@@ -12,6 +12,16 @@ Row = tuple[int, "list[Any] | UsageError"]
 """A row's line number (or row number, for .parquet) from 1, and its values or the error that says why it has none."""
 
 
+_ANSWER, _ANSWERS = "answer", ("accept", "reject", "ignore")
+"""Where Prodigy writes what an annotator said of its suggestion, and the words for it."""
+_RULE = f"In annotations of Prodigy, {_ANSWER!r} is one of {', '.join(_ANSWERS)}"
+_REPAIR = "Repair or drop the row, or rename the column"
+
+
+class LeftOut(UsageError):
+    """In place of a row that is no fault, but that nobody is to train on. It says which one, and why."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenFile:
     """A file whose columns are known and whose rows have yet to be read, once.
@@ -31,3 +41,29 @@ class OpenFile:
     unit: str = "line"
     hint: str = ""
     label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def without_rejected(self) -> OpenFile:
+        """The same file for whoever reads its labels: an annotation that Prodigy says was rejected or ignored, in a
+        column `answer` that is read as nothing else, becomes a `LeftOut`."""
+        if self.columns.count(_ANSWER) != 1:
+            return self
+
+        def read(wanted: Sequence[str]) -> Iterator[Row]:
+            if _ANSWER in wanted:
+                yield from self.read(wanted)
+                return
+            is_of_prodigy = None
+            for line, row in self.read([*wanted, _ANSWER]):
+                if isinstance(row, UsageError):
+                    yield line, row
+                    continue
+                *row, answer = row
+                if is_of_prodigy is None and answer is not None:
+                    is_of_prodigy = answer in _ANSWERS
+                if is_of_prodigy and answer not in (None, "accept"):
+                    where = f"{_ANSWER}={answer!r:.60} in {self.name}, {self.unit} {line}"
+                    bad = UsageError(f"{_RULE}. Received: {where}. {_REPAIR}.")
+                    row = LeftOut(where) if answer in _ANSWERS else bad
+                yield line, row
+
+        return dataclasses.replace(self, read=read)

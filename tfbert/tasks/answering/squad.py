@@ -61,6 +61,7 @@ def read_questions(
         _refuse_columns(file, text_column, label_column)
         rows, place_names = file.rows, file.place_names
     else:
+        file = file.without_rejected()
         rows, place_names = _table_rows(file, format, text_column, label_column or "answers"), (file.unit,)
     return question_table(
         file.name,

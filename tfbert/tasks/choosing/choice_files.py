@@ -118,6 +118,7 @@ def opened_table(
     Raises:
         UsageError: for columns that are not there, or of which none, or several, could be meant.
     """
+    file = file.without_rejected() if checks.labelled else file
     name, columns_of = file.name, {*file.columns}
     is_plain = not (config.text_column or choice_columns or config.label_column)
     if is_plain and {*RACE[:3]} <= columns_of:

@@ -84,7 +84,7 @@ def read_label_sets(
             written = [cell_of(written[0], columns.labels[0], where(line))]
         return line, texts, written
 
-    rows: list[_Row] = list(bad_rows.usable(file.read([*columns.texts, *columns.labels]), checked))
+    rows: list[_Row] = list(bad_rows.usable(file.without_rejected().read([*columns.texts, *columns.labels]), checked))
     labels_of, names, note = _how_labels_are_written(file, columns, rows, separator, known, where)
 
     def labelled(line: int, row: _Row) -> tuple[int, list[str], tuple[str, ...]]:

@@ -87,7 +87,7 @@ def sentences_of_rows(
         others: Further columns, whose values become `others`.
         are_texts: Whether words and tags are texts, as `words_and_tags` reads them.
     """
-    for line, row in rows.read([words, *([label] if label else []), *others]):
+    for line, row in (rows.without_rejected() if label else rows).read([words, *([label] if label else []), *others]):
         where = f"{rows.name}, {rows.unit} {line}"
         try:
             if isinstance(row, UsageError):

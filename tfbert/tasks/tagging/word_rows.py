@@ -125,7 +125,7 @@ def sentences_of_words(file: OpenFile, columns: WordColumns, others: Sequence[st
     names, name = _Names(), ""
     rows: list[tuple[int, Any]] = []
     problem = None  # Why this sentence cannot be read, where it is not a word of it.
-    for line, row in file.read([*wanted, *others]):
+    for line, row in (file.without_rejected() if columns.tag else file).read([*wanted, *others]):
         if isinstance(row, UsageError):
             rows.append((line, row))
             continue
