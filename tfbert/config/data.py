@@ -44,7 +44,7 @@ class DataConfig(Options):
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
     """Training examples: .tsv, .csv, .jsonl, .json, .parquet, CoNLL files, SQuAD's .json; all but .parquet
-    may be .gz."""
+    may be .gz. Or a directory: a folder of .txt files for each class, or what `save_to_disk` of `datasets` writes."""
     validation_file: str = option("", resume="content", modes=EVALUATE, joined=True)
     """Examples evaluated during training, and by the modes evaluate and export: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""
@@ -111,7 +111,7 @@ class DataConfig(Options):
         """`validation_file` as paths, or as data in memory."""
         if isinstance(self.validation_file, Given):
             return self.validation_file.parts or (self.validation_file,)
-        whole = pathlib.Path(self.validation_file).is_file()
+        whole = pathlib.Path(self.validation_file).exists() and bool(self.validation_file)
         return (self.validation_file,) if whole else tuple(filter(None, self.validation_file.split(",")))
 
     @property
@@ -145,7 +145,7 @@ class DataConfig(Options):
         for name, value in files:
             path = value.source if isinstance(value, Given) else pathlib.Path(value)
             is_stream = (name, value) == ("test_file", STANDARD_STREAM)
-            if value and not is_stream and isinstance(path, pathlib.Path) and not path.is_file():
+            if value and not is_stream and isinstance(path, pathlib.Path) and not (path.is_file() or path.is_dir()):
                 todo = ". Check the path"
                 if names_given_data(value):
                     todo = ", the name of data that was in memory. Pass the data to tfbert.finetune, or a file"

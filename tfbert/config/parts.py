@@ -219,7 +219,8 @@ class PredictConfig(Options):
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = []
-        if self.input_file and not is_pipe(self.input_file) and not pathlib.Path(self.input_file).is_file():
+        path = pathlib.Path(self.input_file)
+        if self.input_file and not is_pipe(self.input_file) and not (path.is_file() or path.is_dir()):
             out.append(f"input_file must be a file. Received: input_file={self.input_file!r}. Check the path.")
         return out
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
+from tfbert.data.directories import arrow_schema, is_tree
 from tfbert.data.foreign_files import read_text
 from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
@@ -94,13 +95,13 @@ def names_in_parquet(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
     before 2022, `[{"names": [...]}]`.
 
     Args:
-        path: A Parquet file.
+        path: A Parquet file, or a directory of examples.
         column: The column of the ids, or of lists of them.
     """
-    from pyarrow import parquet
-
+    if is_tree(path):
+        return None
     try:
-        value = json.loads((parquet.read_schema(path).metadata or {}).get(b"huggingface", b"null"))
+        value = json.loads((arrow_schema(path).metadata or {}).get(b"huggingface", b"null"))
         feature = value["info"]["features"][column]
         feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
         names = feature["names"]

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from tfbert.data.directories import arrow_schema, is_tree, open_tree, saved_files
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.json_rows import open_json_rows
@@ -43,7 +44,7 @@ def file_format(path: pathlib.Path | GivenTable, formats: Formats = ROWS) -> str
     Raises:
         UsageError: for another ending.
     """
-    if isinstance(path, GivenTable):
+    if isinstance(path, GivenTable) or path.is_dir():
         return FORMAT
     format, ending = format_of(path, formats), ending_of(path)
     if not format:
@@ -86,7 +87,7 @@ def open_rows(
     if format == "parquet":
         if not isinstance(source, pathlib.Path):
             raise UsageError(f"Parquet is read from a file. Received: {name}, a stream. Pass the file's path.")
-        return open_parquet(source)
+        return open_tree(source) if is_tree(source) else open_parquet(source)
     if format == "jsonl":
         return open_json_rows(source, name)
     lines = lines_of(source, name)
@@ -220,10 +221,10 @@ def _hint(record: list[str], format: str) -> str:
 
 
 def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) -> OpenFile:
-    """A Parquet file, as `open_rows` opens it.
+    """A Parquet file, or a directory that `save_to_disk` of `datasets` wrote, as `open_rows` opens it.
 
     Args:
-        path: The file.
+        path: The file, or the directory.
         row_groups: Read only these, counted from 0, and count rows from the first of them. None: all.
 
     Raises:
@@ -234,21 +235,30 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
 
     def broken(error: Exception) -> UsageError:
         first = (str(error).splitlines() or [""])[0]
-        return UsageError(f"A .parquet file must be whole. Received: {path} ({first}). Write it again.")
+        what = "saved data set" if files else ".parquet file"
+        return UsageError(f"A {what} must be whole. Received: {path} ({first}). Write it again.")
 
+    files = saved_files(path)
     try:
-        columns = parquet.read_schema(path).names
+        columns = arrow_schema(path).names
     except (pyarrow.ArrowException, OSError) as error:
         raise broken(error) from None
+
+    def batches(wanted: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        for file in files:
+            with pyarrow.memory_map(str(file)) as source, pyarrow.ipc.open_stream(source) as reader:
+                yield from reader
+        if not files:
+            with parquet.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=row_groups, columns=list(wanted))
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         number = 0
         try:
-            with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=row_groups, columns=list(wanted)):
-                    for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
-                        number += 1
-                        yield number, list(row)
+            for batch in batches(wanted):
+                for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
+                    number += 1
+                    yield number, list(row)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
             # The last two: bytes that are not UTF-8, and times that Python cannot represent.
             raise broken(error) from None

@@ -102,7 +102,7 @@ def sentence_format(path: pathlib.Path | GivenTable) -> str:
     Raises:
         UsageError: for another ending.
     """
-    if isinstance(path, GivenTable):
+    if isinstance(path, GivenTable) or path.is_dir():
         return FORMAT
     if format := format_of(path, WORDS):
         return format
