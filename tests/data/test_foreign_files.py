@@ -1,11 +1,13 @@
 """Files as other programs write them: another encoding, Excel's first line, arrays of JSON, MRQA, a wrong ending."""
 
 import bz2
+import csv
 import gzip
 import io
 import json
 import os
 import pathlib
+import subprocess
 import threading
 
 import pyarrow
@@ -16,14 +18,14 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.files import read_file
-from tfbert.data.rows import open_rows
+from tfbert.data.rows import file_format, open_rows
 from tfbert.data.streams import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import misaligned_answers, note_misaligned, training_questions
 from tfbert.tasks.answering.squad import looks_like_squad, open_questions, read_questions
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
-from tfbert.tasks.tagging.tagged import read_sentences
+from tfbert.tasks.tagging.tagged import read_sentences, sentence_format
 
 TEXTS, LABELS = ["one, two", "drei; 3 €", "日本 😀"], ["good", "bad", "good"]
 RECORDS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
@@ -133,6 +135,93 @@ def test_a_workbook_says_how_to_convert_it(tmp_path):
     for name in ("a.xlsx", "a.xls", "a.ods"):
         with pytest.raises(UsageError, match=r"ends in .tsv.*Save the sheet as CSV \(UTF-8\), .*read_excel"):
             read_file(tmp_path / name)
+
+
+CONVERSIONS = {
+    "a.csv.zip": r"Unpack it: unzip .*a\.csv\.zip",
+    "a b.csv.bz2": r"Unpack it: bunzip2 -k '.*a b\.csv\.bz2'",
+    "a.jsonl.xz": r"unxz -k",
+    "a.tar.gz": r"tar -xf",
+    "a.tgz": r"tar -xzf",
+    "a.parquet.gz": r"gunzip -k",
+    "a.arrow": r"read_feather\('.*a\.arrow'\)\.to_parquet\('data\.parquet'\), or pass its directory",
+    "a.feather": r"read_feather\('.*'\)\.to_parquet\('data\.parquet'\)\.$",
+    "a.pkl": r"read_pickle",
+    "a.ndjson": r"Rename it to end in \.jsonl",
+    "a.pq": r"Rename it to end in \.parquet",
+    "a.docx": r"Convert or rename it",
+}
+
+
+@pytest.mark.parametrize(("name", "message"), CONVERSIONS.items(), ids=CONVERSIONS)
+def test_other_endings_say_how_to_convert(tmp_path, name, message):
+    (tmp_path / name).write_bytes(b"\0")
+    for format_of in (file_format, sentence_format):
+        with pytest.raises(UsageError, match=message) as caught:
+            format_of(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["train.txt", "cooking.train", "train.ft.txt", "train.csv"])
+def test_lines_of_fasttext_are_converted_by_what_the_message_says(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("__label__2 Great CD: my lovely Pat\n__label__1 a 'bad' one\n")
+    with pytest.raises(UsageError, match="lines of fastText, which begin with __label__. Convert it: ") as caught:
+        read_file(path)
+    command = str(caught.value).partition("Convert it: ")[2].partition("; where")[0]
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    table = read_file(tmp_path / "data.tsv")
+    assert (table.text, table.labels) == (["Great CD: my lovely Pat", "a 'bad' one"], ["2", "1"])
+    with pytest.raises(UsageError, match="lines of fastText"):
+        list(open_rows(io.BytesIO(path.read_bytes()), "text").read(["text"]))
+
+
+def as_pandas(*texts, header=("text", "label"), **options):
+    file = io.StringIO()
+    writer = csv.writer(file, delimiter="\t", lineterminator="\n", **options)
+    writer.writerows([header, *((text, str(i % 2)) for i, text in enumerate(texts))])
+    return file.getvalue()
+
+
+QUOTED = ['He said "hi"', "plain", '"All of it"', "more", "and more", "the last"]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_a_tsv_with_quotes_as_pandas_writes_it(tmp_path, caplog, quoting):
+    path = tmp_path / "a.tsv"
+    path.write_text(as_pandas(*QUOTED, quoting=quoting))
+    if quoting == csv.QUOTE_ALL:
+        with pytest.raises(UsageError, match="--input_format=csv --delimiter=tab as quotes enclose the names"):
+            read_file(path)
+    else:
+        read_file(path)
+        assert "2 fields are quoted as in CSV, such as" in caplog.text and "read with the quotes" in caplog.text
+        assert "--input_format=csv --delimiter=tab reads them without" in caplog.text
+    assert read_file(path, format="csv", delimiter="\t").text == QUOTED
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "a\ttab", 'a "quote"\nand\ttab'])
+def test_a_quoted_field_with_tabs_or_line_ends_names_the_way_out(tmp_path, text):
+    path = tmp_path / "a.tsv"
+    path.write_text(as_pandas("plain", text))
+    with pytest.raises(UsageError, match="2 columns, .*, line 3.*or pass --input_format=csv --delimiter=tab if quotes"):
+        read_file(path)
+    assert read_file(path, format="csv", delimiter="\t").text == ["plain", text]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ['"a" b', 'c "d"', '"', '""', '"e', 'f"', "g", "h"],  # GLUE's.
+        ['"""What is ""x""?"""', '"an open quote', "a", "b", "c", "d"],
+        ['"One" is "two"', "a", "b", "c", "d", "e"],
+        ['"a"', "b", "c", "d", "e", "f"],
+    ],
+)
+def test_plain_quotes_are_no_csv(tmp_path, caplog, texts):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(texts)))
+    assert read_file(path).text == texts and caplog.text == ""
 
 
 def test_zero_bytes_in_a_label(tmp_path):

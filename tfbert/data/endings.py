@@ -4,6 +4,7 @@ usual one; all but .parquet may also be followed by .gz."""
 from __future__ import annotations
 
 import pathlib
+import shlex
 from collections.abc import Mapping
 
 Formats = Mapping[str, tuple[str, ...]]
@@ -22,6 +23,29 @@ TABLES: Formats = {name: ROWS[name] for name in ("tsv", "csv")}
 PREDICTED_TEXTS: Formats = {**TABLES, "jsonl": ROWS["jsonl"]}
 PREDICTED_TAGS: Formats = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": ROWS["jsonl"], **TABLES}
 PREDICTED_ANSWERS: Formats = {"jsonl": (".jsonl",), **TABLES, "squad": (".json",)}
+
+
+SAVE_SHEET = "save the sheet as CSV (UTF-8), or with pandas: read_excel(PATH).to_csv('data.csv', index=False)"
+_UNPACK = {".zip": "unzip", ".bz2": "bunzip2 -k", ".xz": "unxz -k", ".zst": "unzstd", ".7z": "7z x", ".rar": "unrar x"}
+_UNPACK |= {".tar": "tar -xf", ".tgz": "tar -xzf", ".parquet.gz": "gunzip -k"}
+_PANDAS = {".feather": "feather", ".pkl": "pickle", ".pickle": "pickle", ".orc": "orc", ".h5": "hdf", ".hdf5": "hdf"}
+_PANDAS |= {".dta": "stata", ".sav": "spss", ".sas7bdat": "sas", ".xml": "xml", ".arrow": "feather"}
+_RENAME = {".pq": ".parquet", ".parq": ".parquet", ".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".jl": ".jsonl"}
+_RENAME |= {".tab": ".tsv"}
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
+
+
+def how_to_convert(path: pathlib.Path) -> str:
+    """What to do with a file that is not read, judging by its ending: the end of a message, without a stop."""
+    ending, name = ending_of(path), shlex.quote(str(path))
+    if ending in _SHEETS:
+        return SAVE_SHEET[0].upper() + SAVE_SHEET[1:]
+    if ending in _UNPACK:
+        return f"Unpack it: {_UNPACK[ending]} {name}"
+    if ending in _PANDAS:
+        saved = ", or pass its directory if datasets' save_to_disk wrote it" if ending == ".arrow" else ""
+        return f"Convert it, with pandas: read_{_PANDAS[ending]}({str(path)!r}).to_parquet('data.parquet'){saved}"
+    return f"Rename it to end in {_RENAME[ending]}" if ending in _RENAME else "Convert or rename it"
 
 
 def ending_of(path: str | pathlib.PurePath) -> str:

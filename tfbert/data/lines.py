@@ -9,20 +9,22 @@ import io
 import itertools
 import pathlib
 import re
+import shlex
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from tfbert.data.endings import SAVE_SHEET
 from tfbert.errors import UsageError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-SAVE_SHEET = "save the sheet as CSV (UTF-8), or with pandas: read_excel(PATH).to_csv('data.csv', index=False)"
+_FASTTEXT = b"__label__"
 _OTHER_FORMATS = {
     _GZIP_MAGIC: ("gzip data", "End its name in .gz, or decompress it"),
     b"PAR1": ("Parquet", "End its name in .parquet, or pass --input_format=parquet"),
     b"PK\x03\x04": ("a zip archive, as .xlsx files are", f"Unpack it, or {SAVE_SHEET}"),
     b"\xd0\xcf\x11\xe0": ("a file of Excel or Word", f"Open it, and {SAVE_SHEET}"),
-    b"ARROW1": ("an Arrow file", "Convert it to .parquet"),
+    b"ARROW1": ("an Arrow file", "Convert it, with pandas: read_feather(PATH).to_parquet('data.parquet')"),
     b"BZh": ("bzip2 data", "Decompress it"),
     b"\xfd7zXZ": ("xz data", "Decompress it"),
     b"\x28\xb5\x2f\xfd": ("zstd data", "Decompress it"),
@@ -167,12 +169,28 @@ def _recoded(pieces: Iterator[bytes], encoding: str, name: str) -> Iterator[byte
         yield rest.encode()
 
 
+def check_no_fasttext(head: bytes, name: str) -> None:
+    """Refuses a file that begins as fastText's do, whose labels are in the texts.
+
+    Raises:
+        UsageError: saying how to convert it.
+    """
+    if head.lstrip(b"\xef\xbb\xbf ").startswith(_FASTTEXT):
+        raise UsageError(
+            "Labels have a column of their own. "
+            f"Received: {name}, lines of fastText, which begin with {_FASTTEXT.decode()}. Convert it: "
+            f"(printf 'label\\ttext\\n'; sed -E 's/^__label__([^ ]+) */\\1\\t/' {shlex.quote(name)}) > data.tsv; "
+            "where lines have several labels, separate these by | for --task=multi_label_classification."
+        )
+
+
 def _check_text(first: bytes, name: str) -> None:
     """Refuses a file whose first line shows that it holds no text, or that its lines end in other ways.
 
     Raises:
         UsageError: saying what it holds.
     """
+    check_no_fasttext(first, name)
     head = first[:_HEAD_BYTES]
     is_binary = any(byte < 0x20 and byte not in b"\t\r\n\f" for byte in head) or not _is_utf8(head)
     for magic, (what, todo) in _OTHER_FORMATS.items() if is_binary else ():

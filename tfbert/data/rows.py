@@ -12,24 +12,30 @@ from __future__ import annotations
 import collections
 import csv
 import itertools
+import logging
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from tfbert.config.counted import counted
 from tfbert.data.directories import arrow_schema, is_tree, open_tree, saved_files
-from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of
+from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.json_rows import open_json_rows
-from tfbert.data.lines import SAVE_SHEET, lines_of, not_utf8, not_utf8_error, source_name, without_end
+from tfbert.data.lines import check_no_fasttext, lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
+
+log = logging.getLogger("tfbert")
 
 _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 """Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\w])"?', re.IGNORECASE)
+_QUOTED = re.compile(r'"(?:[^"]+|"")*+"')
+_FEW_ROWS = 5  # With no more, quotes around each text may be its own.
+_AS_CSV = "--input_format=csv --delimiter=tab"
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
-_SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 
@@ -46,10 +52,14 @@ def file_format(path: pathlib.Path | GivenTable, formats: Formats = ROWS) -> str
     """
     if isinstance(path, GivenTable) or path.is_dir():
         return FORMAT
-    format, ending = format_of(path, formats), ending_of(path)
+    format = format_of(path, formats)
     if not format:
-        todo = SAVE_SHEET[0].upper() + SAVE_SHEET[1:] if ending in _SHEETS else "Convert or rename it"
-        todo += "; words with a tag each need --task=token_classification" * (ending in TEXTS["text"])
+        if path.is_file():
+            with path.open("rb") as file:
+                check_no_fasttext(file.read(64), str(path))
+        todo = how_to_convert(path)
+        if ending_of(path) in TEXTS["text"]:
+            todo += "; words with a tag each need --task=token_classification"
         known = ", ".join(itertools.chain(*formats.values()))
         raise UsageError(
             f"A data file ends in {known}, all but the last also with .gz. Received: {str(path)!r}. {todo}."
@@ -180,16 +190,18 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
         return header and len(columns) > 1 and all(_as_name(cell) == _as_name(column) for cell, column in cells)
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
-        indexes = [columns.index(column) for column in wanted]
+        indexes, quotes = [columns.index(column) for column in wanted], _Quotes(name)
         for line, record in rest:
             if isinstance(record, UsageError):
                 yield line, record
             elif len(record) != len(columns):
+                is_open = format == "tsv" and any(c.startswith('"') and c.count('"') % 2 for c in record)
+                todo = f", or pass {_AS_CSV} if quotes enclose what has tabs or line ends" if is_open else ""
                 yield (
                     line,
                     UsageError(
                         f"Every row must have {len(columns)} columns, like the first. "
-                        f"Received: {len(record)} in {name}, line {line}. Repair or drop the row."
+                        f"Received: {len(record)} in {name}, line {line}. Repair or drop the row{todo}."
                     ),
                 )
             elif is_header(record):  # Files that were joined, each with its header.
@@ -201,9 +213,38 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
                     ),
                 )
             else:
-                yield line, [record[index] for index in indexes]
+                row = [record[index] for index in indexes]
+                if format == "tsv":
+                    quotes.look(row)
+                yield line, row
+        quotes.warn()
 
     return OpenFile(name=name, columns=columns, read=read, hint=_hint(first, format))
+
+
+class _Quotes:
+    """Warns of a .tsv whose fields are quoted as in CSV, as pandas writes it: they are read with the quotes."""
+
+    def __init__(self, name: str):
+        self._name, self._num_rows, self._num_quoted = name, 0, 0
+        self._first = ""  # That can be nothing else.
+
+    def look(self, row: list[str]) -> None:
+        quoted = [cell for cell in row if cell.startswith('"')]
+        if not all(map(_QUOTED.fullmatch, quoted)):
+            self._num_quoted = -(1 << 60)  # In CSV, all would be.
+        self._num_rows, self._num_quoted = self._num_rows + 1, self._num_quoted + len(quoted)
+        self._first = self._first or next((cell for cell in quoted if '""' in cell[1:-1]), "")
+
+    def warn(self) -> None:
+        if self._num_quoted > 0 and (self._first or self._num_quoted >= self._num_rows > _FEW_ROWS):
+            log.warning(
+                "%s: %s quoted as in CSV%s, and read with the quotes; %s reads them without",
+                self._name,
+                counted(self._num_quoted, "field is", "fields are"),
+                f", such as {self._first!r:.60}" if self._first else "",
+                _AS_CSV,
+            )
 
 
 def _as_name(cell: str) -> str:
@@ -212,6 +253,8 @@ def _as_name(cell: str) -> str:
 
 def _hint(record: list[str], format: str) -> str:
     """What to try if no column is the right one, judging by the file's first record."""
+    if format == "tsv" and all(map(_QUOTED.fullmatch, record)):
+        return f", or {_AS_CSV} as quotes enclose the names"
     # A record of one column does not hold the delimiter in use, except in quotes in CSV.
     option, character = max(_DELIMITERS.items(), key=lambda item: record[0].count(item[1]))
     if len(record) > 1 or character not in record[0]:

@@ -185,6 +185,11 @@ def find_layout(
             f"warning: {name}: every word starts with {language[0]!r}, as in WikiAnn, and is read with it; "
             "other texts have no such thing: cut it off"
         )
+    if any(row[text] == '""""' for row in rows):
+        notes.append(
+            f'warning: {name}: the word """" is how CSV quotes ", and is read as it stands; write the file without '
+            "quotes, in pandas with quoting=csv.QUOTE_NONE"
+        )
     counts = collections.Counter(row[size - 1 if label is None else label].strip(" ") for row in rows)
     reading = read_forms(counts)
     is_entities = size > 1 and reading is not None and sum(reading.others.values()) <= reading.num_words

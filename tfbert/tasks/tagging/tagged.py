@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_tag_columns
-from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of
+from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.label_names import names_in_parquet
 from tfbert.data.open_file import OpenFile, Row
@@ -109,7 +109,7 @@ def sentence_format(path: pathlib.Path | GivenTable) -> str:
     *known, last = itertools.chain(*WORDS.values())
     raise UsageError(
         f"A file of tagged words ends in {', '.join(known)} or {last}, all but the last also with .gz. "
-        f"Received: {str(path)!r}. Convert or rename it."
+        f"Received: {str(path)!r}. {how_to_convert(path)}."
     )
 
 
