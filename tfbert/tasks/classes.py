@@ -95,11 +95,12 @@ def several_in_one(names: Sequence[str]) -> str | None:
 
 
 def words_and_tags(text: Any, label: Any) -> tuple[list, list] | None:
-    """The words of a text and their tags, where its label holds as many: a list, or a text in which blanks or commas
-    separate them; None where it does not."""
+    """The words of a text and their tags, where its label holds as many: a list, or a text in which blanks, or one of
+    `,|;`, separate them; None where it does not."""
     words, tags = _parts(text), _parts(label)
     if len(tags) != len(words) and isinstance(label, str):
-        tags = [tag.strip() for tag in label.split(",")]
+        mark = next((mark for mark in ",|;" if label.count(mark) == len(words) - 1 > 0), ",")
+        tags = [tag.strip() for tag in label.split(mark)]
     tags = [tag.rstrip(",;") or tag if isinstance(tag, str) else tag for tag in tags]
     return (words, tags) if isinstance(text, str) and len(words) == len(tags) else None
 

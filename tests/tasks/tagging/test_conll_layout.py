@@ -186,6 +186,14 @@ def test_sentences_without_blank_lines_are_refused_where_a_column_shows_it(befor
         read(with_places(before, has_blank=False), **options)
 
 
+def test_numbers_of_sentences_behind_the_words_show_it_too():
+    content = with_places(lambda *_: (), behind=lambda s, *_: (s,), has_blank=False)
+    with pytest.raises(UsageError, match="blank line ends a sentence.*column 2 goes from '0' to '1' without one"):
+        read(content, label_column="1")
+    ends = with_places(lambda *_: (), behind=lambda s, n, *_: (int(n == len(SENTENCES[s].split()) - 1),))
+    assert read(ends, label_column="1")[0] == TAGGED, "a 1 for the last word of a sentence"
+
+
 def test_healthy_words_stay_in_the_first_column():
     plain = with_places(lambda *_: (), has_pos=True)
     for content in (plain, with_places(lambda *_: ())):

@@ -76,6 +76,7 @@ def each(column: str, change) -> dict[str, list]:
 AS_MANY = {
     "two texts": SPOKEN,
     "commas": each("labels", lambda text: text.replace(" ", ",")),
+    "bars": each("labels", lambda text: text.replace(" ", "|")),
     "commas and blanks": each("labels", lambda text: text.replace(" ", ", ")),
     "a list as text": each("labels", lambda text: str(text.split())),
     "a list": each("labels", str.split),

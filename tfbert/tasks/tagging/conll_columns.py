@@ -67,6 +67,14 @@ def place_of_words(blocks: Blocks, column: int) -> str:
     return _RUNNING if rising and rising >= 2 * again and same + rising + again >= _MOST * num_pairs else ""
 
 
+def numbers_sentences(blocks: Blocks, column: int) -> bool:
+    """Whether a column certainly holds numbers that rise from sentence to sentence."""
+    cells = [row[column] for block in blocks for row in block]
+    rises = all(_numbers(a) <= _numbers(b) for a, b in itertools.pairwise(cells))
+    is_numbers = len(cells) > _MANY and len({*cells}) > 2 and all(map(_is_number, cells))
+    return is_numbers and rises and place_of_words(blocks, column) == _SAME
+
+
 def about_blank_lines(blocks: Blocks, column: int, name: str) -> str:
     """What to say where a column of places begins again inside sentences, but for accidents; else empty."""
     is_same = place_of_words(blocks, column) == _SAME

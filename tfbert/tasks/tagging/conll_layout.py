@@ -28,6 +28,7 @@ from tfbert.tasks.tagging.conll_columns import (
     column_index,
     find_label_column,
     find_text_column,
+    numbers_sentences,
     place_of_words,
 )
 from tfbert.tasks.tagging.tag_forms import TagForm, read_forms
@@ -177,7 +178,8 @@ def find_layout(
             f"Received: column {text} of {size} for both in {name}{behind}. "
             "Pass another --text_column or --label_column."
         )
-    doubts += filter(None, (about_blank_lines(blocks, column, name) for column in places))
+    sentences = [column for column in range(text + 1, size) if column != label and numbers_sentences(blocks, column)]
+    doubts += filter(None, (about_blank_lines(blocks, column, name) for column in (*places, *sentences)))
     _check_header(rows[0], name, data, size, separator)
     language = _LANGUAGE.match(rows[0][text])
     if language and len(rows) > 2 and all(row[text].startswith(language[0]) for row in rows):
