@@ -198,6 +198,13 @@ def test_healthy_words_stay_in_the_first_column():
     plain = with_places(lambda *_: (), has_pos=True)
     for content in (plain, with_places(lambda *_: ())):
         assert read(content) == (TAGGED, ()) and read(content, text_column=["0"])[0] == TAGGED
+    words = ["Ann/NNP", "left/VBD", "Oslo/NNP", "./."] * 20
+    parsed = ""
+    for n, (word, pos) in enumerate((each.split("/") for each in words), 1):
+        ends = (7 * n % 5, "dep", f"{7 * n % 5}:dep{n % 25}", f"start_char={6 * n}|end_char={6 * n + 5}")
+        columns = (n, word, word, pos, "_", "_", *ends)
+        parsed += "\t".join(map(str, columns)) + "\n"
+    assert read(parsed)[0] == [" ".join(words)], "as UDPipe and Stanza write"
     assert read("no UH O\nno UH O\n")[0] == ["no/O no/O"]
     assert read("1914 CD B-YEAR\n- : O\n1918 CD B-YEAR\n\nAnn NNP O\n")[0] == ["1914/B-YEAR -/O 1918/B-YEAR", "Ann/O"]
     words = "".join(f"w{place * place % 7} {'NN' if place % 2 else 'VB'} B-x{place % 3}\n" for place in range(80))

@@ -157,7 +157,8 @@ def find_text_column(
         return 1
     if text:
         notes.append(f"{name}: the words are in column {text}; column 0 holds {kinds[0]}")
-    others = [c for c in range(size) if c not in (text, tag_column) and not kinds[c] and not mostly(c, _is_number)]
+    others = [column for column in range(size) if column not in (text, tag_column) and not kinds[column]]
+    others = [column for column in others if not mostly(column, _is_number) and not mostly(column, _has_digits)]
     other = max(others, key=num_values, default=None)
     is_odd = kinds[text] or mostly(text, _is_number) or (mostly(text, _has_digits) and not numbered[text])
     is_odd = is_odd and (size > 2 or (kinds[text] and mostly(text, _is_number)))
