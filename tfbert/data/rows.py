@@ -33,7 +33,6 @@ _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 """Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\w])"?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]+|"")*+"')
-_FEW_ROWS = 5  # With no more, quotes around each text may be its own.
 _AS_CSV = "--input_format=csv --delimiter=tab"
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
 _PARQUET_BATCH = 4096
@@ -190,7 +189,7 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
         return header and len(columns) > 1 and all(_as_name(cell) == _as_name(column) for cell, column in cells)
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
-        indexes, quotes = [columns.index(column) for column in wanted], _Quotes(name)
+        indexes = [columns.index(column) for column in wanted]
         for line, record in rest:
             if isinstance(record, UsageError):
                 yield line, record
@@ -213,38 +212,26 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
                     ),
                 )
             else:
-                row = [record[index] for index in indexes]
-                if format == "tsv":
-                    quotes.look(row)
-                yield line, row
-        quotes.warn()
+                yield line, [record[index] for index in indexes]
 
-    return OpenFile(name=name, columns=columns, read=read, hint=_hint(first, format))
+    def read_tsv(wanted: Sequence[str]) -> Iterator[Row]:
+        return _about_quotes(name, read(wanted))
+
+    return OpenFile(name=name, columns=columns, read=read_tsv if format == "tsv" else read, hint=_hint(first, format))
 
 
-class _Quotes:
-    """Warns of a .tsv whose fields are quoted as in CSV, as pandas writes it: they are read with the quotes."""
-
-    def __init__(self, name: str):
-        self._name, self._num_rows, self._num_quoted = name, 0, 0
-        self._first = ""  # That can be nothing else.
-
-    def look(self, row: list[str]) -> None:
-        quoted = [cell for cell in row if cell.startswith('"')]
-        if not all(map(_QUOTED.fullmatch, quoted)):
-            self._num_quoted = -(1 << 60)  # In CSV, all would be.
-        self._num_rows, self._num_quoted = self._num_rows + 1, self._num_quoted + len(quoted)
-        self._first = self._first or next((cell for cell in quoted if '""' in cell[1:-1]), "")
-
-    def warn(self) -> None:
-        if self._num_quoted > 0 and (self._first or self._num_quoted >= self._num_rows > _FEW_ROWS):
-            log.warning(
-                "%s: %s quoted as in CSV%s, and read with the quotes; %s reads them without",
-                self._name,
-                counted(self._num_quoted, "field is", "fields are"),
-                f", such as {self._first!r:.60}" if self._first else "",
-                _AS_CSV,
-            )
+def _about_quotes(name: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows of a .tsv; at their end a warning if fields are quoted as in CSV, as pandas writes: they keep quotes."""
+    count, first = 0, ""
+    for line, row in rows:
+        quoted = [] if isinstance(row, UsageError) else [cell for cell in row if cell.startswith('"')]
+        count += len(quoted) if all(map(_QUOTED.fullmatch, quoted)) else -(1 << 60)  # In CSV, all would be.
+        first = first or next((cell for cell in quoted if '""' in cell[1:-1]), "")
+        yield line, row
+    if first and count > 0:
+        fields = counted(count, "field is", "fields are")
+        about = f"{fields} quoted as in CSV, such as {first!r:.60}, and read with the quotes"
+        log.warning("%s: %s; %s reads them without", name, about, _AS_CSV)
 
 
 def _as_name(cell: str) -> str:

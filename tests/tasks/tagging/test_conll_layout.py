@@ -205,6 +205,10 @@ def test_healthy_words_stay_in_the_first_column():
         columns = (n, word, word, pos, "_", "_", *ends)
         parsed += "\t".join(map(str, columns)) + "\n"
     assert read(parsed)[0] == [" ".join(words)], "as UDPipe and Stanza write"
+    tags = ["O O O O O O B-x I-x", "O O O O O O O O O B-x", "O O B-x O O O O O O", "B-x O O O O O"] * 9
+    tags_first = "\n\n".join("\n".join(f"{tag}\tw{i}" for i, tag in enumerate(own.split())) for own in tags)
+    assert read(tags_first)[0] == [" ".join(f"w{i}/{tag}" for i, tag in enumerate(own.split())) for own in tags]
+    assert read(tags_first, tags="none")[0][0] == "w0 w1 w2 w3 w4 w5 w6 w7"
     assert read("no UH O\nno UH O\n")[0] == ["no/O no/O"]
     assert read("1914 CD B-YEAR\n- : O\n1918 CD B-YEAR\n\nAnn NNP O\n")[0] == ["1914/B-YEAR -/O 1918/B-YEAR", "Ann/O"]
     words = "".join(f"w{place * place % 7} {'NN' if place % 2 else 'VB'} B-x{place % 3}\n" for place in range(80))

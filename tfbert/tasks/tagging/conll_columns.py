@@ -16,7 +16,7 @@ from tfbert.tasks.tagging.tag_forms import read_forms
 
 _CONLLU_COLUMNS, _UPOS = 10, 3
 _MOST = 0.8  # Of the lines: a few foreign ones do not matter.
-_FEW = 0.1  # Of the sentences, or words: accidents.
+_FEW = 0.1  # Of the sentences: accidents.
 _MANY = 20  # Different words: with fewer, it says little that another column has more.
 _RUNNING, _SAME = "running numbers", "one value for each sentence"
 _NUMBERED = re.compile(r"[^\W\d_]+\d+")  # T1 may be a number, but w1 a word.
@@ -61,8 +61,8 @@ def place_of_words(blocks: Blocks, column: int) -> str:
         num_pairs, same = num_pairs + len(pairs), same + own
         rising += sum([] < _numbers(a) < _numbers(b) for a, b in pairs)
         again += sum(_begins_again(a, b) for a, b in pairs)
-        back += len(cells) - own - len(set(cells))  # Names of sentences do not come back; tags do.
-    if num_pairs and 2 * same >= num_pairs and back <= _FEW * num_pairs:
+        back += len(cells) - own - len(set(cells))  # A sentence's name does not come back; tags do.
+    if num_pairs and 2 * same >= num_pairs and 100 * back <= num_pairs:
         return _SAME
     return _RUNNING if rising and rising >= 2 * again and same + rising + again >= _MOST * num_pairs else ""
 
@@ -128,7 +128,7 @@ def find_text_column(
                 f"Received: text_column={text} for {name}, where it counts them. "
                 + (f"Pass --text_column={other}." if other is not None else "Pass another file.")
             )
-        if _are_tags(blocks, text):
+        if are_tags(blocks, text):
             raise UsageError(
                 "A column of entity tags does not hold the words. "
                 f"Received: text_column={text} for {name}, with {blocks[0][0][text]!r:.60}. Pass another."
@@ -141,13 +141,13 @@ def find_text_column(
             return size > 2 and (len(blocks) > 1 or column < counter)
         return kinds[column] == _RUNNING and not numbered[column]
 
-    text = next((column for column in range(size) if not is_place(column) or _are_tags(blocks, column)), 0)
+    text = next((column for column in range(size) if not is_place(column) or are_tags(blocks, column)), 0)
     if is_place(text) and kinds[text] == _RUNNING:
         raise UsageError(
             "A CoNLL file needs a column of words. "
             f"Received: {name}, where column {size - 1}, the last, holds {kinds[-1]}. Pass --text_column."
         )
-    if _are_tags(blocks, text) and not _are_tags(blocks, size - 1):
+    if are_tags(blocks, text) and not are_tags(blocks, size - 1):
         if size != 2:
             raise UsageError(
                 "A CoNLL file needs a column of words. "
@@ -174,7 +174,7 @@ def find_text_column(
     return text
 
 
-def _are_tags(blocks: Blocks, column: int) -> bool:
+def are_tags(blocks: Blocks, column: int) -> bool:
     """Whether a column certainly holds entity tags, all of them."""
     reading = read_forms(collections.Counter(row[column].strip(" ") for block in blocks for row in block))
     return reading is not None and reading.is_certain and bool(reading.form.separator) and reading.num_outside > 0
@@ -194,7 +194,7 @@ def find_label_column(
     if asked:
         return column_index("label_column", asked, size, name)
     last = size - 1
-    if size == 2 and text == last and _are_tags([rows], 0):
+    if size == 2 and text == last and are_tags([rows], 0):
         return 0
     entities = [c for c in range(size) if c not in (text, *places) and _holds_entities(rows, c)]
     values = {row[last].strip(" ") for row in rows}

@@ -25,6 +25,7 @@ from tfbert.tasks.tagging.conll_columns import (
     Blocks,
     about_blank_lines,
     are_mostly,
+    are_tags,
     column_index,
     find_label_column,
     find_text_column,
@@ -160,7 +161,7 @@ def find_layout(
     tag_column = column_index("label_column", label_column, size, name) if label_column else size - 1
     tag_column = -1 if size == 2 or tags == "none" else tag_column
     text = find_text_column(blocks, size, name, text_column, tag_column, notes, doubts)
-    places = tuple(column for column in range(text) if place_of_words(blocks, column))
+    places = tuple(c for c in range(text) if place_of_words(blocks, c) and not are_tags(blocks, c))
     label = None
     if tags != "none" and (label_column or size > 1):
         label = find_label_column(rows, size, text, places, name, label_column, notes, doubts)
