@@ -98,14 +98,9 @@ def open_tree(path: pathlib.Path) -> OpenFile:
             byte = not_utf8(text)
             yield number, not_utf8_error(byte, str(file)) if byte else [row[column] for column in wanted]
         for texts in left_out:
-            log.info(
-                "%s: %s in %r left out, which aclImdb has without labels",
-                path,
-                counted(len(texts), "text"),
-                _UNLABELLED,
-            )
+            log.info("%s: %s in 'unsup' left out: aclImdb has no labels for them", path, counted(len(texts), "text"))
 
-    return OpenFile(name=str(path), columns=["id", "text"] + ["label"] * bool(folders), read=read, unit="row")
+    return OpenFile(name=str(path), columns=["id", "text", *(["label"] if folders else [])], read=read, unit="row")
 
 
 def _visible(path: pathlib.Path) -> list[pathlib.Path]:
