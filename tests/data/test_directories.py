@@ -62,6 +62,17 @@ def test_saved_words_with_names_of_tags(tmp_path):
     assert data.train.labels.tolist() == [2, 0, 1] * 4
 
 
+def test_saved_texts_with_a_tag_for_each_word(tmp_path):
+    table = {"text": ["Ann left for Oslo", "Oslo"] * 4, "label": [[1, 0, 0, 2], [2]] * 4}
+    tags = {"names": ["O", "B-PER", "B-LOC"], "_type": "ClassLabel"}
+    as_ids = saved(tmp_path / "ids", table, {"text": {}, "label": {"feature": tags, "_type": "List"}})
+    as_text = saved(tmp_path / "text", table | {"label": ["B-PER O O B-LOC", "B-LOC"] * 4}, {"text": {}, "label": {}})
+    for path in (as_ids, as_text):
+        task, data = load(path)
+        assert task == SENTENCES and data.task.label_names == ("O", "B-LOC", "B-PER")
+        assert data.train.labels.tolist() == [2, 0, 0, 1, 1] * 4
+
+
 def test_a_saved_label_that_is_missing_and_files_that_are_not_whole(tmp_path):
     path = saved(tmp_path / "missing", TEXTS | {"label": [0] * 9 + [-1]}, OF_TEXTS)
     with pytest.raises(UsageError, match="-1, which stands for a missing one, .*missing, row 10"):

@@ -106,12 +106,12 @@ def words_and_tags(text: Any, label: Any) -> tuple[list, list] | None:
 
 
 def hold_tags(texts: Iterable[Any], labels: Iterable[Any]) -> bool:
-    """Whether labels hold a tag for each word of their texts: nearly all have as many, most several, and some the same
-    twice, which no name of a class has."""
+    """Whether labels hold a tag for each word of their texts: nearly all have as many, half of them several, and some
+    the same twice, which no name of a class has."""
     found = [words_and_tags(text, label) for text, label in zip(texts, labels, strict=True)]
     tags = [row[1] for row in found if row is not None and len(row[1]) > 1]
     has_twice = any(own.count(tag) > 1 for own in tags for tag in own)
-    return has_twice and 2 * len(tags) > len(found) and sum(row is not None for row in found) >= 0.8 * len(found)
+    return has_twice and 2 * len(tags) >= len(found) and sum(row is not None for row in found) >= 0.8 * len(found)
 
 
 def _parts(value: Any) -> list:

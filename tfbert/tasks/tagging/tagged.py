@@ -147,18 +147,9 @@ def open_sentences(
         format = sentence_format(source) if isinstance(source, pathlib.Path) else ""
     if table := _word_rows(source, format, delimiter, **options):
         return _of_word_rows(*table, tags)
-    if tags != "none" and (texts := open_tagged_texts(source, _table_format(source, format), delimiter, **options)):
-        file, words, label = texts
-        note = f"{file.name}: {label!r} holds as many tags as {words!r} has words, so each word has its tag"
-        return SentenceFile(
-            name=file.name,
-            format="jsonl",
-            columns=file.columns,
-            has_tags=True,
-            unit=file.unit,
-            read=lambda others: sentences_of_rows(file, words, label, None, others, are_texts=True),
-            notes=lambda: (note,),
-        )
+    table_format = _table_format(source, format)
+    if tags != "none" and (texts := open_tagged_texts(source, table_format, delimiter, **options)):
+        return _of_lists(source, table_format, *texts, are_texts=True)
     if delimiter:
         raise UsageError(
             "Only tables with one word per row have a delimiter; CoNLL has tabs or spaces between its columns. "
@@ -191,16 +182,30 @@ def open_sentences(
         label_column=label_column if tags != "none" else "",
         require_label=tags == "required",
     )
-    label = label if tags != "none" else ""
+    return _of_lists(source, format, rows, words, label if tags != "none" else "")
+
+
+def _of_lists(
+    source: pathlib.Path | BinaryIO | GivenTable,
+    format: str,
+    rows: OpenFile,
+    words: str,
+    label: str,
+    *,
+    are_texts: bool = False,
+) -> SentenceFile:
+    """A table, just opened, with lists of words and of tags in its rows, or with texts that hold them."""
     is_file = isinstance(source, pathlib.Path)
     names = names_in_parquet(source, label) if is_file and format == "parquet" and label else None
+    note = f"{rows.name}: {label!r} holds as many tags as {words!r} has words, so each word has its tag"
     return SentenceFile(
         name=rows.name,
         format=format,
         columns=rows.columns,
         has_tags=bool(label),
         unit=rows.unit,
-        read=lambda others: sentences_of_rows(rows, words, label, names, others),
+        read=lambda others: sentences_of_rows(rows, words, label, names, others, are_texts=are_texts),
+        notes=lambda: (note,) if are_texts else (),
     )
 
 
@@ -347,7 +352,10 @@ def _word_rows(
 
 def _table_format(source: pathlib.Path | BinaryIO | GivenTable, format: str) -> str:
     """The format of what may be a table; empty for another file. A pipe can be read only once: it is none."""
-    if not isinstance(source, GivenTable) and (not isinstance(source, pathlib.Path) or not source.is_file()):
+    if isinstance(source, pathlib.Path):
+        if not source.exists() or source.is_fifo():
+            return ""
+    elif not isinstance(source, GivenTable):
         return ""
     if format == "conll" and ending_of(source) not in CONLL_ENDINGS:  # A .tsv may be either.
         format = "tsv"
