@@ -12,10 +12,11 @@ from __future__ import annotations
 import collections
 import csv
 import itertools
+import json
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of
 from tfbert.data.given_table import FORMAT, GivenTable
@@ -29,6 +30,8 @@ _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\w])"?', re.IGNORECASE)
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
+JSON_COLUMNS = "tfbert_json_columns"
+"""Where the schema of a Parquet file of `python.on_disk` says which columns, by their places, hold JSON."""
 _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 
@@ -237,16 +240,22 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
         return UsageError(f"A .parquet file must be whole. Received: {path} ({first}). Write it again.")
 
     try:
-        columns = parquet.read_schema(path).names
+        schema = parquet.read_schema(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise broken(error) from None
+    columns = schema.names
+    in_json = {columns[place] for place in json.loads((schema.metadata or {}).get(JSON_COLUMNS.encode(), b"[]"))}
+
+    def values_of(batch: pyarrow.RecordBatch, column: str) -> list[Any]:
+        values = batch.column(column).to_pylist()
+        return list(map(json.loads, values)) if column in in_json else values
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         number = 0
         try:
             with parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=row_groups, columns=list(wanted)):
-                    for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
+                    for row in zip(*(values_of(batch, column) for column in wanted), strict=True):
                         number += 1
                         yield number, list(row)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
