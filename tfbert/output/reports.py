@@ -79,6 +79,7 @@ class Reports:
     Attributes:
         repeats: Whether an earlier start logged the values that this one computes.
         failed: The callback that raised an exception, and that exception.
+        raised: The error that this ended the run with, on the chief.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Reports:
         self._started: list[Callback] = []
         self._step = 0
         self.failed: tuple[Callback, Exception] | None = None
+        self.raised: RunError | None = None
 
     @property
     def kept_files(self) -> tuple[str, ...]:
@@ -173,9 +175,10 @@ class Reports:
         if self.failed is None:
             return RunError(f"A callback failed on the chief: see its output. {where}")
         callback, cause = self.failed
-        error = RunError(f"Callback {name_of(callback)} failed: {type(cause).__name__}: {first_line(cause)}. {where}")
-        error.__cause__ = cause
-        return error
+        text = f"Callback {name_of(callback)} failed: {type(cause).__name__}: {first_line(cause)}. {where}"
+        self.raised = RunError(text)
+        self.raised.__cause__ = cause
+        return self.raised
 
     def _catch_up(self, callback: Callback, logged: Sequence[Record]) -> None:
         for record in callback._missing(logged, tuple(self._notes[name_of(callback)]["last"])):
