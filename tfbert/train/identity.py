@@ -135,7 +135,9 @@ def contents_of(config: Config, known: dict[pathlib.Path, int] | None = None) ->
         name: [given.source if isinstance(given, Given) else pathlib.Path(given) for given in files if given]
         for name, files in named.items()
     }
-    model = pathlib.Path(config.model.model_name_or_path).expanduser()
+    model = pathlib.Path(config.model.model_name_or_path)
+    with contextlib.suppress(RuntimeError):  # No such user: the run itself says so.
+        model = model.expanduser()
     if not config.model.is_scratch:
         paths["model_name_or_path"] = sorted(
             path for path in [model, *model.glob("*")] if _MODEL_FILES.fullmatch(path.name)
