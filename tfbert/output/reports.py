@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -127,8 +128,15 @@ class Reports:
                 self._notes = {}
             for note in self._notes.values():
                 note["last"] = list(min(tuple(note["last"]), (run.first_step, len(Record.KINDS))))
+        notes = {
+            name_of(callback): {"last": list(_NOTHING), "memory": {}} for callback in self._callbacks
+        } | self._notes
+        for note in notes.values():
+            note["memory"].setdefault("id", uuid.uuid4().hex[:12])
+        self._notes = notes
+        self._write()  # Before a tracker begins a run under its id: after a kill, the next start must find that run.
         for callback in self._callbacks:
-            note = self._notes.setdefault(name_of(callback), {"last": list(_NOTHING), "memory": {}})
+            note = notes[name_of(callback)]
             callback.run, callback.outcome, callback._asks_to_stop = run, "", False
             callback._memory = dict(note["memory"])
             self._started.append(callback)
