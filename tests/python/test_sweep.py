@@ -102,6 +102,9 @@ def two_classes():
         lambda: {"text": ["a", "b"], "label": [None, None], "n": [float("nan"), float("inf")]},
         lambda: [{"text": "a", "label": ["x"], "more": {"k": 1}}, {"text": "b", "label": [], "more": {"l": [1, "2"]}}],
         lambda: {"tokens": [["a", "b"], ["c"]], "ner_tags": [["O", "B-X"], [1]]},
+        lambda: {"tokens": [["a", "b"], ["c"]], "ner_tags": [["O", "B-X"], ["O"]]},
+        lambda: {"text": ["a", "b"], "labels": [[], []], "more": [{}, {}], "deep": [[[]], [[1, {}]]]},
+        lambda: [{"question": "a", "context": "b", "answers": {"text": ["b"], "answer_start": [0]}} for _ in range(2)],
         lambda: {"text": ["a", "b"], "label": [[1, 0], [0.5, 1]]},
         lambda: pytest.importorskip("pandas").DataFrame(
             [["a", "b", 1], ["c", "d", 0]], columns=["text", "text", "label"]

@@ -57,11 +57,13 @@ def on_disk(data: DataConfig, directory: pathlib.Path, *, overwrite: bool) -> Da
 
 
 def _as_arrow(table: GivenTable, *, keeps_bad_rows: bool) -> pyarrow.Table:
-    """The table, with each column that Arrow would not give back as it is, such as one of numbers and words, as JSON.
+    """The table, with each column as JSON that Arrow might not give back as it is: all but texts, numbers of one type,
+    and lists of these.
 
     The names of classes are where `datasets` writes them. Beside ids they would name these; the values are names.
     """
     import pyarrow
+    from pyarrow import types
 
     rows = []
     for _, row in table.read(table.columns):
@@ -72,7 +74,11 @@ def _as_arrow(table: GivenTable, *, keeps_bad_rows: bool) -> pyarrow.Table:
     for place, values in enumerate(zip(*rows, strict=True)):
         try:
             array = pyarrow.array(values)
-            is_kept = all(repr(kept) == repr(value) for kept, value in zip(array.to_pylist(), values, strict=True))
+            kind = array.type.value_type if types.is_list(array.type) else array.type
+            is_plain = (
+                types.is_string(kind) or types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
+            )
+            is_kept = is_plain and all(map(_are_equal, array.to_pylist(), values))
         except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
             is_kept = False
         if not is_kept:
@@ -83,6 +89,10 @@ def _as_arrow(table: GivenTable, *, keeps_bad_rows: bool) -> pyarrow.Table:
     notes = {"huggingface": json.dumps({"info": {"features": features}})} if features else {}
     notes |= {JSON_COLUMNS: json.dumps(as_json)} if as_json else {}
     return pyarrow.Table.from_arrays(arrays, names=table.columns).replace_schema_metadata(notes or None)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    return repr(one) == repr(other)  # In type too, also within lists: 1 is not 1.0, nor true.
 
 
 def _no_word(value: Any) -> dict[str, None]:
