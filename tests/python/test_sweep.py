@@ -116,18 +116,18 @@ def two_classes():
 def test_what_is_written_for_the_runs_is_what_the_table_was(make, tmp_path):
     made = make()
     table = made if isinstance(made, GivenTable) else given_table("train", made)
-    data = on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", overwrite=False)
+    data = on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", [])
     found, wanted = rows_of(pathlib.Path(data.train_file)), rows_of(table)
     assert repr(found[1]) == repr(wanted[1]).replace("b'\\xff'", "{'bytes': None}")  # Neither is text.
     assert (found[0], found[2]) == (wanted[0], wanted[2]) and data.label_names == ()
     written = files_in(tmp_path)
-    on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", overwrite=False)
+    on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", [])
     assert files_in(tmp_path) == written
 
 
 def test_each_column_of_classes_keeps_its_own_names(tmp_path):
     table = two_classes()
-    data = on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", overwrite=False)
+    data = on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", [])
     for column, names in CLASSES.items():
         options = {"label_column": column, "skip_bad_rows": True}
         for found in (read_file(table, **options), read_file(data.train_file, names_ids=True, **options)):
@@ -182,6 +182,7 @@ def test_a_sweep_again_with_other_data_is_refused_before_anything_is_written(fak
     table = tfbert.sweep({"xla": [True]}, **GIVEN, **options)
     if not is_done:
         (tmp_path / "out" / "xla=true" / "all_results.json").unlink()
+        (tmp_path / "out" / "xla=true" / "checkpoints" / "step-00000004").mkdir(parents=True)
     before = files_in(tmp_path)
     with pytest.raises(UsageError, match=f"have the same data. Received: .*{said}"):
         tfbert.sweep({"xla": [True]}, **GIVEN | other, **options)
@@ -194,11 +195,13 @@ def test_a_sweep_again_with_other_data_is_refused_before_anything_is_written(fak
 
 
 def test_data_may_be_repaired_while_there_is_no_run(fake, tmp_path):
-    """A run that was refused wrote nothing."""
+    """A run that was refused wrote nothing, and one without a checkpoint starts at the beginning."""
     fake._statuses = {"xla=true": 2}
     with pytest.raises(UsageError, match="which was refused"):
         tfbert.sweep({"xla": [True]}, **GIVEN, output_dir=tmp_path / "out", quiet=True)
     fake._statuses = {}
+    assert tfbert.sweep({"xla": [True]}, **GIVEN, output_dir=tmp_path / "out", quiet=True)
+    (tmp_path / "out" / "xla=true" / "all_results.json").unlink()
     assert tfbert.sweep({"xla": [True]}, **GIVEN | {"train": ROWS[::-1]}, output_dir=tmp_path / "out", quiet=True)
     (tmp_path / "out" / "data" / "train.parquet").unlink()  # To save space: it is written again.
     assert tfbert.sweep({"xla": [True]}, **GIVEN | {"train": ROWS[::-1]}, output_dir=tmp_path / "out", quiet=True)

@@ -25,6 +25,7 @@ from tfbert.output import output_dir
 from tfbert.report.run_files import RunFiles
 from tfbert.tasks.detect import detect_task
 from tfbert.train import launch_mark
+from tfbert.train.found import CHECKPOINTS
 from tfbert.train.identity import contents_of, different_in, other_contents
 from tfbert.train.resume import how_to_resume
 
@@ -214,6 +215,11 @@ def _is_done(run: Config) -> bool:
     return (directory_of(run) / output_dir.RESULTS).is_file() and _takes_earlier(run)
 
 
+def has_trained(directory: pathlib.Path) -> bool:
+    """Whether a run's directory holds what it was trained to: another start goes on with that, or takes it."""
+    return (directory / output_dir.RESULTS).is_file() or any(directory.glob(f"{CHECKPOINTS}/step-*"))
+
+
 def _takes_earlier(run: Config) -> bool:
     takes_earlier = run.output.resume == "auto" and not run.output.overwrite_output_dir
     return takes_earlier or launch_mark.is_restart(directory_of(run))
@@ -225,8 +231,10 @@ def _check_same(run: Config, contents: dict[str, int], kind: Kind, *, is_done: b
     before = output_dir.read_run_config(directory_of(run)) if _takes_earlier(run) else {}
     if is_done:
         different = different_in(before, detect_task(run).resolved()) + other_contents(before, contents)
-    else:  # It may be evaluated on other examples than when it began.
+    elif has_trained(directory_of(run)):  # It may be evaluated on other examples than when it began.
         different = other_contents(before, contents, "train_file", "train_records")
+    else:
+        return
     if different:
         raise UsageError(
             f"{kind.compared} Received: {str(directory_of(run))!r}, {'a finished' if is_done else 'an unfinished'} run "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbert.config.data import DataConfig
@@ -19,21 +20,19 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-def on_disk(data: DataConfig, directory: pathlib.Path, *, overwrite: bool) -> DataConfig:
+def on_disk(data: DataConfig, directory: pathlib.Path, runs: Sequence[pathlib.Path]) -> DataConfig:
     """The same data, with files in the place of tables in memory.
 
     Args:
         data: Its paths may be `Given`.
-        directory: Where to write them, as Parquet; made if need be. The runs are in directories beside it.
-        overwrite: Whether runs that are there will be trained again.
+        directory: Where to write them, as Parquet; made if need be.
+        runs: The directories of earlier runs that read them, and are not trained again from the beginning.
 
     Raises:
-        UsageError: for a row that cannot be read, and for other data than that of runs that are there: nothing is
-            written then.
+        UsageError: for a row that cannot be read, and for other data than that of these runs: nothing is written then.
         RunError: where a file cannot be written.
     """
     paths, changed = {}, {}
-    runs = [] if overwrite else sorted(path.parent for path in directory.parent.glob(f"*/{output_dir.RUN_CONFIG}"))
     for option in OPTIONS.values():
         given = getattr(data, option)
         if not isinstance(given, Given):

@@ -104,11 +104,11 @@ def sweep(
         keep_freed_memory()
     with shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            from tfbert.modes.many import check_directory
+            from tfbert.modes.many import check_directory, has_trained
             from tfbert.modes.sweep import DATA, KIND, train_sweep
         check_directory(directory, KIND)
-        data = on_disk(config.data, directory / DATA, overwrite=config.output.overwrite_output_dir)
-        config = dataclasses.replace(config, data=data)
+        runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
+        config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
         found = train_sweep(config, _Starter(quiet))
     return SweepResults(found.rows() if found else (), directory, found.decisive if found else "")
 
