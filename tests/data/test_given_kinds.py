@@ -16,6 +16,8 @@ from tfbert.data.given_kinds import given_table
 from tfbert.data.given_table import plain
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.squad import looks_like_squad, read_questions
+from tfbert.tasks.choosing.forms import label_of
+from tfbert.tasks.multi_label.label_cells import cell_of, is_indicator
 from tfbert.tasks.tagging.tagged import looks_tagged, read_sentences
 
 TEXTS = ["good film", "bad", " dull,\nslow ", "naïve 😀", ""]
@@ -222,9 +224,46 @@ def test_values_become_those_of_python():
     assert plain(np.array([b"a", b"b"])) == ["a", "b"] and plain((np.array([1, 2]),)) == [[1, 2]]
     assert plain({"text": np.array(["x"], object), "n": np.array([1])}) == {"text": ["x"], "n": [1]}
     assert plain(tf.constant([b"a"])) == ["a"] and plain(pyarrow.scalar("a")) == "a"
-    assert plain(b"\xff") == b"\xff" and plain(decimal.Decimal(1)) == decimal.Decimal(1)
+    assert plain(b"\xff") == b"\xff"
     time = np.datetime64("2020-01-01T00:00:00", "ns")
     assert plain(time) is time
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        (["1", "0"], ["1", "0"]),
+        (["3.20", "-0.5"], ["3.2", "-0.5"]),
+        (["2.00", "10.0"], ["2.0", "10.0"]),  # As these numbers are in any file.
+        (["1E+2", "1E-2"], ["100.0", "0.01"]),
+        (["12345678901234567890", "7"], ["12345678901234567890", "7"]),
+    ],
+)
+def test_decimal_labels_are_numbers(values, expected, tmp_path):
+    """As a database gives them, in memory and in Parquet."""
+    numbers = list(map(decimal.Decimal, values))
+    columns = {"text": ["x", "y"], "label": numbers}
+    forms = [columns, [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]]
+    forms += [pyarrow.table(columns), list(zip(*columns.values(), strict=True))]
+    pandas = pytest.importorskip("pandas")
+    forms += [pandas.DataFrame(columns), pyarrow.table(columns).to_pandas(types_mapper=pandas.ArrowDtype)]
+    assert [read_file(table(form)).labels for form in forms] == [expected] * len(forms)
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert read_file(tmp_path / "a.parquet").labels == expected
+    missing = {"text": ["x", "y"], "label": [numbers[0], decimal.Decimal("NaN")]}
+    with pytest.raises(UsageError, match="Every row needs a label. Received: none"):
+        read_file(table(missing))
+
+
+def test_decimal_numbers_in_the_labels_of_other_tasks():
+    one, none, half = map(decimal.Decimal, ("1.00", "0", "0.5"))
+    assert is_indicator(one) and is_indicator(none) and not is_indicator(half)
+    assert (
+        cell_of([decimal.Decimal(3), "b"], "labels", "row 1") == [3, "b"] and cell_of(one, "labels", "row 1") == "1.0"
+    )
+    assert (label_of(one, "row 1"), label_of(decimal.Decimal(-1), "row 1")) == (1, None)
+    with pytest.raises(UsageError, match="the number of the right choice"):
+        label_of(half, "row 1")
 
 
 @pytest.mark.parametrize("dtype", ["object", "category", "Int64", "int8", "boolean", "Float64", "string"])
@@ -252,10 +291,15 @@ def test_a_missing_text_or_label_is_refused_by_its_row(missing):
 def test_columns_of_one_name_are_refused_where_they_matter():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([["a", "b", 1, 2]], columns=["text", "text", "label", "other"])
-    with pytest.raises(UsageError, match="text and text all look like the text"):
+    way_out = ".*rename all but one, or drop them"
+    with pytest.raises(UsageError, match="text and text all look like the text" + way_out):
         read_file(table(frame))
-    with pytest.raises(UsageError, match="text_column='text' is in the data twice"):
+    with pytest.raises(UsageError, match="text_column='text' is in the data twice" + way_out):
         read_file(table(frame), text_column=["text"])
+    with pytest.raises(UsageError, match="label and label all look like the label" + way_out):
+        read_file(table(frame.set_axis(["text", "more", "label", "label"], axis=1)))
+    with pytest.raises(UsageError, match=r"text and Text all look like the text.* Pass (--)?text_column\."):
+        read_file(table(frame.set_axis(["text", "Text", "label", "other"], axis=1)))  # That can be followed.
     frame.columns = ["text", "x", "label", "x"]
     assert read_file(table(frame)).text == ["a"]
     frame.columns = [0, 1, 2, 3]

@@ -17,6 +17,7 @@ from tests.support.saved_models import save_with_nan
 from tfbert.config.parts import ModelConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.devices.runtime import set_up
+from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.model.predictor import DirectPredictor, Predictor
@@ -248,6 +249,36 @@ def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, mo
     assert {key: theirs[key] for key in ("start", "end", "answer")} == {
         key: found[0][key] for key in ("start", "end", "answer")
     }
+
+
+@pytest.mark.parametrize("inputs", [{"good"}, frozenset(), frozenset(["good", "bad"]), {("good", "bad")}])
+def test_a_set_is_refused_as_answers_come_in_the_order_of_the_inputs(models, inputs):
+    for name in ("classes", "pairs", "entities", "questions"):
+        for errors in ("raise", "return"):
+            with pytest.raises(UsageError, match=r"a set has none\. Received: a set of .* Pass a list"):
+                models[name](inputs, errors=errors)
+    ordered = {"good": 1, "bad": 2}
+    assert_alike(models["classes"](ordered.keys()), models["classes"](["good", "bad"]))
+
+
+@pytest.mark.parametrize("directory", [{"runs/mine"}, None, 3, ["runs/mine"], b"runs/mine", {"model": "runs/mine"}])
+def test_what_is_no_path_is_refused_in_a_line(directory):
+    with pytest.raises(UsageError, match="the path of a directory, or a name on the hub. Received: directory="):
+        tfbert.load(directory)
+
+
+def test_half_a_surrogate_pair_is_read_as_nothing_and_counts_as_a_character(models):
+    text, without = "good \ud83dfilm bad\udc80 \udcff slow", "good film bad slow"
+    for name in ("classes", "scores", "speech"):
+        found, expected = models[name]([text, without])
+        if name == "speech":
+            assert [text[word["start"] : word["end"]] for word in found] == ["good", "film", "bad", "slow"]
+            found, expected = (
+                [{key: word[key] for key in ("entity", "score")} for word in p] for p in (found, expected)
+            )
+        assert_alike(found, expected)
+    answer = models["questions"]({"question": text, "context": text})
+    assert answer["answer"] == text[answer["start"] : answer["end"]] != ""
 
 
 def test_options_of_a_task(saved, models):

@@ -14,14 +14,20 @@ import pytest
 
 from tests.support.processes import wait_until
 from tests.support.sweeps import FakeRuns as Fake
-from tfbert.config.parts import OutputConfig, RuntimeConfig
+from tests.support.sweeps import files_in
+from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.modes.seeds import train_seeds
 from tfbert.modes.sweep import train_sweep
+from tfbert.report import seed_files
 from tfbert.report.sweep import rank
 from tfbert.report.sweep_files import closing_lines
+from tfbert.train.identity import contents_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -91,6 +97,108 @@ def test_other_settings_and_other_things_in_the_directory_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"of a sweep must be new, or hold only runs of a sweep\. .*'config.json'"):
         train_sweep(config_for(tmp_path), fake)
     assert fake.started == []
+
+
+@pytest.fixture
+def on_files(tmp_path):
+    """What makes a sweep's configuration, or that of seeds, with a file for every option that can name one."""
+    model, records = tmp_path / "model", tmp_path / "records"
+    files = {"train_file": "train.tsv", "validation_file": "b.tsv", "test_file": "test.tsv", "label_names": "names.txt"}
+    files |= {"vocab_file": "vocab.txt", "model_name_or_path": "model/model.safetensors"}
+    for folder in (model, records):
+        folder.mkdir()
+    for name in (*files.values(), "a.tsv", "model/config.json", "model/README.md"):
+        (tmp_path / name).write_text("text\tlabel\n")
+    data = DataConfig(
+        train_file=str(tmp_path / "train.tsv"),
+        validation_file=f"{tmp_path / 'a.tsv'},{tmp_path / 'b.tsv'}",
+        test_file=str(tmp_path / "test.tsv"),
+        label_names=(str(tmp_path / "names.txt"),),
+        task="classification",
+    )
+
+    def config(**runtime):
+        return Config(
+            data=data,
+            model=ModelConfig(model_name_or_path=str(model), vocab_file=str(tmp_path / "vocab.txt")),
+            runtime=RuntimeConfig(**runtime),
+            output=OutputConfig(output_dir=str(tmp_path / "out")),
+        )
+
+    return config, {name: tmp_path / file for name, file in files.items()}
+
+
+OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_file", "model_name_or_path")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    "train, runtime", [(train_sweep, {"sweep": "learning_rate=1e-5,3e-5"}), (train_seeds, {"seeds": (1, 2)})]
+)
+def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(
+    on_files, tmp_path, monkeypatch, option, train, runtime
+):
+    monkeypatch.setattr(seed_files, "write_comparison", lambda runs, directory: None)  # It takes a second.
+    config, files = on_files
+    train(config(**runtime), Fake())
+    (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")
+    os.utime(files[option])
+    fake, before = Fake(), files_in(tmp_path / "out")
+    train(config(**runtime), fake)  # The same content, read at another time.
+    before |= {path: what for path, what in files_in(tmp_path / "out").items() if path.parent == tmp_path / "out"}
+    files[option].write_text("text\tLabel\n")
+    with pytest.raises(
+        UsageError, match=rf"Received: '{tmp_path}/out/.*', a finished run with other contents of {option}\."
+    ):
+        train(config(**runtime), fake)
+    assert files_in(tmp_path / "out") == before and fake.started == []
+
+    # A run that was only begun is evaluated by the files of today, but goes on with those that it was trained on.
+    for results in (tmp_path / "out").glob("*/all_results.json"):
+        results.unlink()
+        (results.parent / "checkpoints" / "step-00000004").mkdir(parents=True)
+    if option == "train_file":
+        with pytest.raises(UsageError, match="an unfinished run with other contents of train_file"):
+            train(config(**runtime), fake)
+        assert fake.started == []
+        for checkpoint in (tmp_path / "out").glob("*/checkpoints/step-*"):
+            checkpoint.rmdir()  # Without one it starts at the beginning.
+    train(config(**runtime), fake)
+    assert len(fake.started) == 2
+    replaced = dataclasses.replace(config(**runtime).output, overwrite_output_dir=True)
+    train(dataclasses.replace(config(**runtime), output=replaced), fake)
+
+
+def test_a_file_that_is_named_later_or_no_longer(on_files):
+    config, files = on_files
+    first = config(sweep="learning_rate=1e-5")
+    without = dataclasses.replace(first, data=dataclasses.replace(first.data, test_file=""))
+    train_sweep(without, Fake())
+    with pytest.raises(UsageError, match="a finished run with other contents of test_file"):
+        train_sweep(first, Fake())
+    train_sweep(dataclasses.replace(first, output=dataclasses.replace(first.output, overwrite_output_dir=True)), Fake())
+    fake = Fake()
+    train_sweep(without, fake)  # The runs have more than is asked for.
+    assert fake.started == []
+
+
+def test_a_file_that_changes_during_a_sweep_ends_it(on_files):
+    config, files = on_files
+    fake = Fake(at={"learning_rate=3e-05": lambda _: files["train_file"].write_text("other")})
+    with pytest.raises(RunError, match="a file changed after the first run had begun: other contents of train_file"):
+        train_sweep(config(sweep="learning_rate=1e-5,3e-5,1e-4"), fake)
+    assert fake.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
+
+
+def test_records_count_by_their_manifest(tmp_path):
+    for name, text in (("0.tfrecord", "a"), ("1.tfrecord", "b")):
+        (tmp_path / name).write_text(text)
+    config = Config(data=DataConfig(task="pretraining"), pretraining=PretrainingConfig(train_records=(str(tmp_path),)))
+    first = contents_of(config)
+    (tmp_path / "1.tfrecord").write_text("c")
+    assert first["train_file"] == 0 and contents_of(config)["train_records"] != first["train_records"] != 0
+    missing = dataclasses.replace(config, pretraining=PretrainingConfig(train_records=(str(tmp_path / "none"),)))
+    assert "train_records" not in contents_of(missing)  # The run itself says so.
 
 
 def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):

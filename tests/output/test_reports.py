@@ -98,6 +98,23 @@ def test_other_values_after_the_checkpoint_are_told(tmp_path):
     assert values(again) == [("train", 2, 2.0), ("train", 3, 3.0)]
 
 
+class Dies(Heard):
+    def on_start(self, step, values):
+        raise SystemExit("killed")
+
+
+def test_a_callback_has_its_id_before_it_begins_anything(tmp_path):
+    """So that what it begins under it is found again, whenever a kill comes."""
+    with pytest.raises(SystemExit):
+        begun(tmp_path, [Heard("a"), Dies("b"), Heard("c")])
+    again = [Heard("a"), Heard("b"), Heard("c")]
+    noted = read_reported(tmp_path)["callbacks"]
+    begun(tmp_path, again)
+    ids = [callback._memory["id"] for callback in again]
+    assert ids == [noted[name]["memory"]["id"] for name in "abc"] and len({*ids}) == 3
+    assert [callback.calls[0][0] for callback in again] == ["start"] * 3
+
+
 def test_who_fails_is_named_and_hears_later_what_it_missed(tmp_path):
     good, bad = Heard("good"), Heard("bad", fails_at=("train", 2))
     reports = begun(tmp_path, [bad, good])
@@ -127,12 +144,13 @@ def test_a_callback_of_several_runs_asks_each_anew(tmp_path):
 def test_what_a_callback_remembers_is_there_at_the_next_start(tmp_path):
     class Remembering(Callback):
         def on_start(self, step, values):
-            self._memory.setdefault("id", "abc")
+            self._memory.setdefault("run", "abc")
 
     begun(tmp_path, [Remembering()])
     again = Remembering()
     begun(tmp_path, [again], first=1, key="other")
-    assert again._memory == {"id": "abc"}
+    note = read_reported(tmp_path)["callbacks"]["Remembering"]["memory"]
+    assert again._memory == note == {"id": note["id"], "run": "abc"}
 
 
 def test_workers_that_are_not_the_chief_tell_nothing(tmp_path):
@@ -181,4 +199,6 @@ def test_a_changed_note_is_refused(tmp_path, before, after):
 def test_the_note_is_sealed_json(tmp_path):
     begun(tmp_path, [Heard()]).logged(record(7, "eval"))
     assert type(json.loads((tmp_path / "callbacks.json").read_text())["crc32"]) is int
-    assert read_reported(tmp_path) == {"values_of": "a", "callbacks": {"Heard": {"last": [7, 1], "memory": {}}}}
+    note = read_reported(tmp_path)
+    memory = {"id": note["callbacks"]["Heard"]["memory"]["id"]}
+    assert note == {"values_of": "a", "callbacks": {"Heard": {"last": [7, 1], "memory": memory}}}

@@ -61,10 +61,10 @@ def in_wandb(directory):
 
 
 @contextlib.contextmanager
-def a_start(directory, callback, first=0, total=8, key="a"):
+def a_start(directory, callback, first=0, total=8, key="a", *, is_again=False):
     """One start of a run of few values, as training begins and ends it."""
     directory.mkdir(exist_ok=True)
-    reports = Reports(directory, [callback], read_reported(directory) if first else {}, key)
+    reports = Reports(directory, [callback], read_reported(directory) if first or is_again else {}, key)
     log = RunLog(directory, total_steps=total, first_step=first, reports=reports)
     info = RunInfo(directory=directory, options={"seed": 1, "dataset": ""}, first_step=first, total_steps=total)
     reports.start(info, {"total_steps": total}, log.logged)
@@ -103,6 +103,31 @@ def test_mlflow_gets_every_value_once_and_the_results(tmp_path, _):
     assert found == logged(tmp_path / "run") and len(found) == 20
     assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert run.data.metrics["eval_accuracy"] == 0.75 and run.data.params == {"seed": "1", "dataset": ""}
+
+
+@pytest.mark.parametrize("_", [MLFLOW])
+@pytest.mark.parametrize("method", ["create_experiment", "create_run", "log_batch"])
+def test_a_kill_while_mlflow_begins_a_run_leaves_none_behind(tmp_path, monkeypatch, method, _):
+    """The store has done what it was asked for, and nothing of that is noted."""
+    from mlflow import MlflowClient
+
+    directory, original = tmp_path / "run", getattr(MlflowClient, method)
+
+    def killed(*arguments, **options):
+        original(*arguments, **options)
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(MlflowClient, method, killed)
+        with a_start(directory, MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")):
+            raise AssertionError("it was killed before")
+    with a_start(directory, MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"), is_again=True) as log:
+        log.record(1, "train", {"loss": 0.5})
+    found, run = in_mlflow(directory)  # There is one run.
+    assert found == logged(directory) and run.info.status == "KILLED" and run.info.run_name == "run"
+    assert run.data.params == {"seed": "1", "dataset": ""}
+    note = json.loads((directory / "callbacks.json").read_text())["callbacks"]["MlflowCallback"]["memory"]
+    assert note == {"id": run.data.tags["tfbert_id"], "run_id": run.info.run_id}
 
 
 @pytest.mark.parametrize("_", [WANDB])

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pathlib
 import pickle
 import sys
 
@@ -10,11 +11,19 @@ import pytest
 from pyarrow import parquet
 
 import tfbert
-from tests.support.sweeps import FakeRuns
+from tests.support.sweeps import FakeRuns, files_in
+from tfbert.config.data import DataConfig
+from tfbert.config.given import Given
+from tfbert.data.files import read_file
+from tfbert.data.given_kinds import given_table
+from tfbert.data.given_table import GivenTable, make_table
+from tfbert.data.label_names import names_in_parquet
+from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Signals
 from tfbert.modes import child
 from tfbert.python import sweep as module
+from tfbert.python.on_disk import on_disk
 
 
 @pytest.fixture
@@ -52,9 +61,154 @@ def test_data_in_memory_is_read_from_files_that_hold_the_same(fake, tmp_path):
         assert parquet.read_table(path).to_pydict() == {"text": texts, "label": labels}
     assert tfbert.sweep({"learning_rate": [1e-5]}, **given, output_dir=tmp_path / "out", quiet=True)
     assert len(fake.started) == 1
-    with pytest.raises(UsageError, match="whose columns have one type each. Received: train=columns of 4 rows"):
-        mixed = {"text": texts, "label": [1, "x", 2.5, []]}
-        tfbert.sweep({"learning_rate": [1e-5]}, train=mixed, validation=0.5, output_dir=tmp_path / "b", quiet=True)
+
+
+def rows_of(table):
+    """The columns of a table or a file, the rows of those whose names are their own, and the classes that it names."""
+    file, is_file = open_rows(table, "parquet"), isinstance(table, pathlib.Path)
+    once = [column for column in file.columns if file.columns.count(column) == 1]
+    names = {column: names_in_parquet(table, column) if is_file else table.label_names.get(column) for column in once}
+    return file.columns, [row for _, row in file.read(once)], names
+
+
+def frame(*arguments, **options):
+    return pytest.importorskip("pandas").DataFrame(*arguments, **options)
+
+
+class Image:
+    """What no file of rows can hold."""
+
+
+COLUMNS = {"text": ["x", "y", "z"], "label": ["NA", "b", None], "genre": ["3", "2", "1"]}
+CLASSES = {"label": ("b", "NA"), "genre": ("1", "2", "3")}
+
+
+def two_classes():
+    """As a Dataset of Hugging Face with two columns of classes is read; NA is a class where it is said to be one."""
+    columns = list(COLUMNS)
+    read = lambda places: zip(*(COLUMNS[columns[place]] for place in places), strict=True)  # noqa: E731
+    return make_table("train", "Dataset", columns, 3, read, CLASSES)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: {"text": ["a", "b"], "label": [1, 0]},
+        lambda: {"text": ["a", "b", "c", "d"], "label": [1, "x", 2.5, True]},
+        lambda: {"text": ["a", "b"], "label": [1, 2.0]},  # Arrow makes both 1.0 and 2.0.
+        lambda: {"text": ["a", "b"], "label": [False, 0]},
+        lambda: {"text": ["a", b"\xff"], "label": [1, None]},
+        lambda: {"text": ["a", "b\ud800"], "label": [2**70, -1]},
+        lambda: {"text": ["a", "b"], "label": [None, None], "n": [float("nan"), float("inf")]},
+        lambda: [{"text": "a", "label": ["x"], "more": {"k": 1}}, {"text": "b", "label": [], "more": {"l": [1, "2"]}}],
+        lambda: {"tokens": [["a", "b"], ["c"]], "ner_tags": [["O", "B-X"], [1]]},
+        lambda: {"tokens": [["a", "b"], ["c"]], "ner_tags": [["O", "B-X"], ["O"]]},
+        lambda: {"text": ["a", "b"], "labels": [[], []], "more": [{}, {}], "deep": [[[]], [[1, {}]]]},
+        lambda: [{"question": "a", "context": "b", "answers": {"text": ["b"], "answer_start": [0]}} for _ in range(2)],
+        lambda: {"text": ["a", "b"], "label": [[1, 0], [0.5, 1]]},
+        lambda: pytest.importorskip("pandas").DataFrame(
+            [["a", "b", 1], ["c", "d", 0]], columns=["text", "text", "label"]
+        ),
+        lambda: pytest.importorskip("pandas").DataFrame({"text": ["a", "b"], "label": [1, None]}, dtype=object),
+        two_classes,
+    ],
+)
+def test_what_is_written_for_the_runs_is_what_the_table_was(make, tmp_path):
+    made = make()
+    table = made if isinstance(made, GivenTable) else given_table("train", made)
+    data = on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", [])
+    found, wanted = rows_of(pathlib.Path(data.train_file)), rows_of(table)
+    assert repr(found[1]) == repr(wanted[1]).replace("b'\\xff'", "{'bytes': None}")  # Neither is text.
+    assert (found[0], found[2]) == (wanted[0], wanted[2]) and data.label_names == ()
+    written = files_in(tmp_path)
+    on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", [])
+    assert files_in(tmp_path) == written
+
+
+def test_each_column_of_classes_keeps_its_own_names(tmp_path):
+    table = two_classes()
+    data = on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", [])
+    for column, names in CLASSES.items():
+        options = {"label_column": column, "skip_bad_rows": True}
+        for found in (read_file(table, **options), read_file(data.train_file, names_ids=True, **options)):
+            assert found.label_names == names and found.labels == [text for text in COLUMNS[column] if text]
+
+
+def test_columns_that_nobody_reads_may_hold_anything(fake, tmp_path):
+    columns = {"text": ["a", "b"] * 4, "label": [0, 1] * 4, "image": [Image(), None] * 4, "day": [{1}, 2] * 4}
+    for _ in range(2):  # Another object each time, of which nothing is told apart.
+        given = columns | {"image": [Image() for _ in range(8)], "day": [np.datetime64("2026-11-26")] * 8}
+        assert tfbert.sweep({"xla": [True]}, train=given, validation=0.5, output_dir=tmp_path / "out", quiet=True)
+    assert len(fake.started) == 1
+    table = read_file(tmp_path / "out" / "data" / "train.parquet")
+    assert (table.text, table.labels) == (columns["text"], ["0", "1"] * 4)
+    with pytest.raises(UsageError, match="A label must be a word"):
+        read_file(tmp_path / "out" / "data" / "train.parquet", label_column="image")
+
+
+def test_rows_that_cannot_be_read_are_refused_or_left_out_as_everywhere(fake, tmp_path):
+    rows = [{"text": "a", "label": 1}, "b", {"text": "c", "label": 0}]
+    options = {"train": rows, "validation": rows[:1], "output_dir": tmp_path / "out", "quiet": True}
+    with pytest.raises(UsageError, match="Each record is a dictionary. Received: 'b' .*in train, row 2"):
+        tfbert.sweep({"xla": [True]}, **options)
+    assert fake.started == [] and not (tmp_path / "out").exists()
+    assert tfbert.sweep({"xla": [True]}, skip_bad_rows=True, **options)
+    assert read_file(tmp_path / "out" / "data" / "train.parquet", skip_bad_rows=True).text == ["a", "c"]
+
+
+TEXTS, LABELS = ["good", "bad", "fine", "poor"], ["pos", "neg", "pos", "neg"]
+ROWS = list(zip(TEXTS, LABELS, strict=True))
+GIVEN = {"train": ROWS, "validation": {"a": ROWS, "b": ROWS[1:]}, "test": ROWS[:2]}
+
+
+@pytest.mark.parametrize(
+    "other, said",
+    [
+        ({"train": [*ROWS[:3], ("poor", "pos")]}, "train=pairs of 4 rows and .*: other values in the column 'label'"),
+        ({"train": [*ROWS[:3], ("Poor", "neg")]}, "other values in the column 'text'"),
+        ({"train": ROWS[::-1]}, "other values in the column 'text'"),
+        ({"train": ROWS * 2}, "another number of rows"),
+        ({"train": {"text": TEXTS, "label": LABELS, "id": [1, 2, 3, 4]}}, "other columns"),
+        ({"train": {"text": TEXTS, "label": [1, 0, 1, 0]}}, "other values in the column 'label'"),
+        ({"validation": {"a": ROWS, "b": ROWS[:3]}}, "validation_b=pairs of 3 rows and"),
+        ({"validation": {"a": ROWS, "c": ROWS[1:]}}, "validation_c=.* no file"),
+        ({"validation": ROWS}, "no file"),
+        ({"test": ROWS[1:3]}, "test=pairs of 2 rows and"),
+    ],
+)
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_sweep_again_with_other_data_is_refused_before_anything_is_written(fake, tmp_path, other, said, is_done):
+    options = {"output_dir": tmp_path / "out", "quiet": True}
+    table = tfbert.sweep({"xla": [True]}, **GIVEN, **options)
+    if not is_done:
+        (tmp_path / "out" / "xla=true" / "all_results.json").unlink()
+        (tmp_path / "out" / "xla=true" / "checkpoints" / "step-00000004").mkdir(parents=True)
+    before = files_in(tmp_path)
+    with pytest.raises(UsageError, match=f"have the same data. Received: .*{said}"):
+        tfbert.sweep({"xla": [True]}, **GIVEN | other, **options)
+    assert files_in(tmp_path) == before and len(fake.started) == 1
+    if is_done:  # The same in another form is the same.
+        assert tfbert.sweep({"xla": [True]}, **GIVEN | {"train": dict(text=TEXTS, label=LABELS)}, **options) == table
+        assert len(fake.started) == 1
+        assert tfbert.sweep({"xla": [True]}, **GIVEN | other, **options, overwrite_output_dir=True)
+        assert len(fake.started) == 2
+
+
+def test_data_may_be_repaired_while_there_is_no_run(fake, tmp_path):
+    """A run that was refused wrote nothing, and one without a checkpoint starts at the beginning."""
+    fake._statuses = {"xla=true": 2}
+    with pytest.raises(UsageError, match="which was refused"):
+        tfbert.sweep({"xla": [True]}, **GIVEN, output_dir=tmp_path / "out", quiet=True)
+    fake._statuses = {}
+    assert tfbert.sweep({"xla": [True]}, **GIVEN, output_dir=tmp_path / "out", quiet=True)
+    (tmp_path / "out" / "xla=true" / "all_results.json").unlink()
+    assert tfbert.sweep({"xla": [True]}, **GIVEN | {"train": ROWS[::-1]}, output_dir=tmp_path / "out", quiet=True)
+    (tmp_path / "out" / "data" / "train.parquet").unlink()  # To save space: it is written again.
+    assert tfbert.sweep({"xla": [True]}, **GIVEN | {"train": ROWS[::-1]}, output_dir=tmp_path / "out", quiet=True)
+    with pytest.raises(UsageError, match="no file"):  # No run has read such a set.
+        without = {name: part for name, part in GIVEN.items() if name != "test"} | {"train": ROWS[::-1]}
+        tfbert.sweep({"xla": [True]}, **without, output_dir=tmp_path / "other", quiet=True)
+        tfbert.sweep({"xla": [True]}, **GIVEN | {"train": ROWS[::-1]}, output_dir=tmp_path / "other", quiet=True)
 
 
 @pytest.mark.parametrize(

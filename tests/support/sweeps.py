@@ -2,11 +2,14 @@
 
 import json
 import pathlib
+import shutil
 import sys
 
 from tests.support.flag_values import defined
 from tests.support.reports import make_run
 from tfbert.commandline.options import config_from_flags
+from tfbert.config.run import CONTENTS
+from tfbert.train.identity import contents_of
 
 RATES = (1e-5, 3e-5, 1e-4)
 
@@ -35,9 +38,17 @@ class FakeRuns:
         status = self._statuses.get(name, 0)
         if status == 0:
             directory = pathlib.Path(config.output.output_dir)
+            shutil.rmtree(directory, ignore_errors=True)
             make_run(directory, accuracy=accuracy(config), eval_loss=1 - accuracy(config))
-            (directory / "run_config.json").write_text(config.resolved().to_json())
+            noted = json.loads(config.resolved().to_json()) | {CONTENTS: contents_of(config)}
+            (directory / "run_config.json").write_text(json.dumps(noted))
             facts = json.loads((directory / "report.json").read_text()) | {"decisive_metric": "eval_accuracy"}
             facts["train_examples"] = min(config.data.max_train_examples or 500, 500)
             (directory / "report.json").write_text(json.dumps(facts))
         return status
+
+
+def files_in(directory):
+    """What a directory holds, to see whether anything in it was touched."""
+    found = [path for path in directory.rglob("*") if path.is_file()]
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found}

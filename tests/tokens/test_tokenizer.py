@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizerFast
 
 from tests.support.texts import (
@@ -100,6 +100,38 @@ def test_the_call_of_hugging_face_that_gives_the_same(vocab_file):
     assert ids.to_list() == [hugging_face(vocab_file, split_special_tokens=True)(text, pair)["input_ids"]]
     reference.backend_tokenizer.encode_special_tokens = True
     assert ids.to_list() != [reference(text, pair)["input_ids"]]
+
+
+@pytest.mark.parametrize("fills_masks", [False, True])
+@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
+def test_what_is_saved_finds_no_special_tokens_in_texts_either(vocab_file, tmp_path, casing, fills_masks):
+    """For transformers and for `tokenizers` alone; models that fill in words find the places for these."""
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
+    tokenizer.save(tmp_path, model_max_length=40, fills_masks=fills_masks)
+    texts = [f"the {token} fox{token}, a" for token in ("[SEP]", "[CLS]", "[PAD]", "[UNK]")]
+    texts += ["[SEP]", "the", "[sep] [Cls]", "a[SEP][SEP]\n[CLS] [PAD]\u00e9", "[[SEP]]", *TEXTS]
+    texts = [text for text in texts if "[MASK]" not in text]
+    ours = tokenizer.tokenize(texts).to_list()
+    alone = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert [row.ids for row in alone.encode_batch(texts, add_special_tokens=False)] == ours
+    for cls in (AutoTokenizer, BertTokenizerFast):
+        loaded = cls.from_pretrained(tmp_path)
+        loaded.save_pretrained(tmp_path / "again")
+        for theirs in (loaded, cls.from_pretrained(tmp_path / "again")):
+            assert (theirs(texts, add_special_tokens=False)["input_ids"] == ours) != fills_masks
+        assert (theirs("[MASK]", add_special_tokens=False)["input_ids"] == [theirs.mask_token_id]) == fills_masks
+    assert (alone.encode("[MASK]", add_special_tokens=False).ids == [tokenizer.mask_id]) == fills_masks
+    assert BertTokenizer.from_pretrained(tmp_path) == tokenizer
+
+    # What is no text: the ends of rows, padding, masks, and their absence from decoded rows.
+    row = [tokenizer.cls_id, *ours[5], tokenizer.sep_id, *ours[5], tokenizer.sep_id]
+    found = loaded(["the", "the fox"], ["the", "the fox"], padding=True, return_special_tokens_mask=True)
+    assert found["input_ids"][0][: len(row)] == row and set(found["input_ids"][0][len(row) :]) == {tokenizer.pad_id}
+    assert sum(found["attention_mask"][0]) == len(row) and found["token_type_ids"][0][: len(row)] == [0, 0, 0, 1, 1]
+    assert found["special_tokens_mask"][0][: len(row)] == [1, 0, 1, 0, 1]
+    assert loaded.decode(found["input_ids"][0], skip_special_tokens=True) == "the the"
+    alone.enable_padding(pad_id=tokenizer.pad_id)
+    assert alone.encode_batch([("the", "the"), ("the fox", "the fox")])[0].ids == found["input_ids"][0]
 
 
 def test_invalid_utf8_is_dropped(vocab_file):

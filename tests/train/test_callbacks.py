@@ -351,7 +351,7 @@ def saving(every, stops=(), has_peers=False):
 def test_checkpoints_come_on_schedule_but_not_at_the_end():
     states, asked, stopped = saving(every=4)
     assert [state.step for state in states] == [4, 8] and not stopped
-    identity = {"settings": {}, "choices": {}, "facts": {"task": "classification"}, "until_step": {}}
+    identity = {"settings": {}, "choices": {}, "facts": {"task": "classification"}, "until_step": {}, "contents": {}}
     expected = RunState(step=4, best={"eval_loss": 1.0}, best_step=2, without_better=3, identity=identity)
     assert states[0] == dataclasses.replace(expected, logged={"loss_sum": 0.5})
     assert asked == list(range(1, 12))

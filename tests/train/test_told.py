@@ -6,13 +6,17 @@ import subprocess
 import sys
 
 import pytest
+from tf_keras.src.utils.traceback_utils import filter_traceback
 
+import tfbert
 from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.splits import ROOT
 from tfbert.callbacks import Callback
 from tfbert.errors import Preempted, RunError
+from tfbert.output.reports import Reports
 from tfbert.train.callbacks import Progress
 from tfbert.train.run import finetune
+from tfbert.train.told import ended
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +131,33 @@ def test_a_callback_stops_a_run_which_resumes(corpus, straight):
     assert_same_bits(weights(corpus / "stopped"), weights(corpus / "straight"))
 
 
+def test_the_exception_of_a_callback_is_the_cause_although_keras_raises_from_none(tmp_path):
+    reports = Reports(tmp_path, [Heard()])
+
+    @filter_traceback
+    def fit():
+        reports.failed = Heard(), ValueError("a bug of mine")
+        raise reports.error("It ended.")
+
+    with pytest.raises(RunError) as of_keras:
+        fit()
+    assert of_keras.value.__cause__ is None
+    with pytest.raises(RunError) as found, ended(None, reports):
+        fit()
+    assert found.value.__cause__ is reports.failed[1]
+    with pytest.raises(RunError) as found, ended(None, reports):
+        raise RunError("another error, of which the callback is no cause")
+    assert found.value.__cause__ is None
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(corpus, straight):
     config, failing = make_config(corpus, "failed"), Heard({("train", 5): raising})
-    with pytest.raises(RunError, match="^Callback Heard failed: ValueError: a bug of mine. The run ended after step 5"):
-        finetune(config, callbacks=[failing])
+    said = "^Callback Heard failed: ValueError: a bug of mine. The run ended after step 5"
+    with pytest.raises(RunError, match=said) as found:
+        tfbert.finetune(config, callbacks=[failing], quiet=True)
+    assert repr(found.value.__cause__) == "ValueError('a bug of mine')"
     assert failing.calls[-1][0] == "failed"
     assert not list((corpus / "failed").glob(".*partial*")) and not list((corpus / "failed").glob("*/.partial*"))
     mended = Heard()
@@ -147,8 +172,10 @@ def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(corpus, straight):
 def test_wherever_it_fails_nothing_is_half_written(corpus, straight, at):
     name = "-".join(map(str, at))
     config, is_done = make_config(corpus, name), at[1] == 12
-    with pytest.raises(RunError, match="Callback Heard failed: ValueError.*" + ("The run is done" if is_done else "")):
-        finetune(config, callbacks=[Heard({at: raising})])
+    said = "Callback Heard failed: ValueError.*" + ("The run is done" if is_done else "")
+    with pytest.raises(RunError, match=said) as found:
+        tfbert.finetune(config, callbacks=[Heard({at: raising})], quiet=True)
+    assert repr(found.value.__cause__) == "ValueError('a bug of mine')"
     assert (corpus / name / "all_results.json").exists() == is_done
     if not is_done:
         heard = Heard()

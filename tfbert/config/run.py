@@ -30,6 +30,8 @@ from tfbert.errors import UsageError
 _EPOCHS = 3.0
 UNTIL_STEP = "until_step"
 """The key of `run_config.json` beside the configuration: the values that options had up to an update of the run."""
+CONTENTS = "contents_crc32"
+"""Likewise: what the files that options name held when the run read them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,6 @@ class Config(Parts):
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
         parts = field_types(cls)
         if isinstance(values, dict):
-            values.pop(UNTIL_STEP, None)
+            values = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS)}
         refuse_unknown("the configuration", values, parts)
         return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})

@@ -33,6 +33,8 @@ WORDS_NAMES = (("tokens", "words"), ("text",))
 """Usual names of a column whose rows are lists of words, the preferred first: `text` is often the unsplit sentence."""
 TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), ("pos_tags", "upos", "pos"))
 """Usual names of a column whose rows are lists of tags, the preferred first."""
+RENAME = "Columns of one name cannot be told apart: rename all but one, or drop them"
+"""What to do about them: no option could name one."""
 
 
 def find_columns(
@@ -154,9 +156,10 @@ def _asked_for(
     """Checks that the named columns exist. Returns all columns but the label's, by their names in lower case."""
     for flag, wanted in (("text_column", text_column), ("label_column", (label_column,) if label_column else ())):
         for column in wanted:
-            if columns.count(column) != 1:
-                problem = "is in the data twice" if column in columns else "is not in the data"
-                raise UsageError(f"{flag}={column!r} {problem}. {has} Pass --{flag} with one of them{hint}.")
+            if column not in columns:
+                raise UsageError(f"{flag}={column!r} is not in the data. {has} Pass --{flag} with one of them{hint}.")
+            if columns.count(column) > 1:
+                raise UsageError(f"{flag}={column!r} is in the data twice. {has} {RENAME}.")
     by_lower: dict[str, list[str]] = {}
     for column in columns:
         if column != label_column:
@@ -175,7 +178,8 @@ def _the_one(what: str, flag: str, found: list, by_lower: dict[str, list[str]], 
         raise UsageError(f"No column looks like the {what}. {has} Pass --{flag}{hint}.")
     columns = [column for names in found for name in names for column in by_lower[name]]
     if len(found) > 1 or len(columns) != len(found[0]):
-        raise UsageError(f"{' and '.join(columns)} all look like the {what}. {has} Pass --{flag}.")
+        way_out = RENAME if len(set(columns)) < len(columns) else f"Pass --{flag}"
+        raise UsageError(f"{' and '.join(columns)} all look like the {what}. {has} {way_out}.")
     return tuple(columns)
 
 

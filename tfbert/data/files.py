@@ -114,7 +114,7 @@ def read_file(
         found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
         if label:
             value = named_id(row[-1], names, label, where) if names else row[-1]
-            found.append(label_text(value, label, where, names or class_words))
+            found.append(label_text(value, label, where, names or file.label_names.get(label) or class_words))
         return line, found
 
     for line, found in bad_rows.usable(file.without_rejected().read(wanted), checked):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -75,10 +76,13 @@ def plain(value: Any) -> Any:
     """A value with the types of Python alone, as a file of typed columns gives it.
 
     Missing values (None, NaN, pandas.NA) become None. Bytes are UTF-8, as TensorFlow's strings are; others stay bytes,
-    which no text or label may be. What Python has no type for stays as it is.
+    which no text or label may be. A decimal number is an integer or a float, as other numbers are. What Python has no
+    type for stays as it is.
     """
     if value is None or type(value) in (str, int, bool):
         return value
+    if isinstance(value, decimal.Decimal):
+        value = int(value) if value.as_tuple().exponent == 0 else float(value)
     if isinstance(value, float):
         return None if math.isnan(value) else float(value)
     if isinstance(value, str):

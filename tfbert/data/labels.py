@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import decimal
 import re
 from collections.abc import Container
 from typing import Any
 
+from tfbert.data.given_table import plain
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.errors import UsageError
 
@@ -43,7 +44,7 @@ def canonical(label: str) -> str:
 def label_text(value: Any, column: str, where: str, class_words: Container[str] = ()) -> str:
     """The label of a row, as text that is the same from every format.
 
-    JSON's null, NaN and what pandas writes for them are missing labels.
+    JSON's null, NaN and what pandas writes for them are missing labels. A decimal number of Parquet is a number.
 
     Args:
         value: As it was read.
@@ -56,8 +57,8 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
     """
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and math.isnan(value):
-        value = None
+    if isinstance(value, float | decimal.Decimal):
+        value = plain(value)
     if value is not None and not isinstance(value, str | int | float):
         raise UsageError(
             "A label must be a word, a number, true or false. "

@@ -12,11 +12,12 @@ from __future__ import annotations
 import collections
 import csv
 import itertools
+import json
 import logging
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tfbert.config.counted import counted
 from tfbert.data.directories import arrow_schema, is_tree, open_tree, saved_files
@@ -35,6 +36,8 @@ _SEPARATOR_LINE = re.compile(r'"?sep=([^"\w])"?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]+|"")*+"')
 _AS_CSV = "--input_format=csv --delimiter=tab"
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
+JSON_COLUMNS = "tfbert_json_columns"
+"""Where the schema of a Parquet file of `python.on_disk` says which columns, by their places, hold JSON."""
 _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 
@@ -270,9 +273,15 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
 
     files = saved_files(path)
     try:
-        columns = arrow_schema(path).names
+        schema = arrow_schema(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise broken(error) from None
+    columns = schema.names
+    in_json = {columns[place] for place in json.loads((schema.metadata or {}).get(JSON_COLUMNS.encode(), b"[]"))}
+
+    def values_of(batch: pyarrow.RecordBatch, column: str) -> list[Any]:
+        values = batch.column(column).to_pylist()
+        return list(map(json.loads, values)) if column in in_json else values
 
     def batches(wanted: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         for file in files:
@@ -286,7 +295,7 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
         number = 0
         try:
             for batch in batches(wanted):
-                for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
+                for row in zip(*(values_of(batch, column) for column in wanted), strict=True):
                     number += 1
                     yield number, list(row)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:

@@ -176,7 +176,8 @@ def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, dire
         directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()  # Files are moved here from a new directory: none is written through a link.
-        tokenizer.save(partial, model_max_length=model.config.max_position_embeddings)
+        fills_masks = values["architectures"][0] in ("BertForPreTraining", "BertForMaskedLM")
+        tokenizer.save(partial, model_max_length=model.config.max_position_embeddings, fills_masks=fills_masks)
         weights.write_weights(weights.get_weights_dict(model), partial / weights.SAFETENSORS)
         (partial / "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):

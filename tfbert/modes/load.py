@@ -12,11 +12,12 @@ from typing import Any, Literal
 import tensorflow as tf
 import tf_keras as keras
 
+from tfbert.config.counted import counted
 from tfbert.config.data import STANDARD_STREAM, DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
-from tfbert.config.types import field_types
+from tfbert.config.types import field_types, shown
 from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.runtime import settings_kept
 from tfbert.devices.start import check_hub
@@ -80,6 +81,11 @@ def load(
         raise UsageError(
             "A loaded model computes on one device. "
             f"Received: a call in the scope of {type(tf.distribute.get_strategy()).__name__}. Call it outside."
+        )
+    if not isinstance(directory, str | os.PathLike):
+        raise UsageError(
+            "A model is the path of a directory, or a name on the hub. "
+            f"Received: directory={shown(directory)}. Pass for example 'runs/mine'."
         )
     options = {name: part for name, part in options.items() if part is not None}
     _check_options(options)
@@ -197,8 +203,9 @@ class LoadedModel:
 
         Args:
             inputs: One input gives one answer. Any iterable of inputs, such as a list, a generator, a column of pandas
-                or an array of NumPy, gives a list of answers in the same order. So the words of a single sentence go
-                into a list of their own: `model([["Ella", "sang"]])`.
+                or an array of NumPy, gives a list of answers in the same order; a set, which has none, is refused. So
+                the words of a single sentence go into a list of their own: `model([["Ella", "sang"]])`. Half a
+                surrogate pair in a text is read as nothing, as bytes are that are not UTF-8 in a file to predict.
             top_k: For classification and regression, the answer lists the `top_k` best classes, best first; with None
                 all classes; with `"best"` the best one, not in a list. Likewise the choices of multiple choice. For
                 several labels a text likewise, but with `"best"` those above the threshold. For words to fill in, how
@@ -313,6 +320,11 @@ def _chunks(given: Inputs, entries: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _many(inputs: Any) -> Iterator[Any]:
     """The inputs one after the other."""
+    if isinstance(inputs, set | frozenset):
+        raise UsageError(
+            "Answers come in the order of the inputs, and a set has none. "
+            f"Received: a set of {counted(len(inputs), 'input')}. Pass a list, such as sorted(inputs)."
+        )
     columns = getattr(inputs, "columns", None)
     if columns is not None and getattr(inputs, "ndim", 0) == 2:  # Iterating over a table of pandas gives column names.
         names = ", ".join(repr(str(name)) for name in itertools.islice(columns, 10))

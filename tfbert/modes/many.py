@@ -25,7 +25,8 @@ from tfbert.output import output_dir
 from tfbert.report.run_files import RunFiles
 from tfbert.tasks.detect import detect_task
 from tfbert.train import launch_mark
-from tfbert.train.identity import different_in
+from tfbert.train.found import CHECKPOINTS
+from tfbert.train.identity import contents_of, different_in, other_contents
 from tfbert.train.resume import how_to_resume
 
 log = logging.getLogger("tfbert")
@@ -107,8 +108,10 @@ def train_all(
     is_chief = is_chief_of(config)
     inform_on_chief_alone(is_chief)
     check_directory(directory, kind)
-    done = {name for name, run in runs.items() if _is_done(run)}
-    _check_same([runs[name] for name in runs if name in done], kind)
+    done, known = {name for name, run in runs.items() if _is_done(run)}, {}
+    contents = {name: contents_of(run, known) for name, run in runs.items()}
+    for name, run in runs.items():
+        _check_same(run, contents[name], kind, is_done=name in done)
     if is_chief:
         output_dir.make(directory)
         for name in kind.files if config.output.overwrite_output_dir else ():
@@ -128,6 +131,7 @@ def train_all(
                 status = _wait_for_results(run, signals)
             if status == 0:
                 done.add(name)
+                _check_read(run, contents[name], kind)
             _stop_if_asked(status, signals, config, directory, kind, has_more=not done.issuperset([*runs][place:]))
             if status == USAGE_STATUS:
                 refused.append(name)
@@ -208,21 +212,49 @@ def _command(run: Config) -> list[str]:
 
 def _is_done(run: Config) -> bool:
     """Whether the run's directory holds the results of an earlier start, and this start takes them."""
-    directory = directory_of(run)
-    if not (directory / output_dir.RESULTS).is_file():
-        return False
+    return (directory_of(run) / output_dir.RESULTS).is_file() and _takes_earlier(run)
+
+
+def has_trained(directory: pathlib.Path) -> bool:
+    """Whether a run's directory holds what it was trained to: another start goes on with that, or takes it."""
+    return (directory / output_dir.RESULTS).is_file() or any(directory.glob(f"{CHECKPOINTS}/step-*"))
+
+
+def _takes_earlier(run: Config) -> bool:
     takes_earlier = run.output.resume == "auto" and not run.output.overwrite_output_dir
-    return takes_earlier or launch_mark.is_restart(directory)
+    return takes_earlier or launch_mark.is_restart(directory_of(run))
 
 
-def _check_same(runs: list[Config], kind: Kind) -> None:
-    """Refuses runs that were done with other settings, as resuming with other settings is refused."""
-    for run in runs:
-        if different := different_in(output_dir.read_run_config(directory_of(run)), detect_task(run).resolved()):
-            raise UsageError(
-                f"{kind.compared} Received: {str(directory_of(run))!r}, a finished run with {', '.join(different)}. "
-                f"Pass the same, or another --output_dir; --overwrite_output_dir trains all {kind.one}s again."
-            )
+def _check_same(run: Config, contents: dict[str, int], kind: Kind, *, is_done: bool) -> None:
+    """Refuses a run that was done with other settings or data, as resuming with others is refused, and one that was
+    begun on others."""
+    before = output_dir.read_run_config(directory_of(run)) if _takes_earlier(run) else {}
+    if is_done:
+        different = different_in(before, detect_task(run).resolved()) + other_contents(before, contents)
+    elif has_trained(directory_of(run)):  # It may be evaluated on other examples than when it began.
+        different = other_contents(before, contents, "train_file", "train_records")
+    else:
+        return
+    if different:
+        raise UsageError(
+            f"{kind.compared} Received: {str(directory_of(run))!r}, {'a finished' if is_done else 'an unfinished'} run "
+            f"with {', '.join(different)}. Pass the same, or another --output_dir; --overwrite_output_dir trains all "
+            f"{kind.one}s again."
+        )
+
+
+def _check_read(run: Config, contents: dict[str, int], kind: Kind) -> None:
+    """Ends the command where a run read another file than there was at the beginning: the next would be trained on it.
+
+    Raises:
+        RunError: naming the option.
+    """
+    if changed := other_contents(output_dir.read_run_config(directory_of(run)), contents):
+        raise RunError(
+            f"{kind.compared} Received: {str(directory_of(run))!r}, for which a file changed after the first run had "
+            f"begun: {', '.join(changed)}. Leave the files as they are; --overwrite_output_dir trains all {kind.one}s "
+            "again."
+        )
 
 
 def _stop_if_asked(

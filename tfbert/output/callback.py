@@ -96,7 +96,7 @@ class Callback:
     outcome: Outcome = ""
     _asks_to_stop = False
     _needs_note = True  # False: its own store says what it was told.
-    _memory: dict[str, Any]  # JSON that a run's later starts find again.
+    _memory: dict[str, Any]  # JSON that a run's later starts find again; its `id` from before `on_start` on.
 
     def on_start(self, step: int, values: Mapping[str, float]) -> None:
         """At each start of the run, before its first update; `step` is above 0 where it resumes.

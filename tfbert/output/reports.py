@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,6 +80,7 @@ class Reports:
     Attributes:
         repeats: Whether an earlier start logged the values that this one computes.
         failed: The callback that raised an exception, and that exception.
+        raised: The error that this ended the run with, on the chief.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Reports:
         self._started: list[Callback] = []
         self._step = 0
         self.failed: tuple[Callback, Exception] | None = None
+        self.raised: RunError | None = None
 
     @property
     def kept_files(self) -> tuple[str, ...]:
@@ -125,8 +128,15 @@ class Reports:
                 self._notes = {}
             for note in self._notes.values():
                 note["last"] = list(min(tuple(note["last"]), (run.first_step, len(Record.KINDS))))
+        notes = {
+            name_of(callback): {"last": list(_NOTHING), "memory": {}} for callback in self._callbacks
+        } | self._notes
+        for note in notes.values():
+            note["memory"].setdefault("id", uuid.uuid4().hex[:12])
+        self._notes = notes
+        self._write()  # Before a tracker begins a run under its id: after a kill, the next start must find that run.
         for callback in self._callbacks:
-            note = self._notes.setdefault(name_of(callback), {"last": list(_NOTHING), "memory": {}})
+            note = notes[name_of(callback)]
             callback.run, callback.outcome, callback._asks_to_stop = run, "", False
             callback._memory = dict(note["memory"])
             self._started.append(callback)
@@ -173,9 +183,10 @@ class Reports:
         if self.failed is None:
             return RunError(f"A callback failed on the chief: see its output. {where}")
         callback, cause = self.failed
-        error = RunError(f"Callback {name_of(callback)} failed: {type(cause).__name__}: {first_line(cause)}. {where}")
-        error.__cause__ = cause
-        return error
+        text = f"Callback {name_of(callback)} failed: {type(cause).__name__}: {first_line(cause)}. {where}"
+        self.raised = RunError(text)
+        self.raised.__cause__ = cause
+        return self.raised
 
     def _catch_up(self, callback: Callback, logged: Sequence[Record]) -> None:
         for record in callback._missing(logged, tuple(self._notes[name_of(callback)]["last"])):

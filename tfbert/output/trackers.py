@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +24,8 @@ from tfbert.output.reports import check_callbacks
 PROJECT = "tfbert"
 _PARAMS_AT_ONCE = 100
 """As many as MLflow takes in one call."""
+_TAG = "tfbert_id"
+"""Of MLflow's run: its id in `callbacks.json`, which is written before there is a run."""
 
 
 def all_callbacks(report_to: Sequence[str], callbacks: Sequence[Callback] = ()) -> list[Callback]:
@@ -64,7 +65,7 @@ class WandbCallback(Callback):
             "project": os.environ.get("WANDB_PROJECT", PROJECT),
             "name": os.environ.get("WANDB_NAME", directory.name),
             "dir": os.environ.get("WANDB_DIR", str(directory)),
-            "id": self._memory.setdefault("id", uuid.uuid4().hex[:12]),
+            "id": self._memory["id"],
             "resume": "allow",
             "reinit": "create_new",  # A run that the user has open stays as it is.
             "settings": self._wandb.Settings(console="off"),
@@ -97,9 +98,9 @@ class WandbCallback(Callback):
 class MlflowCallback(Callback):
     """Reports a run to MLflow: `pip install mlflow`.
 
-    A run that resumes goes on in the same run there, whose id is in `output_dir/callbacks.json`. MLFLOW_TRACKING_URI
-    and MLFLOW_EXPERIMENT_NAME say where, as anywhere with MLflow. The results of a finished run are metrics under their
-    names in `all_results.json`.
+    A run that resumes goes on in the same run there, whose tag `tfbert_id` is in `output_dir/callbacks.json`.
+    MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where, as anywhere with MLflow. The results of a finished run are
+    metrics under their names in `all_results.json`.
 
     Args:
         experiment: Its name; made if it is not there. Empty: MLFLOW_EXPERIMENT_NAME, or `tfbert`.
@@ -126,9 +127,12 @@ class MlflowCallback(Callback):
             return
         found = self._client.get_experiment_by_name(self._experiment)
         experiment = found.experiment_id if found else self._client.create_experiment(self._experiment)
-        run = self._client.create_run(experiment, run_name=self._run_name or self.run.directory.name)
+        begun = self._client.search_runs([experiment], f"tags.{_TAG} = '{self._memory['id']}'")  # Before a kill.
+        name, tags = self._run_name or self.run.directory.name, {_TAG: self._memory["id"]}
+        run = begun[0] if begun else self._client.create_run(experiment, run_name=name, tags=tags)
         self._memory["run_id"] = run.info.run_id
-        params = [self._param(name, _text(value)) for name, value in self.run.options.items()]
+        options = self.run.options.items()
+        params = [self._param(name, _text(value)) for name, value in options if name not in run.data.params]
         for first in range(0, len(params), _PARAMS_AT_ONCE):
             self._client.log_batch(run.info.run_id, params=params[first : first + _PARAMS_AT_ONCE])
 

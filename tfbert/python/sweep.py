@@ -74,7 +74,7 @@ def sweep(
         values: For each option that is varied, by its name, a list of values.
         config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
         train, validation, test: As for `tfbert.finetune`. Data in memory is written to `output_dir/data`, where the
-            runs read it.
+            runs read it. Where there are runs, it must be theirs.
         seeds: Train each combination with each of these, and rank by the means. Empty: once, with `seed`.
         quiet: Show nothing.
         **options: The other options, as for `tfbert.finetune`; for pre-training, those of `tfbert.pretrain`, with its
@@ -104,10 +104,11 @@ def sweep(
         keep_freed_memory()
     with shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            from tfbert.modes.many import check_directory
+            from tfbert.modes.many import check_directory, has_trained
             from tfbert.modes.sweep import DATA, KIND, train_sweep
         check_directory(directory, KIND)
-        config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA))
+        runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
+        config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
         found = train_sweep(config, _Starter(quiet))
     return SweepResults(found.rows() if found else (), directory, found.decisive if found else "")
 

@@ -2,15 +2,16 @@
 
 The same tokenizer serves `tf.data` and a SavedModel that takes raw text, so training and serving cannot disagree. One
 difference is intended: a special token written in a text, such as a literal `[SEP]`, is plain text (`[`, `sep`, `]`),
-because a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`, in
-the call or when the tokenizer is made. (Setting it on the `backend_tokenizer` has no effect: each call resets it.)
-`normalizer` lists the other differences: rare new characters.
+because a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`,
+which `save` states. (Setting it on the `backend_tokenizer` has no effect: each call resets it.) `normalizer` lists the
+other differences: rare new characters.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import pathlib
 import re
 import reprlib
@@ -305,12 +306,17 @@ class BertTokenizer:
     def _flat_pieces(self) -> tf.types.experimental.PolymorphicFunction:
         return _flat_pieces(self)
 
-    def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512) -> None:
+    def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
         """Writes `vocab.txt` and the JSON files from which Hugging Face loads a tokenizer that gives the same ids.
+
+        A special token written in a text stays text: for transformers by `split_special_tokens`; for `tokenizers`,
+        whose files cannot say that, because `tokenizer.json` names no tokens to find in texts.
 
         Args:
             directory: Created if it does not exist.
             model_max_length: The most tokens the model has positions for.
+            fills_masks: Whether a text's `[MASK]` is a place to fill in. As `transformers` finds all special tokens or
+                none, it finds the others too.
         """
         import transformers  # Slow to import, and training needs it only at the end.
 
@@ -318,9 +324,13 @@ class BertTokenizer:
         directory.mkdir(parents=True, exist_ok=True)
         vocab_file = directory / "vocab.txt"
         vocab_file.write_text("".join(token + "\n" for token in self._vocab), encoding="utf-8", newline="\n")
-        transformers.BertTokenizerFast(
-            vocab_file=str(vocab_file), model_max_length=model_max_length, **self._casing
-        ).save_pretrained(directory)
+        options = {"model_max_length": model_max_length, "split_special_tokens": not fills_masks} | self._casing
+        transformers.BertTokenizerFast(vocab_file=str(vocab_file), **options).save_pretrained(directory)
+        path = directory / "tokenizer.json"
+        values = json.loads(path.read_text(encoding="utf-8"))
+        found = ("[MASK]",) if fills_masks else ()
+        values["added_tokens"] = [token for token in values["added_tokens"] if token["content"] in found]
+        path.write_text(json.dumps(values, indent=2, ensure_ascii=False), encoding="utf-8", newline="\n")
 
 
 # Tracing takes a second, and a process may train or load several models alike. What is dropped here stays with the

@@ -38,7 +38,7 @@ from tfbert.tasks.texts.glue import decisive_metric
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train import resume
 from tfbert.train.checkpoint import Checkpoints
-from tfbert.train.identity import Identity, facts_of
+from tfbert.train.identity import Identity, contents_of, facts_of
 from tfbert.train.micro_batches import find_accumulation
 from tfbert.train.resume import Start
 from tfbert.train.saved_state import RunState
@@ -122,6 +122,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         hub.check_login()
     model_files = resolve_model(config.model)
     with log_if_slow("reading the data"):
+        contents = contents_of(config)  # Before they are read: what changes meanwhile must not pass for what was read.
         data = load_data(config.data, config.task_options)
     task = data.task
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
@@ -192,7 +193,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         directory=start.directory,
         checkpoints=checkpoints,
         resumed=resumed,
-        identity=resume.identify(start, config, facts, schedule, replicas),
+        identity=dataclasses.replace(resume.identify(start, config, facts, schedule, replicas), contents=contents),
         reported=start.reported,
         data=data,
         metric=metric,

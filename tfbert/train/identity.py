@@ -5,8 +5,11 @@ What another value of an option means to a resumed run is said at its field in `
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import pathlib
+import re
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +18,12 @@ import tf_keras as keras
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import ORDER_VERSION
-from tfbert.config.given import names_given_data
+from tfbert.config.given import Given, names_given_data
 from tfbert.config.rules import OnResume
-from tfbert.config.run import Config
+from tfbert.config.run import CONTENTS, Config
+from tfbert.corpus.manifest import MANIFEST, crc32_of
+from tfbert.corpus.record_files import find_files
+from tfbert.errors import UsageError
 from tfbert.tasks.base import TaskData
 from tfbert.train.saved_state import RunState
 
@@ -47,6 +53,9 @@ _ARCHITECTURE = {
     "classifier_dropout": "classifier_dropout",
 }
 
+_MODEL_FILES = re.compile(r"(bert_)?config\.json|vocab\.txt|.+\.(safetensors|h5|bin|keras)|.+\.ckpt.*")
+"""Those of a model's directory that decide what is trained; others are reports, and what a run writes beside them."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Identity:
@@ -57,12 +66,14 @@ class Identity:
         choices: What was resolved at its beginning: micro-batches, replicas, updates of warm-up, updates in all.
         facts: Of model, data and precision: architecture, labels, checksums of vocabulary and examples.
         until_step: Settings that had another value up to an update: that value, by update.
+        contents: As `contents_of`, when the files were last read.
     """
 
     settings: dict[str, Any]
     choices: dict[str, int]
     facts: dict[str, Any]
     until_step: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    contents: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, state: RunState) -> Identity:
@@ -101,6 +112,61 @@ def different_in(
     before = _completed(given) if run_config else {}
     now = settings(config, *kinds)
     return differences({n: v for n, v in before.items() if not names_given_data(v, now.get(n))}, now)
+
+
+def contents_of(config: Config, known: dict[pathlib.Path, int] | None = None) -> dict[str, int]:
+    """CRC-32 of what the files hold that options name, by option, 0 for none: a file may change under its name.
+
+    Records count by the manifest of their directory, where there is one, which has the checksum of each file.
+
+    Args:
+        config: The run. Data in memory has no file.
+        known: Checksums of files, for runs that share some; more are added.
+    """
+    data, known = config.data, {} if known is None else known
+    named = {
+        "train_file": [data.train_file],
+        "validation_file": data.validation_files,
+        "test_file": [data.test_file],
+        "label_names": [data.label_names_file],
+        "vocab_file": [config.model.vocab_file],
+    }
+    paths = {
+        name: [given.source if isinstance(given, Given) else pathlib.Path(given) for given in files if given]
+        for name, files in named.items()
+    }
+    model = pathlib.Path(config.model.model_name_or_path)
+    with contextlib.suppress(RuntimeError):  # No such user: the run itself says so.
+        model = model.expanduser()
+    if not config.model.is_scratch:
+        paths["model_name_or_path"] = sorted(
+            path for path in [model, *model.glob("*")] if _MODEL_FILES.fullmatch(path.name)
+        )
+    for name in ("train_records", "validation_records"):
+        with contextlib.suppress(UsageError):  # The run itself says what is wrong with them.
+            files = find_files(getattr(config.pretraining, name), name)
+            described = [file.parent / MANIFEST for file in files]
+            paths[name] = [*dict.fromkeys(a if a.is_file() else b for a, b in zip(described, files, strict=True))]
+    found = {}
+    for name, files in paths.items():
+        files = [path for path in files if isinstance(path, pathlib.Path) and path.is_file()]
+        with contextlib.suppress(OSError):  # Likewise.
+            known |= {path: crc32_of(path) for path in files if path not in known}
+        found[name] = zlib.crc32(repr([known.get(path) for path in files]).encode()) if files else 0
+    return found
+
+
+def other_contents(run_config: dict[str, Any], contents: dict[str, int], *options: str) -> list[str]:
+    """A phrase for each option whose files are not what an earlier run read.
+
+    Args:
+        run_config: What its `run_config.json` holds; versions that did not note the contents are not compared.
+        contents: As `contents_of` finds them now. What names no file now is not compared.
+        options: Those that are compared; none: all.
+    """
+    before = run_config.get(CONTENTS) or {}
+    names = [name for name in options or contents if name in before and contents.get(name)]
+    return [f"other contents of {name}" for name in names if before[name] != contents[name]]
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], resolved: dict[str, int] | None = None) -> list[str]:

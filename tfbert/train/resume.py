@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule, warmup_steps
 from tfbert.config.counted import counted
-from tfbert.config.run import UNTIL_STEP, Config
+from tfbert.config.run import CONTENTS, UNTIL_STEP, Config
 from tfbert.devices.preemption import Consensus
 from tfbert.devices.strategy import is_chief
 from tfbert.errors import RunError, UsageError, is_command
@@ -276,7 +276,8 @@ def write_start(
     try:
         if not is_resumed:
             output_dir.clear(directory, but=keep)
-        values = json.loads(config.to_json()) | ({UNTIL_STEP: identity.until_step} if identity.until_step else {})
+        noted = {UNTIL_STEP: identity.until_step, CONTENTS: identity.contents}
+        values = json.loads(config.to_json()) | {name: value for name, value in noted.items() if value}
         output_dir.write_json(directory / output_dir.RUN_CONFIG, values)
         output_dir.clear_results(directory)  # Of a run that goes further.
         launch_mark.mark(directory)

@@ -164,6 +164,12 @@ REFUSED = {
         {},
         "where 'b' is there twice. Rename one",
     ),
+    "a column that is asked for and is there twice": (
+        "x.tsv",
+        in_columns().replace("\tc\n", "\tb\n", 1),
+        {"label_column": "a,b"},
+        "of which 'b' is there twice, .*: rename all but one",
+    ),
     "no labels": ("x.tsv", "text\tn\na\t3\nb\t4\n", {}, "in a column of 0 and 1 for each. Received: .*'n' are neither"),
     "one label": ("x.tsv", delimited(["a", "", "a", "a"]), {}, "at least two labels, .* Received: only 'a' in"),
     "an id without a name": (

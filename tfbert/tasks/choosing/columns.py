@@ -7,6 +7,7 @@ import re
 import string
 from collections.abc import Sequence
 
+from tfbert.data.columns import RENAME
 from tfbert.errors import UsageError
 
 CONTEXT_NAMES = ("context", "article", "passage", "premise", "paragraph", "dialogue", "story", "ctx", "sent1", "para")
@@ -71,9 +72,10 @@ def find_columns(
     asked = {"text_column": text_column, "choice_columns": choice_columns, "label_column": filter(None, [label_column])}
     for flag, names in asked.items():
         for column in names:
-            if columns.count(column) != 1:
-                problem = "is in the data twice" if column in columns else "is not in the data"
-                raise UsageError(f"{flag}={column!r} {problem}. {has} Pass --{flag} with columns of the data.")
+            if column not in columns:
+                raise UsageError(f"{flag}={column!r} is not in the data. {has} Pass --{flag} with columns of the data.")
+            if columns.count(column) > 1:
+                raise UsageError(f"{flag}={column!r} is in the data twice. {has} {RENAME}.")
     taken = {*text_column, *choice_columns, label_column}
     usual: dict[str, list[str]] = {}
     for column in columns:
@@ -83,7 +85,8 @@ def find_columns(
     def one_of(what: str, names: Sequence[str]) -> str:
         found = [column for known in names for column in usual.get(known, ())]
         if len(found) > 1:
-            raise UsageError(f"{' and '.join(map(repr, found))} both look like the {what}. {has} {_HINT}.")
+            way_out = RENAME if len(set(found)) < len(found) else _HINT
+            raise UsageError(f"{' and '.join(map(repr, found))} both look like the {what}. {has} {way_out}.")
         return found[0] if found else ""
 
     if text_column:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfbert.data.files import check_text
+from tfbert.data.given_table import plain
 from tfbert.data.labels import is_missing
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.answer_keys import index_of_letter
@@ -202,9 +203,10 @@ def label_of(value: Any, where: str) -> int | str | None:
     Raises:
         UsageError: for what cannot be a label.
     """
+    value = plain(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if value is None or value in _UNLABELLED or (isinstance(value, float) and value != value):
+    if value is None or value in _UNLABELLED:
         return None
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise UsageError(

@@ -207,6 +207,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
             "from transformers import pipeline",
             "",
             'fill = pipeline("fill-mask", "THIS_DIRECTORY")',
+            "# Like [MASK], any [SEP] or [CLS] written in a text is a special token here. To tfbert it is text.",
             f"fill({self.example(num_texts)})",
         ]
 

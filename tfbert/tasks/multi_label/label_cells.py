@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tfbert.data.given_table import plain
 from tfbert.data.labels import canonical, is_missing
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.errors import UsageError
@@ -58,7 +59,7 @@ def indicated_labels(values: Sequence[Any], columns: Sequence[str], where: str) 
 
 
 def _indicated(value: Any) -> bool | None:
-    text = str(value).strip().lower()
+    text = str(plain(value)).strip().lower()
     return text in _YES if text in (*_YES, *_NO) else None
 
 
@@ -71,10 +72,9 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
     Raises:
         UsageError: for what is neither, and for a missing value.
     """
-    if isinstance(value, np.ndarray | tuple):
-        value = list(value)
+    value = plain(value)
     if isinstance(value, list):
-        return [item.item() if isinstance(item, np.generic) else item for item in value]
+        return value
     if _is_none(value):
         raise UsageError(
             "Every row needs its labels, if only an empty list or text. "

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tfbert.data.columns import WORDS_NAMES, find_columns
+from tfbert.data.columns import RENAME, WORDS_NAMES, find_columns
 from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
@@ -64,10 +64,10 @@ def find_label_columns(
         for column in labels:
             if columns.count(column) != 1 or labels.count(column) != 1:
                 problem = "is there twice" if column in columns else "is not in the data"
+                way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{hint}"
                 raise UsageError(
                     f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
-                    f"{problem}, for {name} with columns {', '.join(map(repr, columns[:20]))}. "
-                    f"Pass --label_column with the right ones{hint}."
+                    f"{problem}, for {name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
                 )
         others = [column for column in columns if column not in labels]
         texts, _ = find_columns(name, others, text_column=text_column, find_label=False, hint=hint)
