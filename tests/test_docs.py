@@ -137,6 +137,15 @@ def test_scripts_for_more_gpus_train_the_same_updates():
     assert len(scripts) == 4 and all(len(each) == 2 and each == options[0] for each in options)
 
 
+def test_readme_has_two_commands_that_set_up_all():
+    """One runs the main job, one passes the tests, which is also the last step of CI."""
+    text = (ROOT / "README.md").read_text()
+    first, second = re.findall(r"^    (pip install .*)", text, re.MULTILINE)
+    assert re.fullmatch(r"pip install -e \. && python run_finetune\.py( --\w+(=\w+)?)*", first)
+    assert second == "pip install -e '.[test]' && pytest"
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "pytest"
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from importlib import metadata
 
 _is_command = False
 _for_python: Callable[[str], str] = str
@@ -79,3 +80,18 @@ def first_line(error: BaseException | str, most: int = 200) -> str:
     """An exception's message, or a text, cut to its first line and to `most` characters, without its full stop."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:most].rstrip(".")
+
+
+def other_project() -> str:
+    """What to say where another project's distribution `tfbert`, which the package index has, is installed; else empty.
+
+    Its files need not be in our place to be in the way: who installed it wanted this project, and lacks what it needs.
+    """
+    for found in metadata.distributions(name="tfbert"):
+        if found.metadata["Author"] != "The tfbert maintainers":  # Ours had this name until 1.0.0.
+            return (
+                "The distribution `tfbert` of the package index is another project; this one's is `tfbert-trainer`. "
+                f"Received: tfbert {found.version} in {found.locate_file('')}. "
+                "Run pip uninstall tfbert, then pip install -e . in the clone."
+            )
+    return ""
