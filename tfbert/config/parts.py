@@ -168,10 +168,15 @@ class OutputConfig(Options):
     """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
     report_to: tuple[str, ...] = option((), resume="free", modes=("train",))
     """Also report what `log.jsonl` holds to these trackers: `tensorboard` (files in `output_dir/tensorboard`), `wandb`,
-    `mlflow`. A run that resumes goes on in the same run there."""
+    `mlflow`; `all` is all three, `none` none. A run that resumes goes on in the same run there."""
     profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
     """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, and where a
     step's time goes into the report. Empty: no profile."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        words = {("none",): (), ("all",): REPORT_TO}  # As Hugging Face's Trainer has them.
+        object.__setattr__(self, "report_to", words.get(self.report_to, self.report_to))
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""

@@ -100,7 +100,9 @@ def pretrain(
     """Pre-trains a model on records; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
-        config, callbacks, quiet: As for `finetune`.
+        config: As for `finetune`.
+        callbacks: As for `finetune`.
+        quiet: As for `finetune`.
         **options: Every option of the command `tfbert pretrain --mode=train` by its name, such as `train_records`.
 
     Returns:
