@@ -55,10 +55,10 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
             module, verb = VERBS[command.word][config.mode]
             run = getattr(importlib.import_module(module), verb)
             tf.config.list_physical_devices("GPU")
-            from tfbert.devices.runtime import out_of_memory_as_run_error
+            from tfbert.devices.runtime import library_errors_as_run_errors
 
         termination.check()
-        with out_of_memory_as_run_error(config):
+        with library_errors_as_run_errors(config):
             run(config)
     except EXPECTED as error:
         return _fail(command, error, error.status, kind="" if isinstance(error, Preempted) else "error: ")

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from tfbert.errors import first_line, in_command, other_project
+from tfbert.errors import first_line, in_command, of_surroundings, other_project
 
 _SECONDS_BETWEEN = 5.0
 """A SIGTERM so soon after another one lets the process clean up. A later one is heard: the first may have been lost in
@@ -64,6 +64,11 @@ def run_program(name: str, main: Callable[[], int]) -> int:
                 f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}. "
                 "Run pip install -e . in the clone."
             )
+            print(f"{name}: error: {found}", file=sys.stderr)
+            return 1
+        except OSError as error:
+            if (found := of_surroundings(error)) is None:
+                raise
             print(f"{name}: error: {found}", file=sys.stderr)
             return 1
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfbert.data.foreign_files import read_json_object
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, first_line
 
 if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
     from transformers import BertConfig
@@ -130,7 +130,7 @@ def make_config(values: dict[str, Any], path: pathlib.Path) -> BertConfig:
     try:
         return BertConfig.from_dict(values)
     except Exception as error:  # transformers raises anything on keys that BERT does not have.
-        what = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+        what = first_line(error)
         raise UsageError(f"config.json must describe a BERT model. Received: {path}: {what}. Repair it.") from None
 
 
