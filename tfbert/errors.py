@@ -106,7 +106,7 @@ def first_line(error: BaseException | str, most: int = 200) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = _OF_GRAPH.sub("", lines[0]).strip()
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
-    if match := re.fullmatch(r"(/[^;]+); ([^;]+)", text):  # TensorFlow's, of a file.
+    if match := re.fullmatch(r"([^;]*/[^;]+); ([^;]+)", text):  # TensorFlow's, of a file.
         text, reason = match[1], match[2]
     if reason and reason not in text[:most]:
         text = f"{reason}: {text}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pathlib
+import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -113,6 +116,29 @@ def choice_problems(part: Any) -> list[str]:
     kinds = {name: kind for name, kind in field_types(type(part)).items() if get_origin(kind) is Literal}
     values = {name: getattr(part, name) for name in kinds}
     return [one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
+
+
+def architecture_problem(values: Any, path: pathlib.Path) -> str:
+    """The line for a `config.json` that says that its model is no BERT; empty where it says nothing of the kind.
+
+    Args:
+        values: What the file holds.
+        path: The file, for the line.
+    """
+    found = values if isinstance(values, dict) else {}
+    names, kind = found.get("architectures"), found.get("class_name")
+    if isinstance(kind, str) and kind != "BertBackbone":
+        rule = "Of KerasHub's models, tfbert trains those of its BertBackbone"
+        return f"{rule}. Received: {kind[:100]} in {path}. Pass a BERT model."
+    name = "model_type" if "model_type" in found or not isinstance(names, list) else "architectures"
+    if name == "model_type":
+        is_bert = found.get(name, "bert") == "bert"  # Files from before 2020 do not give it.
+    else:
+        is_bert = not names or any(re.match(r"(TF|Flax)?Bert(?![a-z])", str(each)) for each in names)
+    if is_bert:
+        return ""
+    rule = "tfbert trains models of the BERT architecture (model_type bert)"
+    return f"{rule}. Received: {name}={reprlib.repr(found[name])} in {path}. Pass a BERT model."
 
 
 _CALLED_ELSEWHERE = {
