@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
@@ -29,6 +30,7 @@ from tfbert.private import check_not_forked
 from tfbert.tasks.inputs import BEST, NAME, Inputs, check_whole
 from tfbert.tasks.prediction_texts import CHUNK_CHARACTERS
 from tfbert.tasks.registry import entry_of
+from tfbert.tasks.text_inputs import TextInputs
 from tfbert.tasks.trained import TrainedModel, check_finite
 
 
@@ -233,6 +235,71 @@ class LoadedModel:
         entries = list(entries) if is_one or isinstance(inputs, Sized) else entries
         found = self._answers(given, entries, batch_size, returns_errors=errors == "return")
         return found[0] if is_one else found
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """`label_names` under scikit-learn's name: the columns of `predict_proba`."""
+        return np.array(self.label_names, dtype=np.str_)
+
+    def predict(self, texts: Iterable[Any], *, batch_size: int = 32) -> np.ndarray:
+        """The labels, or numbers, of many texts or pairs, as scikit-learn's estimators give them.
+
+        Args:
+            texts: Any iterable of them, as `__call__` takes it.
+            batch_size: As for `__call__`.
+
+        Returns:
+            `[n]`: the label of each text, or its number as float64. With several labels a text, `[n, labels]`: 1 for
+            each label above the threshold, else 0, in the order of `classes_`.
+
+        Raises:
+            UsageError: as `__call__`; for one text; for a model of another task.
+            RunError: as `__call__`.
+        """
+        answers = self._answers_to_texts("predict", texts, BEST, batch_size)
+        if not self.label_names:
+            return np.array([answer["score"] for answer in answers], np.float64)
+        if any(isinstance(answer, list) for answer in answers):
+            chosen = [{each["label"] for each in answer} for answer in answers]
+            return np.array([[int(name in names) for name in self.label_names] for names in chosen])
+        return np.array([answer["label"] for answer in answers], dtype=np.str_)
+
+    def predict_proba(self, texts: Iterable[Any], *, batch_size: int = 32) -> np.ndarray:
+        """The probability of each class, or label, of many texts or pairs, as scikit-learn's classifiers give them.
+
+        Args:
+            texts: As for `predict`.
+            batch_size: As for `__call__`.
+
+        Returns:
+            `[n, classes]`, float64, in the order of `classes_`.
+
+        Raises:
+            UsageError, RunError: as `predict`; for a model that predicts numbers.
+
+        Examples:
+            >>> pandas.DataFrame(classify.predict_proba(table["review"]), table.index, classify.classes_)
+        """
+        if not self.label_names:
+            raise UsageError(
+                f"Probabilities are those of classes. Received: a model for {self._model.task.kind}. Call predict."
+            )
+        rows = self._answers_to_texts("predict_proba", texts, None, batch_size)
+        found = [{each["label"]: each["score"] for each in row} for row in rows]
+        return np.array([[row[name] for name in self.label_names] for row in found]).reshape(-1, len(self.label_names))
+
+    def _answers_to_texts(
+        self, name: str, texts: Iterable[Any], top_k: int | None | Literal["best"], batch_size: int
+    ) -> list[Any]:
+        given = entry_of(self.task).inputs(self._model, BEST)
+        if not isinstance(given, TextInputs):
+            raise UsageError(
+                f"{name} gives labels or numbers of whole texts. Received: a model for {self._model.task.kind}. "
+                "Call the model itself: model(inputs)."
+            )
+        if given.is_one(texts):
+            raise UsageError(f"{name} takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
+        return self(texts, top_k=top_k, batch_size=batch_size)
 
     def to_keras_hub(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
         """Writes a preset that `keras_hub.models.BertTextClassifier.from_preset` loads, with vocabulary and casing; of
