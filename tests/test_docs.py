@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -111,6 +112,29 @@ def test_links_lead_somewhere(page):
         assert target.exists(), link
         headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE) if anchor else []
         assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, link
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_a_link_to_a_page_says_what_is_there(page):
+    assert not re.findall(r"\[[\w./-]+\.md\]\(.*?\)", page.read_text())
+
+
+def test_the_sites_commands_fit_a_screen():
+    """They are broken before flags, and stay the same commands."""
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("site_hook", ROOT / "docs" / "site.py")
+    site = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site)
+    folded = 0
+    for page in PAGES:
+        text = re.sub(r"\]\(.*?\)", "]()", page.read_text())
+        file = SimpleNamespace(abs_src_path=str(page), src_uri=page.name)
+        shown = site.on_page_markdown(text, SimpleNamespace(file=file), None, None)
+        assert commands(shown) == commands(text)
+        lines = [line for line in shown.splitlines() if re.match(r" {4,}.*\bpython .* --", line)]
+        assert all(len(line) <= site.WIDTH + 2 for line in lines), "but for one long argument"
+        folded += len(shown.splitlines()) - len(text.splitlines())
+    assert folded > 20
 
 
 def argument_lists(value):
