@@ -185,8 +185,8 @@ class OutputConfig(Options):
 
     def __post_init__(self):
         super().__post_init__()
-        words = {("none",): (), ("all",): REPORT_TO}  # As Hugging Face's Trainer has them.
-        object.__setattr__(self, "report_to", words.get(self.report_to, self.report_to))
+        if self.report_to in (("none",), ("all",)):  # As Hugging Face's Trainer has them.
+            object.__setattr__(self, "report_to", REPORT_TO if self.report_to == ("all",) else ())
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""

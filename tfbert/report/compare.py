@@ -81,9 +81,9 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
         if len(group) > 1 and run.examples_per_second and first.examples_per_second:
             speed_up = run.examples_per_second / first.examples_per_second
         alike = min((r for r in runs if _scales(r, run) and r.examples_per_second), key=_size, default=run)
-        efficiency = None
-        if run.examples_per_second and (alike is run or alike.num_replicas < run.num_replicas):
-            efficiency = run.examples_per_second / run.num_replicas * alike.num_replicas / alike.examples_per_second
+        efficiency, speed, base = None, run.examples_per_second, alike.examples_per_second
+        if speed and base and (alike is run or alike.num_replicas < run.num_replicas):
+            efficiency = speed / run.num_replicas * alike.num_replicas / base
         rows.append(ComparedRun(run=run, speed_up=speed_up, efficiency=efficiency))
     return rows
 
