@@ -82,7 +82,8 @@ EXPECTED = (UsageError, RunError, Preempted)
 _OF_GRAPH = re.compile(r"\{\{(?:function_)?node [^}]*\}\} ?|^\[Errno \d+\] | ?\[Op:\w+\].*")
 
 
-_NAMES = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EACCES", "EPERM", "EFBIG", "EMFILE", "ENFILE")
+_NAMES = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EACCES", "EPERM", "EFBIG", "EMFILE", "ENFILE", "ELOOP")
+_NAMES += ("ENAMETOOLONG", "ENOTDIR")
 _SURROUNDINGS = {os.strerror(getattr(errno, name)) for name in _NAMES}
 
 
