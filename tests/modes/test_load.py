@@ -154,7 +154,7 @@ def test_scikit_learns_methods_give_what_the_pipeline_gives(saved, models):
         ("classes", "predict_proba", {"text": "good film"}, "takes many texts"),
         ("pairs", "predict", ("good film", "dull"), "takes many texts"),
         ("classes", "predict", [None], r"Received: .* in inputs\[0\]"),
-        ("scores", "predict_proba", ["good film"], "Probabilities are those of classes. .* Call predict"),
+        ("scores", "predict_proba", ["good film"], "Probabilities are of classes. .* Call predict"),
         ("entities", "predict", ["Ella sang"], "labels or numbers of whole texts. .*Call the model itself"),
         ("questions", "predict_proba", QUESTIONS, "Probabilities|whole texts"),
     ],

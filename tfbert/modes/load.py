@@ -242,21 +242,16 @@ class LoadedModel:
         return np.array(self.label_names, dtype=np.str_)
 
     def predict(self, texts: Iterable[Any], *, batch_size: int = 32) -> np.ndarray:
-        """The labels, or numbers, of many texts or pairs, as scikit-learn's estimators give them.
-
-        Args:
-            texts: Any iterable of them, as `__call__` takes it.
-            batch_size: As for `__call__`.
+        """What scikit-learn's estimators give for many texts or pairs, which are those of `__call__`.
 
         Returns:
-            `[n]`: the label of each text, or its number as float64. With several labels a text, `[n, labels]`: 1 for
-            each label above the threshold, else 0, in the order of `classes_`.
+            `[n]`: labels, or numbers as float64. With several labels a text, `[n, labels]`: 1 for each label above the
+            threshold, else 0, in the order of `classes_`.
 
         Raises:
-            UsageError: as `__call__`; for one text; for a model of another task.
-            RunError: as `__call__`.
+            UsageError, RunError: as `__call__`; for one text, and for a model of another task.
         """
-        answers = self._answers_to_texts("predict", texts, BEST, batch_size)
+        answers = self._to_texts(texts, BEST, batch_size)
         if not self.label_names:
             return np.array([answer["score"] for answer in answers], np.float64)
         if any(isinstance(answer, list) for answer in answers):
@@ -265,40 +260,29 @@ class LoadedModel:
         return np.array([answer["label"] for answer in answers], dtype=np.str_)
 
     def predict_proba(self, texts: Iterable[Any], *, batch_size: int = 32) -> np.ndarray:
-        """The probability of each class, or label, of many texts or pairs, as scikit-learn's classifiers give them.
-
-        Args:
-            texts: As for `predict`.
-            batch_size: As for `__call__`.
-
-        Returns:
-            `[n, classes]`, float64, in the order of `classes_`.
+        """The probability of each class, or label, as scikit-learn's classifiers give it: `[n, classes]`, float64, in
+        the order of `classes_`, so `pandas.DataFrame(classify.predict_proba(texts), columns=classify.classes_)`.
 
         Raises:
             UsageError, RunError: as `predict`; for a model that predicts numbers.
-
-        Examples:
-            >>> pandas.DataFrame(classify.predict_proba(table["review"]), table.index, classify.classes_)
         """
         if not self.label_names:
             raise UsageError(
-                f"Probabilities are those of classes. Received: a model for {self._model.task.kind}. Call predict."
+                f"Probabilities are of classes. Received: a model for {self._model.task.kind}. Call predict."
             )
-        rows = self._answers_to_texts("predict_proba", texts, None, batch_size)
-        found = [{each["label"]: each["score"] for each in row} for row in rows]
+        found = [{each["label"]: each["score"] for each in row} for row in self._to_texts(texts, None, batch_size)]
         return np.array([[row[name] for name in self.label_names] for row in found]).reshape(-1, len(self.label_names))
 
-    def _answers_to_texts(
-        self, name: str, texts: Iterable[Any], top_k: int | None | Literal["best"], batch_size: int
-    ) -> list[Any]:
+    def _to_texts(self, texts: Iterable[Any], top_k: int | None | Literal["best"], batch_size: int) -> list[Any]:
+        """The answers to many texts."""
         given = entry_of(self.task).inputs(self._model, BEST)
         if not isinstance(given, TextInputs):
             raise UsageError(
-                f"{name} gives labels or numbers of whole texts. Received: a model for {self._model.task.kind}. "
-                "Call the model itself: model(inputs)."
+                "predict and predict_proba give labels or numbers of whole texts. "
+                f"Received: a model for {self._model.task.kind}. Call the model itself: model(inputs)."
             )
         if given.is_one(texts):
-            raise UsageError(f"{name} takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
+            raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
 
     def to_keras_hub(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
