@@ -175,6 +175,8 @@ def test_a_full_disk_is_no_exhausted_memory():
         raise error
     assert "Received: No space left on device: /a/part-0. Check free space" in str(caught.value)
     assert not runtime.is_out_of_memory(error), "so that fewer examples at a time are not tried"
+    with pytest.raises(RunError, match="Disk quota exceeded: 'a'"), runtime.library_errors_as_run_errors(Config()):
+        raise OSError(122, "Disk quota exceeded", "a")
 
 
 @pytest.mark.parametrize(
@@ -193,6 +195,7 @@ def test_errors_of_libraries_in_one_line(error, shown):
 
 
 def test_other_errors_pass():
-    for error in (tf.errors.InternalError(None, None, "something else"), ValueError("out of memory")):
+    gone = FileNotFoundError(2, "No such file or directory", "x")
+    for error in (tf.errors.InternalError(None, None, "something else"), ValueError("out of memory"), gone):
         with pytest.raises(type(error)), runtime.library_errors_as_run_errors(Config()):
             raise error

@@ -170,12 +170,11 @@ def library_errors_as_run_errors(config: Config) -> Iterator[None]:
     the like into one that names the disk.
 
     Raises:
-        RunError: for an exception of TensorFlow's that `is_out_of_memory` or `of_surroundings` knows; others pass
-            unchanged.
+        RunError: for an exception that `is_out_of_memory` or `of_surroundings` knows; others pass unchanged.
     """
     try:
         yield
-    except tf.errors.OpError as error:
+    except (OSError, tf.errors.OpError) as error:
         if (found := of_surroundings(error)) is not None:
             raise found from error
         if not is_out_of_memory(error):
