@@ -13,6 +13,8 @@ PAGES = {"README.md": "index.md", "docs/README.md": "guides.md"}
 """Pages with another place in the site, by their place in the repository."""
 OUTSIDE = ("[A-Z]*.md", "LICENSE", "Dockerfile", "examples/**/*", "benchmarks/results/*.md")
 """What the site has besides README and docs/."""
+WIDTH = 84
+"""Columns of a command on a screen of 1,280 pixels, its indentation included."""
 DIRECTORIES = {"docs/slurm": "docs/clusters.md", "benchmarks": "docs/measured.md"}
 """A site has no listings: where a link to a directory leads instead."""
 
@@ -38,7 +40,20 @@ def on_page_markdown(markdown, page, config, files):
         target = (ROOT / own.parent / path).resolve().relative_to(ROOT).as_posix()
         return f"{match[1]}{'../' * depth}{_in_site(DIRECTORIES.get(target, target))}{mark}{anchor}{match[3]}"
 
-    return re.sub(r'(\]\(|<img src=")([^)"\s]+)([)"])', moved, markdown)
+    markdown = re.sub(r'(\]\(|<img src=")([^)"\s]+)([)"])', moved, markdown)
+    return re.sub(r"^ {4,6}(?:\S.*)?\b(?:python|docker) .*(?:(?<=\\)\n.*)*", _folded, markdown, flags=re.MULTILINE)
+
+
+def _folded(match):
+    """A command that goes on below where the page ends at the right, before a flag: a browser breaks it anywhere."""
+    first, *rest = re.split(r"\s+\\\n\s*|(?<!--)\s+(?=--\w)", match[0])
+    lines, margin = [first], " " * (len(first) - len(first.lstrip()) + 4)
+    for part in rest:
+        if len(lines[-1]) + len(part) < WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"{margin}{part}")
+    return " \\\n".join(lines)
 
 
 def _in_site(path):

@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -289,12 +290,18 @@ def test_every_module_and_every_public_thing_is_documented():
 def test_a_wrong_flag_need_not_wait_for_tensorflow():
     """Nothing that parses a command line may import TensorFlow or other heavy libraries."""
     code = (
-        "import sys; import run_finetune, flags, tfbert.commandline.words, tfbert.config.run;"
+        "import sys; import run_finetune, flags, tfbert.commandline.words, tfbert.commandline.command;"
         "heavy = {'tensorflow', 'tf_keras', 'keras', 'transformers', 'numpy', 'torch', 'keras_nlp'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_what_is_checked_is_there():
+    """pyright passes over a path that is not there."""
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pyright"]["include"]
+    assert not [path for path in checked if not (ROOT / path).exists()]
 
 
 def test_benchmarks_and_examples_use_what_is_there():

@@ -1,11 +1,15 @@
 """README and docs/: every command parses and keeps the rules, every link leads somewhere, the tutorials run."""
 
+import ast
+import dataclasses
 import importlib.util
+import inspect
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -28,11 +32,28 @@ TUTORIALS = {
 """The pages whose commands run on generated files, and the heading that their first part ends before."""
 
 
+WORDS = {"finetune": ["run_finetune.py"], "pretrain": ["run_pretraining.py"]}
+WORDS |= {mode: ["run_finetune.py", f"--mode={mode}"] for mode in FINETUNE.modes}
+WORDS |= {mode: ["run_pretraining.py", f"--mode={mode}"] for mode in PRETRAIN.modes if mode not in WORDS}
+
+
 def commands(text):
-    """The commands of indented blocks: lists of words, from `python` on."""
+    """The commands of blocks, indented or in a shell's fence: lists of words, from `python` on, or as the scripts that
+    `tfbert WORD` stands for."""
+    text = re.sub(r"```(?:bash|sh|shell|console)\n(.*?)```", lambda found: indented(found[1]), text, flags=re.DOTALL)
     lines = re.findall(r"^    ((?:.*\\\n)*.*)", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
-    words = [shlex.split(line.replace("\\\n", " ")) for line in lines if re.search(r"\bpython\b", line)]
-    return [line[line.index("python") :] for line in words]
+    found = []
+    for line in lines:
+        if re.search(r"\bpython\b", line):
+            words = shlex.split(line.replace("\\\n", " "))
+            found.append(words[words.index("python") :])
+        elif match := re.search(rf"\btfbert ({'|'.join(WORDS)})(?= -| \\|$).*", line, re.DOTALL):
+            found.append(["python", *WORDS[match[1]], *shlex.split(match[0].replace("\\\n", " "))[2:]])
+    return found
+
+
+def indented(text):
+    return "".join(f"    {line}\n" for line in text.splitlines())
 
 
 def documented():
@@ -63,6 +84,23 @@ def test_commands_are_found():
     pages = {name.split(":")[0] for name in documented()}
     assert {"README.md", *(f"{page}.md" for page in TUTORIALS)} <= pages
     assert commands("    zcat a | python x.py \\\n        --b='c d'\n") == [["python", "x.py", "--b=c d"]]
+    assert commands("```sh\npython x.py\n```\n") == [["python", "x.py"]]
+    words = ["python", "run_pretraining.py", "--mode=prepare", "--seed=1"]
+    assert commands("    docker run x tfbert prepare \\\n        --seed=1\n") == [words]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_calls_in_pythons_blocks_name_arguments_that_exist(page):
+    options = {"model", *(field.name for part in Config.classes().values() for field in dataclasses.fields(part))}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        tree = ast.parse(block)
+        refused = {node for other in ast.walk(tree) if isinstance(other, ast.Try) for node in ast.walk(other)}
+        for call in {node for node in ast.walk(tree) if isinstance(node, ast.Call)} - refused:
+            name = ast.unparse(call.func)
+            if name in ("tfbert.finetune", "tfbert.pretrain", "tfbert.evaluate", "tfbert.sweep", "tfbert.load"):
+                known = inspect.signature(getattr(tfbert, name.removeprefix("tfbert."))).parameters.keys() | options
+                given = {keyword.arg for keyword in call.keywords} - {None}
+                assert given <= known, f"{name}: {given - known}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -74,6 +112,29 @@ def test_links_lead_somewhere(page):
         assert target.exists(), link
         headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE) if anchor else []
         assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, link
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_a_link_to_a_page_says_what_is_there(page):
+    assert not re.findall(r"\[[\w./-]+\.md\]\(.*?\)", page.read_text())
+
+
+def test_the_sites_commands_fit_a_screen():
+    """They are broken before flags, and stay the same commands."""
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("site_hook", ROOT / "docs" / "site.py")
+    site = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site)
+    folded = 0
+    for page in PAGES:
+        text = re.sub(r"\]\(.*?\)", "]()", page.read_text())
+        file = SimpleNamespace(abs_src_path=str(page), src_uri=page.name)
+        shown = site.on_page_markdown(text, SimpleNamespace(file=file), None, None)
+        assert commands(shown) == commands(text)
+        lines = [line for line in shown.splitlines() if re.match(r" {4,}.*\bpython .* --", line)]
+        assert all(len(line) <= site.WIDTH + 2 for line in lines), "but for one long argument"
+        folded += len(shown.splitlines()) - len(text.splitlines())
+    assert folded > 20
 
 
 def argument_lists(value):
@@ -135,6 +196,18 @@ def test_scripts_for_more_gpus_train_the_same_updates():
     scripts = list((ROOT / "docs" / "slurm").glob("*.sbatch"))
     options = [set(re.findall(r"--(?:global_batch_size|learning_rate)=\S+", path.read_text())) for path in scripts]
     assert len(scripts) == 4 and all(len(each) == 2 and each == options[0] for each in options)
+
+
+def test_readme_has_two_commands_that_set_up_all():
+    """One runs the main job, one passes the tests, which is also the last step of CI."""
+    text = (ROOT / "README.md").read_text()
+    first, second = re.findall(r"^    (pip install .*)", text, re.MULTILINE)
+    assert re.fullmatch(r"pip install -e \. && python run_finetune\.py( --\w+(=\w+)?)*", first)
+    assert second == "pip install -e '.[test]' && pytest"
+    steps = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert steps[-1] == "pytest" and "set -euo pipefail" in steps
+    (site,) = (step for step in steps if "mkdocs build" in step)
+    assert not re.search(r" (-q|--quiet)\b", site), "it would hide the warnings that strict counts"
 
 
 def test_readme_is_short():

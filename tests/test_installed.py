@@ -40,7 +40,7 @@ def built(tmp_path_factory):
         f"--build-lib={out / 'lib'}",
     ]
     subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
-    return out / "lib", out / "tfbert.egg-info"
+    return out / "lib", out / "tfbert_trainer.egg-info"
 
 
 def copied(directory):
@@ -76,6 +76,42 @@ def test_an_editable_install_is_a_plain_path(tmp_path):
     with zipfile.ZipFile(wheel) as files:
         code = {name: files.read(name).decode().strip() for name in files.namelist() if "dist-info" not in name}
     assert list(code.values()) == [str(source)]
+
+
+THEIRS, OURS = ("0.2.4", "Author: deepdialog"), ("1.0.0", "Author: The tfbert maintainers")
+WORD = "import sys; from tfbert.devices.termination import run_program; from tfbert.commandline import words\n"
+WORD += "sys.exit(run_program('tfbert', lambda: words.main(['tfbert', {!r}])))"
+
+
+@pytest.mark.parametrize(
+    "installed, package, body, status, lines",
+    [
+        (OURS, None, "import tfbert", 0, r"$"),  # What ours was called before.
+        (THEIRS, None, "import tfbert", 0, r".*Warning: The distr.* another project; .*tfbert 0\.2\.4 in .*clone\.\n"),
+        (THEIRS, "'Not ours.'", WORD.format("--version"), 1, r"tfbert: error: The distr.* clone\.\n$"),
+        (OURS, None, WORD.format("train"), 1, r"tfbert: error: The packages .*'absl' in .* clone\.\n$"),
+        (OURS, None, f"import sys; sys.modules['tfbert.config.sweep'] = None; {WORD.format('train')}", 1, r"Traceback"),
+    ],
+)
+def test_another_project_of_this_name_is_told_of(installed, package, body, status, lines, built, tmp_path):
+    """On the package index `tfbert` is not ours. Nor are the packages there that ours needs, in most of these cases."""
+    shutil.copytree(built[0], tmp_path, dirs_exist_ok=True)
+    version, author = installed
+    metadata = tmp_path / f"tfbert-{version}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Name: tfbert\nVersion: {version}\n{author}\n")
+    if package:  # Theirs was put over ours.
+        (tmp_path / "tfbert" / "__init__.py").write_text(package)
+    command = [sys.executable, "-S", "-c", body]
+    done = subprocess.run(command, cwd="/", env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == status and re.match(lines, done.stderr), done.stderr
+
+
+def test_the_distribution_has_a_name_of_its_own(built):
+    said = (built[1] / "PKG-INFO").read_text()
+    assert "\nName: tfbert-trainer\n" in said
+    (python,) = re.findall(r"\nRequires-Python: (.*)\n", said)
+    assert {*python.split(",")} == {">=3.11", "<3.14"}, "pip on 3.14 then says so"
 
 
 def test_editors_and_type_checkers_see_the_public_names():

@@ -3,6 +3,7 @@
 import ast
 import collections
 import inspect
+import os
 import pathlib
 import subprocess
 import sys
@@ -67,6 +68,43 @@ def test_determinism_is_asked_for_and_ended():
     finally:
         private.disable_op_determinism()
     assert not private.is_op_determinism_enabled()
+
+
+def test_what_autograph_generates_leaves_no_file(tmp_path):
+    """Not even in a process that a signal kills; and errors name the lines as before."""
+    body = """
+import os, signal, sys, tempfile
+import tensorflow as tf
+from tfbert import private
+
+def branch(x):
+    if x > 0:
+        x = tf.zeros([2]) + tf.zeros([3])
+    return x
+
+try:
+    tf.function(branch)(tf.constant(1.0))
+except ValueError as error:
+    print(str(error).count("x = tf.zeros([2]) + tf.zeros([3])"))
+@tf.function
+def loop(n):
+    total = 0
+    for i in tf.range(n):
+        if i % 2 == 0:
+            total += i
+    return total
+
+print(loop(tf.constant(5)).numpy(), len(os.listdir(tempfile.gettempdir())), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    (tmp_path / "script.py").write_text(body)
+    (tmp_path / "temporary").mkdir()
+    names = [name for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"]
+    env = {name: os.environ[name] for name in names} | {"TMPDIR": str(tmp_path / "temporary")}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, env=env | {"PYTHONPATH": str(ROOT.parent)}, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "6", "0"], done.stderr
+    assert done.returncode == -9 and not list((tmp_path / "temporary").iterdir())
 
 
 def test_devices_are_initialized_by_their_first_use():

@@ -9,6 +9,7 @@ model.fit(train_ds, epochs=3)
 
 import contextlib
 import importlib
+import warnings
 from typing import TYPE_CHECKING
 
 from tfbert.config.benchmark import BenchmarkConfig
@@ -22,7 +23,7 @@ from tfbert.config.wording import of_arguments
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.quiet import imported_quietly
-from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
+from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
     from tfbert import callbacks as callbacks
@@ -37,6 +38,8 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
 __version__ = "1.0.0"
 
 speak_to_python(of_arguments)
+if _other := other_project():
+    warnings.warn(_other, stacklevel=2)
 
 # TensorFlow takes seconds to import; a configuration needs none of it.
 _LAZY = {

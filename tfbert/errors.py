@@ -7,7 +7,11 @@ Python, they speak of arguments, `name=value`.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import re
 from collections.abc import Callable, Iterator
+from importlib import metadata
 
 _is_command = False
 _for_python: Callable[[str], str] = str
@@ -75,7 +79,51 @@ class Preempted(_Worded):
 EXPECTED = (UsageError, RunError, Preempted)
 
 
+_OF_GRAPH = re.compile(r"\{\{(?:function_)?node [^}]*\}\} ?|^\[Errno \d+\] | ?\[Op:\w+\].*")
+
+
+_NAMES = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EACCES", "EPERM", "EFBIG", "EMFILE", "ENFILE", "ELOOP")
+_NAMES += ("ENAMETOOLONG", "ENOTDIR")
+_SURROUNDINGS = {os.strerror(getattr(errno, name)) for name in _NAMES}
+
+
+def of_surroundings(error: BaseException) -> RunError | None:
+    """The error of a disk, of permissions or of limits that a library raised, in one line; None for any other."""
+    if isinstance(error, OSError):
+        is_one = error.errno is not None and os.strerror(error.errno) in _SURROUNDINGS
+    else:
+        is_one = any(reason in str(error) for reason in _SURROUNDINGS)
+    if not is_one:
+        return None
+    return RunError(
+        "The machine must let a run read and write its files. "
+        f"Received: {first_line(error)}. Check free space, permissions and limits there."
+    )
+
+
 def first_line(error: BaseException | str, most: int = 200) -> str:
-    """An exception's message, or a text, cut to its first line and to `most` characters, without its full stop."""
+    """An exception's message, or a text, cut to its first line and to `most` characters, without its full stop, the
+    nodes of TensorFlow's graph and numbers of errors."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:most].rstrip(".")
+    text = _OF_GRAPH.sub("", lines[0]).strip()
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
+    if match := re.fullmatch(r"([^;]*/[^;]+); ([^;]+)", text):  # TensorFlow's, of a file.
+        text, reason = match[1], match[2]
+    if reason and reason not in text[:most]:
+        text = f"{reason}: {text}"
+    return text[:most].rstrip(".") or type(error).__name__
+
+
+def other_project() -> str:
+    """What to say where another project's distribution `tfbert`, which the package index has, is installed; else empty.
+
+    Its files need not be in our place to be in the way: who installed it wanted this project, and lacks what it needs.
+    """
+    for found in metadata.distributions(name="tfbert"):
+        if found.metadata["Author"] != "The tfbert maintainers":  # Ours had this name until 1.0.0.
+            return (
+                "The distribution `tfbert` of the package index is another project; this one's is `tfbert-trainer`. "
+                f"Received: tfbert {found.version} in {found.locate_file('')}. "
+                "Run pip uninstall tfbert, then pip install -e . in the clone."
+            )
+    return ""

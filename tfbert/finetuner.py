@@ -110,6 +110,18 @@ class FineTuner(metaclass=_OfEitherKeras):
 
     if TYPE_CHECKING:
 
+        def __init__(  # Never called: it is what the documentation shows.
+            self,
+            model: tf_keras.Model | keras.Model,
+            *,
+            gradient_accumulation_steps: int = 1,
+            max_grad_norm: float = 0.0,
+            jit_compile: bool = False,
+            seed: int = 0,
+            forward: Callable[[tf_keras.Model, Any, bool | None], Any] | None = None,
+            name: str = "fine_tuner",
+        ) -> None: ...
+
         @overload
         def __new__(
             cls,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
+import linecache
 import os
 import sys
 import weakref
@@ -16,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python.autograph.pyct import loader
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps_utils, ops
@@ -81,6 +84,21 @@ def _note_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
+
+
+def _load_generated(source: str, delete_on_exit: bool) -> tuple[ModuleType, str]:
+    """What AutoGraph generates, as a module. TensorFlow's own function writes a file, which stays where a signal ends
+    the process; what shows source code, as tracebacks do, finds it in `linecache` too."""
+    path = f"__autograph_generated_file{next(_generated)}.py"
+    module = sys.modules[path.removesuffix(".py")] = ModuleType(path.removesuffix(".py"))
+    module.__file__ = path
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    exec(compile(source, path, "exec"), vars(module))
+    return module, path
+
+
+_generated = itertools.count()
+loader.load_source = _load_generated
 
 
 def configure_coordination(**options: Any) -> None:

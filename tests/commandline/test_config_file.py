@@ -5,7 +5,6 @@ import pathlib
 import re
 
 import pytest
-from absl import flags as absl_flags
 
 from tfbert.commandline.command import parse
 from tfbert.config.commands import FINETUNE, PRETRAIN
@@ -20,11 +19,7 @@ def here(tmp_path, monkeypatch):
 
 
 def parsed(*arguments, mode="", command=FINETUNE):
-    old, absl_flags.FLAGS = absl_flags.FLAGS, absl_flags.FlagValues()
-    try:
-        return parse(command, ["x", *arguments], mode)
-    finally:
-        absl_flags.FLAGS = old
+    return parse(command, ["x", *arguments], mode)
 
 
 def refused(*arguments, **options):
@@ -105,6 +100,8 @@ def test_a_file_may_name_a_preset_and_a_run(tmp_path):
         ("output_dir: true", 'output_dir is a text, not true or false. .*Put it in quotes, "true"'),
         ("label_names: [true, false]", "label_names is a list, not true or false"),
         ("strategy: tpu", "strategy is one of one_device, mirrored, multi_worker"),
+        ("task: ner", "Received: task: ner in f.yaml, line 1. Write task: token_classification."),
+        ("save_strategy: 'no'", "'save_strategy' in f.yaml, line 1. It is not needed: .*--save_steps=0"),
         ("gradient_accumulation_steps: many", "is an integer or auto"),
         ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed: \[1, 2\] .* pass --seeds=1,2\."),
         ("max_steps: [1, 2]", r"one value, not a list. .*To train once with each, pass --sweep='max_steps=1,2'\."),

@@ -43,7 +43,6 @@ def test_the_examples_parse(command, tmp_path, monkeypatch):
     for name in ("train.tsv", "dev.tsv", "new.tsv"):
         (tmp_path / name).touch()
     for arguments, _ in command.examples:
-        monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
         config = parse(command, ["x", *arguments.replace("'", "").split()])
         assert config.mode in command.modes
         if "--flagfile" in arguments and command is FINETUNE:
@@ -152,8 +151,7 @@ def test_help_needs_no_tensorflow_and_may_be_cut_short():
         ("qqqqq", ""),
     ],
 )
-def test_a_misspelt_flag_gets_the_nearest(name, answer, monkeypatch):
-    monkeypatch.setattr(absl_flags, "FLAGS", absl_flags.FlagValues())
+def test_a_misspelt_flag_gets_the_nearest(name, answer):
     with pytest.raises(UsageError) as caught:
         parse(FINETUNE, ["x", f"--{name}=1"])
     assert str(caught.value) == f"Unknown command line flag '{name}'.{answer} See --help."

@@ -11,7 +11,7 @@ from tensorflow.python.framework import config as determinism
 from tfbert.config.parts import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.devices import runtime
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import RunError, UsageError, first_line
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,40 @@ def test_the_peak_of_each_gpu_is_reset(monkeypatch):
 )
 def test_a_batch_that_is_too_large_is_one_line_with_the_ways_out(error):
     ways = "--gradient_accumulation_steps=auto.*--max_seq_length"
-    with pytest.raises(RunError, match=ways) as caught, runtime.out_of_memory_as_run_error(Config()):
+    with pytest.raises(RunError, match=ways) as caught, runtime.library_errors_as_run_errors(Config()):
         raise error
     assert "\n" not in str(caught.value) and error.message.splitlines()[0] in str(caught.value)
 
 
+def test_a_full_disk_is_no_exhausted_memory():
+    """TensorFlow's error is of the class of both."""
+    where = "{{function_node __wrapped__SaveV2_device_/job:localhost/replica:0/task:0/device:CPU:0}} "
+    error = tf.errors.ResourceExhaustedError(None, None, f"{where}/a/part-0; No space left on device [Op:SaveV2] name:")
+    with pytest.raises(RunError) as caught, runtime.library_errors_as_run_errors(Config()):
+        raise error
+    assert "Received: No space left on device: /a/part-0. Check free space" in str(caught.value)
+    assert not runtime.is_out_of_memory(error), "so that fewer examples at a time are not tried"
+    with pytest.raises(RunError, match="Disk quota exceeded: 'a'"), runtime.library_errors_as_run_errors(Config()):
+        raise OSError(122, "Disk quota exceeded", "a")
+
+
+@pytest.mark.parametrize(
+    "error, shown",
+    [
+        (tf.errors.UnknownError(None, None, "{{node A/b}} failed\n\t [[{{node A/b}}]]"), "failed"),
+        (tf.errors.InternalError(None, None, "{{function_node f}} {{node b}}"), "InternalError"),
+        (OSError(28, "No space left on device", "/a/b"), "No space left on device: '/a/b'"),
+        (OSError(122, "Can't write data (file write failed, time = x"), "Disk quota exceeded: Can't write data (file"),
+        (OSError("no number"), "no number"),
+        (ValueError("a [Op: b] c. d."), "a [Op: b] c. d"),
+    ],
+)
+def test_errors_of_libraries_in_one_line(error, shown):
+    assert first_line(error).startswith(shown)
+
+
 def test_other_errors_pass():
-    for error in (tf.errors.InternalError(None, None, "something else"), ValueError("out of memory")):
-        with pytest.raises(type(error)), runtime.out_of_memory_as_run_error(Config()):
+    gone = FileNotFoundError(2, "No such file or directory", "x")
+    for error in (tf.errors.InternalError(None, None, "something else"), ValueError("out of memory"), gone):
+        with pytest.raises(type(error)), runtime.library_errors_as_run_errors(Config()):
             raise error

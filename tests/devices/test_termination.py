@@ -5,6 +5,7 @@ Most tests stand in for TensorFlow: a package that says when it is imported, and
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -151,6 +152,33 @@ def run(body, sends=1, wait=0.3):
         time.sleep(wait)
     out, errors = process.communicate(timeout=120)
     return process.returncode, out.decode(), errors.decode()
+
+
+@pytest.mark.parametrize(
+    "error, status, lines",
+    [
+        (
+            "OSError(28, 'No space left on device', '/a/b')",
+            1,
+            "prog: error: .* Received: No space left on device: '/a/b'",
+        ),
+        ("PermissionError(13, 'Permission denied', 'x')", 1, "prog: error: .* Received: Permission denied: 'x'. Check"),
+        (
+            "OSError(36, 'File name too long', 'a' * 999)",
+            1,
+            "prog: error: .* Received: File name too long: 'aaa.{,200}C",
+        ),
+        ("FileNotFoundError(2, 'No such file', 'x')", 1, "Traceback"),
+        ("OSError('of no kind')", 1, "Traceback"),
+    ],
+)
+def test_what_the_machine_refuses_is_a_line(error, status, lines):
+    code = "import sys\nfrom tfbert.devices import termination\ndef main():\n    raise " + error
+    code += "\nsys.exit(termination.run_program('prog', main))"
+    command, environment = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == status and re.match(lines, done.stderr), done.stderr
+    assert lines == "Traceback" or done.stderr.count("\n") == 1
 
 
 def test_a_second_signal_does_not_cut_the_cleaning_up():

@@ -3,6 +3,7 @@
 import collections
 import json
 import pathlib
+import re
 import sys
 
 import h5py
@@ -17,6 +18,7 @@ from huggingface_hub import errors
 from safetensors.numpy import load_file, save_file
 from scipy.special import erf
 
+import tfbert
 from tests.support.bert_files import (
     CONFIG,
     FINE_TUNED,
@@ -32,7 +34,10 @@ from tests.support.bert_files import (
     pytorch_tensors,
     write,
 )
+from tfbert.commandline.command import parse
+from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.config.parts import ModelConfig
+from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.model import weights
 from tfbert.model.load import load_config, load_tokenizer, resolve_model, save_pretrained
@@ -636,9 +641,82 @@ def test_hub_download_takes_one_weight_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert resolve("owner/model") == tmp_path
-    assert ["model.safetensors" in patterns for patterns in asked] == [True, False]
+    assert ["model.safetensors" in patterns for patterns in asked] == [False, True, False], "what it is comes first"
     assert all("config.json" in patterns and "vocab.txt" in patterns for patterns in asked)
     assert not any("pytorch_model.bin" in patterns for patterns in asked)
+
+
+def test_of_another_architecture_the_hub_sends_no_weights(tmp_path, monkeypatch):
+    asked = []
+
+    def download(name, allow_patterns):
+        asked.append(allow_patterns)
+        (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(UsageError, match="^tfbert trains models of the BERT architecture .*'deberta-v2'"):
+        resolve("owner/model")
+    assert len(asked) == 1 and not any("safetensors" in pattern for pattern in asked[0])
+
+
+@pytest.mark.parametrize(
+    "config, shown",
+    [
+        ({"model_type": "roberta", "architectures": ["RobertaModel"]}, "model_type='roberta'"),
+        ({"model_type": "distilbert"}, "model_type='distilbert'"),
+        ({"model_type": "modernbert", "hidden_size": 768}, "model_type='modernbert'"),
+        ({"model_type": None}, "model_type=None"),
+        ({"architectures": ["AlbertForMaskedLM"], "hidden_size": 8}, "architectures=['AlbertForMaskedLM']"),
+        ({"architectures": ["BertweetModel"]}, "architectures=['BertweetModel']"),
+        ({"class_name": "RobertaBackbone", "config": {}}, "its BertBackbone. Received: RobertaBackbone"),
+    ],
+)
+def test_another_architecture_is_refused_before_anything_is_loaded(config, shown, tmp_path):
+    """Wherever a model can be named, from its `config.json` alone: it has no other file."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    name, refused = (
+        str(tmp_path),
+        re.escape(shown) + rf".* in {re.escape(str(tmp_path))}/config.json. Pass a BERT model",
+    )
+    with pytest.raises(UsageError, match=refused):
+        Config(model=ModelConfig(model_name_or_path=name))
+    rows = [["--mode=predict", "--text=a"], ["--mode=evaluate", "--dataset=demo"], ["--mode=benchmark"], []]
+    for command, more in [
+        *((FINETUNE, row) for row in rows),
+        (FINETUNE, ["--mode=export", "--output_dir=e"]),
+        (PRETRAIN, []),
+    ]:
+        with pytest.raises(UsageError, match=refused):
+            parse(command, ["x", f"--model={name}", *more])
+    with pytest.raises(UsageError, match=refused):
+        parse(FINETUNE, ["x", f"--sweep=model={name},scratch/tiny", "--output_dir=s"])
+    for call in (
+        lambda: tfbert.load(tmp_path),
+        lambda: tfbert.evaluate(tmp_path, validation={"text": ["a"], "label": [1]}),
+        lambda: tfbert.finetune(model=tmp_path, train={"text": ["a", "b"], "label": [0, 1]}),
+        lambda: tfbert.pretrain(model=tmp_path),
+    ):
+        with pytest.raises(UsageError, match=refused):
+            call()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "bert", "architectures": ["MyOwnHead"]},
+        {"architectures": ["TFBertForMaskedLM"]},
+        {"architectures": ["BertModel"]},
+        {"architectures": []},
+        {"hidden_size": 8},
+        {"class_name": "BertBackbone"},
+        [1],
+        "no JSON",
+    ],
+)
+def test_what_may_be_a_bert_is_read_further(config, tmp_path):
+    (tmp_path / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    Config(model=ModelConfig(model_name_or_path=str(tmp_path)))
 
 
 # Tokenizers.

@@ -129,6 +129,42 @@ def test_top_k_is_that_of_the_pipeline(saved, models):
         assert_alike(models["classes"](TEXTS[0], top_k=k), expected[0])
 
 
+def test_scikit_learns_methods_give_what_the_pipeline_gives(saved, models):
+    texts, pipe = TEXTS[:-1], pipeline("text-classification", saved / "classes")
+    expected = pipe(texts, truncation=True, max_length=16, top_k=None)
+    model = models["classes"]
+    assert model.classes_.tolist() == ["low", "middle", "high"]
+    probabilities = model.predict_proba(Column(texts), batch_size=4)
+    for row, answer in zip(probabilities, expected, strict=True):
+        scores = {each["label"]: each["score"] for each in answer}
+        np.testing.assert_allclose(row, [scores[name] for name in model.classes_], atol=1e-5)
+    labels = model.predict(iter(texts))
+    assert labels.tolist() == [answer[0]["label"] for answer in expected]
+    assert labels.tolist() == model.classes_[probabilities.argmax(1)].tolist()
+    assert model.predict([]).shape == (0,) and model.predict_proba([]).shape == (0, 3)
+    scores = models["scores"].predict(texts)
+    assert scores.dtype == np.float64 and scores.tolist() == [answer["score"] for answer in models["scores"](texts)]
+    pairs = [("good film", "dull"), {"text": "a", "text_pair": "b"}]
+    assert models["pairs"].predict(pairs).tolist() == [answer["label"] for answer in models["pairs"](pairs)]
+
+
+@pytest.mark.parametrize(
+    "name, method, inputs, message",
+    [
+        ("classes", "predict", "good film", r"takes many texts. Received: 'good film'. Pass \[text\]"),
+        ("classes", "predict_proba", {"text": "good film"}, "takes many texts"),
+        ("pairs", "predict", ("good film", "dull"), "takes many texts"),
+        ("classes", "predict", [None], r"Received: .* in inputs\[0\]"),
+        ("scores", "predict_proba", ["good film"], "Probabilities are of classes. .* Call predict"),
+        ("entities", "predict", ["Ella sang"], "labels or numbers of whole texts. .*Call the model itself"),
+        ("questions", "predict_proba", QUESTIONS, "Probabilities|whole texts"),
+    ],
+)
+def test_what_scikit_learns_methods_do_not_take(models, name, method, inputs, message):
+    with pytest.raises(tfbert.UsageError, match=message):
+        getattr(models[name], method)(inputs)
+
+
 class Column:
     """What of a pandas column is used: it has a length and is iterated over; its index may start anywhere."""
 

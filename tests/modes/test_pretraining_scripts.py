@@ -13,7 +13,9 @@ import flags
 from tfbert.config.commands import PRETRAIN
 
 ROOT = pathlib.Path(__file__).parents[2]
-SCRIPTS = ROOT / "docs" / "pretraining"
+DOCS = ROOT / "docs"
+SCRIPTS = DOCS / "pretraining"
+ARRAY = "pretraining/prepare_array.sbatch"
 
 
 def parse(arguments):
@@ -34,12 +36,25 @@ def start(script, directory, code, arguments=(), **variables):
         (directory / name).chmod(0o755)
     env = {"PATH": f"{directory}:{os.environ['PATH']}", "TFBERT": str(ROOT), "SLURM_CPUS_PER_TASK": "8"}
     env |= {name: str(value) for name, value in variables.items()}
-    done = subprocess.run(["bash", SCRIPTS / script, *arguments], env=env, cwd=directory, timeout=20)
+    done = subprocess.run(["bash", DOCS / script, *arguments], env=env, cwd=directory, timeout=20)
     calls = [
         (directory / f"{name}.args").read_text() if (directory / f"{name}.args").exists() else ""
         for name in ("srun", "scontrol")
     ]
     return done.returncode, [call.splitlines() for call in calls[0].split("END\n")[:-1]], calls[1]
+
+
+@pytest.mark.parametrize("script", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.sbatch")))
+@pytest.mark.parametrize("missing", ["TFBERT", "VENV"])
+def test_nothing_starts_where_a_directory_is_missing(tmp_path, script, missing):
+    """It would be another program's, with another Python."""
+    given = dict.fromkeys(("MODEL", "DATA", "OUTPUT", "CORPUS", "VOCAB", "RECORDS_128", "RECORDS_512"), "a")
+    given |= {"SLURM_JOB_ID": 7, "SLURM_ARRAY_TASK_ID": 0, "SLURM_ARRAY_TASK_MIN": 0, "SLURM_ARRAY_TASK_COUNT": 2}
+    status, calls, requeued = start(script, tmp_path, "exit 0", **given)
+    assert status == 0 and calls, "else the test below shows nothing"
+    (tmp_path / "srun.args").unlink()
+    status, calls, requeued = start(script, tmp_path, "exit 0", **given, **{missing: tmp_path / "none"})
+    assert status == 1 and not calls and not requeued
 
 
 @pytest.mark.parametrize("script, strategy", [("one_node.sbatch", "mirrored"), ("multi_node.sbatch", "multi_worker")])
@@ -48,7 +63,7 @@ def test_the_second_phase_follows_the_first(tmp_path, monkeypatch, script, strat
     monkeypatch.chdir(ROOT)  # Where the presets are.
     out = tmp_path / "runs"
     given = {"SLURM_JOB_ID": 7, "RECORDS_128": "a", "RECORDS_512": "b", "OUTPUT": out, "SIZE": "base"}
-    found, calls, requeued = start(script, tmp_path, f"exit {status}", ["--seed=3"], **given)
+    found, calls, requeued = start(f"pretraining/{script}", tmp_path, f"exit {status}", ["--seed=3"], **given)
     assert found == status
     assert requeued == ("requeue 7\n" if status == 75 else "")
     assert len(calls) == (1 if status else 2)
@@ -67,7 +82,7 @@ def test_a_phase_that_is_done_is_not_started_again(tmp_path):
         given = {"SLURM_JOB_ID": 7, "RECORDS_128": "a", "RECORDS_512": "b", "OUTPUT": tmp_path / "runs"}
         (tmp_path / "runs" / phase / "all_results.json").touch()
         (tmp_path / "srun.args").unlink(missing_ok=True)
-        status, calls, _ = start("one_node.sbatch", tmp_path, "exit 0", **given)
+        status, calls, _ = start("pretraining/one_node.sbatch", tmp_path, "exit 0", **given)
         assert (status, len(calls)) == (0, 1 if phase == "phase1" else 0)
 
 
@@ -78,7 +93,7 @@ def test_the_tasks_of_an_array_make_every_shard_once(tmp_path):
     made = []
     for task in range(5, 9):
         (tmp_path / "srun.args").unlink(missing_ok=True)
-        status, (call,), _ = start("prepare_array.sbatch", tmp_path, "exit 0", SLURM_ARRAY_TASK_ID=task, **given)
+        status, (call,), _ = start(ARRAY, tmp_path, "exit 0", SLURM_ARRAY_TASK_ID=task, **given)
         assert status == 0
         config = parse(call[1:])
         assert (config.mode, config.corpus.num_shards, config.corpus.num_processes) == ("prepare", 11, 8)
@@ -90,7 +105,7 @@ def test_the_tasks_of_an_array_make_every_shard_once(tmp_path):
 
 def test_more_tasks_than_shards_are_no_error(tmp_path):
     given = {"CORPUS": "c", "VOCAB": "v", "OUTPUT": "r", "NUM_SHARDS": 1, "SLURM_ARRAY_TASK_COUNT": 2}
-    found = start("prepare_array.sbatch", tmp_path, "", SLURM_ARRAY_TASK_ID=0, SLURM_ARRAY_TASK_MIN=0, **given)
+    found = start(ARRAY, tmp_path, "", SLURM_ARRAY_TASK_ID=0, SLURM_ARRAY_TASK_MIN=0, **given)
     assert found[:2] == (0, [])
 
 

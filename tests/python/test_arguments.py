@@ -20,7 +20,7 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "arguments.md"
 HEAD = """# Arguments
 
 The options of the command, by the flags' names, as arguments of `tfbert.finetune` and `tfbert.pretrain`. What else
-these take, such as data in memory: [python.md](python.md).
+these take, such as data in memory: [From Python](python.md).
 """
 
 

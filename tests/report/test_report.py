@@ -232,16 +232,21 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
         for i, (s, r) in enumerate(zip(speeds, replicas, strict=True))
     ]
     rows = compare(runs)
-    np.testing.assert_allclose([row.efficiency for row in rows], speeds / 90 / replicas)
+    expected = speeds / 90 / replicas
+    assert rows[0].efficiency is None, "its base has no fewer replicas: that is no scaling"
+    np.testing.assert_allclose([row.efficiency for row in rows[1:]], expected[1:])
     np.testing.assert_allclose([row.speed_up for row in rows], speeds / 90), "of those of one replica, the slower"
     rows = compare(runs[1:])
-    np.testing.assert_allclose([row.efficiency for row in rows], (speeds / 90 / replicas)[1:])
+    np.testing.assert_allclose([row.efficiency for row in rows], expected[1:])
 
     mixed = read_run(make_run(tmp_path / "mixed", speed=400.0, replicas=2, precision="mixed_float16"))
     alone = compare([*runs, mixed])[-1]
     assert (alone.efficiency, alone.speed_up) == (1.0, None), "the others differ in more than devices"
     larger = configure(read_run(make_run(tmp_path / "larger", speed=999.0)), training={"global_batch_size": 64})
     assert compare([*runs, larger])[-1].speed_up is None, "another batch is another work"
+    assert compare([*runs, larger])[-1].efficiency == 1.0
+    weak = configure(read_run(make_run(tmp_path / "weak", speed=170.0, replicas=2)), training={"global_batch_size": 64})
+    assert compare([runs[2], weak])[1].efficiency == 170 / 2 / 90, "each replica has as many examples"
 
     cells = [{} for _ in runs]
     for table in tables(compare(runs))[:2]:
@@ -249,11 +254,36 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
             cells[i] |= dict(zip(table.names, row, strict=True))
     assert [c["speed-up"] for c in cells] == [f"{s / 90:.2f}" for s in speeds]
     assert [c["accuracy"] for c in cells] == ["0.5000", "0.6000", "0.7000", "0.8000"]
-    assert [c["efficiency"] for c in cells] == ["133%", "111%", "100%", "120%"]
+    assert [c["efficiency"] for c in cells] == ["–", "111%", "100%", "120%"]
     page = Page(comparison_page(runs))
     assert "the best by eval_accuracy first" in comparison_page(runs)
     column = page.rows[0].index("speed-up")
     assert [row[column] for row in page.rows[1:5]] == [c["speed-up"] for c in cells][::-1], "the best first"
+
+
+@pytest.mark.parametrize(
+    "part, other",
+    [
+        ("model", {"model_name_or_path": "another"}),
+        ("data", {"max_seq_length": 16}),
+        ("data", {"train_file": "other.tsv"}),
+        ("data", {"text_column": ["title"]}),
+    ],
+)
+def test_a_run_without_its_base_has_no_bar(part, other, tmp_path, monkeypatch):
+    """Other work is no base: 227% on one replica says nothing of devices."""
+    one, two, slow = (
+        read_run(make_run(tmp_path / name, speed=speed, replicas=replicas))
+        for name, speed, replicas in (("one", 100.0, 1), ("two", 190.0, 2), ("slow", 44.0, 1))
+    )
+    slow = configure(slow, **{part: other})
+    rows = compare([one, two, slow])
+    assert [row.speed_up for row in rows] == [1.0, 1.9, None]
+    assert [row.efficiency for row in rows] == [1.0, 0.95, 1.0]
+    drawn = {}
+    monkeypatch.setattr(plots, "bars", lambda labels, values, x_label: drawn.update({x_label: (labels, values)}) or "")
+    comparison_page([one, two, slow])
+    assert dict(zip(*drawn["times"], strict=True)) == {"1": 1.0, "2": 1.9}
 
 
 def test_the_best_run_comes_first_whatever_the_metric(tmp_path):

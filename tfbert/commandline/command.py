@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import collections
 import difflib
+import functools
 import importlib
 import sys
+from collections.abc import Sequence
 
-from absl import app
-from absl import flags as absl_flags
+from absl import flags
 
 from tfbert.commandline import options
-from tfbert.commandline.config_file import config_arguments, take_config
+from tfbert.commandline.config_file import config_arguments, kind_of, take_config
 from tfbert.commandline.foreign_flags import foreign_flag, wrong_value
 from tfbert.commandline.help import help_topic, show_help
 from tfbert.commandline.presets import expand_flagfiles
 from tfbert.commandline.verbs import VERBS
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, verb_commands
+from tfbert.config.rules import one_of
 from tfbert.config.run import Config
 from tfbert.devices import termination
 from tfbert.devices.allocator import keep_freed_memory
@@ -52,10 +55,10 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
             module, verb = VERBS[command.word][config.mode]
             run = getattr(importlib.import_module(module), verb)
             tf.config.list_physical_devices("GPU")
-            from tfbert.devices.runtime import out_of_memory_as_run_error
+            from tfbert.devices.runtime import library_errors_as_run_errors
 
         termination.check()
-        with out_of_memory_as_run_error(config):
+        with library_errors_as_run_errors(config):
             run(config)
     except EXPECTED as error:
         return _fail(command, error, error.status, kind="" if isinstance(error, Preempted) else "error: ")
@@ -77,36 +80,76 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     Raises:
         UsageError: for flags that the command does not have, and rules that are broken.
     """
-    options.define_flags(absl_flags.FLAGS, command)
-    app.define_help_flags()
+    values = flags.FlagValues()  # absl's own set has flags such as --pdb besides, which would be ignored.
+    options.define_flags(values, command)
     path, given = take_config(expand_flagfiles(argv[1:]))
-    of_file = config_arguments(path, command, lambda name: what_is_meant(command, name)) if path else []
-    said = [f"--mode={mode}"] * bool(mode)
-    try:
-        rest = absl_flags.FLAGS([argv[0], *expand_flagfiles(of_file), *said, *given])[1:]
-    except absl_flags.UnrecognizedFlagError as error:
-        raise UsageError(_unknown(command, error.flagname)) from None
-    except absl_flags.Error as error:
-        raise UsageError(wrong_value(str(error)) or f"{str(error).rstrip('.')}. See --help.") from None
-    if rest:
-        raise UsageError(f"Every argument must be a flag. Received: {' '.join(rest)}. Write --name=value; see --help.")
-    if mode and (other := str(absl_flags.FLAGS["mode"].value)) != mode:
+    of_file = config_arguments(path, command, functools.partial(what_is_meant, command)) if path else []
+    arguments = [*expand_flagfiles(of_file), *([f"--mode={mode}"] if mode else ()), *given]
+    if problems := _problems(command, values, arguments):
+        raise UsageError("\n".join(dict.fromkeys(problems)))
+    values([argv[0], *arguments])
+    if mode and (other := str(values["mode"].value)) != mode:
         word = other if verb_commands()[other] is command else f"{command.word} --mode={other}"
         raise UsageError(
             f"{command.typed} says the mode itself. Received: mode={other!r} beside it. "
             f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
         )
-    return options.config_from_flags(absl_flags.FLAGS, command)
+    return options.config_from_flags(values, command)
 
 
-def _unknown(command: Command, name: str) -> str:
-    """The message for a flag that the command does not have, with what may be meant."""
-    return " ".join(filter(None, (f"Unknown command line flag '{name}'.", what_is_meant(command, name), "See --help.")))
+def _problems(command: Command, values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
+    """A line for each argument that is no flag, and each value that its flag does not take: absl stops at the first."""
+    problems, others, left = [], [], collections.deque(arguments)
+    while left:
+        argument = left.popleft()
+        text = argument.removeprefix("-").removeprefix("-")
+        name, equals, value = text.partition("=")
+        positive = name.removeprefix("no")
+        is_known = name in values and name != "undefok"  # Which would let absl ignore unknown flags.
+        if not text:
+            others += [argument, *left] if argument == "-" else left
+            left.clear()
+        elif text == argument or not name:
+            others.append(argument)
+        elif is_known and values[name].boolean and not equals:
+            continue
+        elif not is_known and positive in values and values[positive].boolean:
+            if equals:
+                todo = f"Write --{name} for off, or --{positive} for on."
+                problems.append(f"--{name} takes no value. Received: {argument}. {todo}")
+        elif not equals and is_known and (not left or left[0].startswith("--")):
+            at = f"before {left[0]}" if left else "at the end"
+            problems.append(f"{name} takes a value. Received: --{name} {at}. Write --{name}=VALUE.")
+        else:
+            if not equals and left and (is_known or not left[0].startswith("-")):
+                value = left.popleft()
+            if is_known:
+                problems += _value_problems(name, value, values[name])
+            else:
+                found = what_is_meant(command, name, value)
+                problems.append(" ".join(filter(None, (f"Unknown command line flag '{name}'.", found, "See --help."))))
+    if others:
+        todo = "Write --name=value; see --help."
+        problems.append(f"Every argument must be a flag. Received: {' '.join(others)}. {todo}")
+    return problems
 
 
-def what_is_meant(command: Command, name: str) -> str:
+def _value_problems(name: str, value: str, flag: flags.Flag) -> list[str]:
+    try:
+        flag.parser.parse(value)
+    except (ValueError, TypeError):
+        if found := wrong_value(name, value):
+            return [found]
+        if choices := getattr(flag.parser, "enum_values", None):
+            return [one_of(name, value, choices)]
+        todo = f"--help={name} says what it takes."
+        return [f"{name} must be {kind_of(flag)}. Received: {name}={value!r}. {todo}"]
+    return []
+
+
+def what_is_meant(command: Command, name: str, value: str = "") -> str:
     """What may be meant by a flag that a command does not have, in a sentence; empty where nothing is like it."""
-    return foreign_flag(command, name) or _flag_of_another(command, name) or _nearest(command, name)
+    return foreign_flag(command, name, value) or _flag_of_another(command, name) or _nearest(command, name.lower())
 
 
 def _flag_of_another(command: Command, name: str) -> str:

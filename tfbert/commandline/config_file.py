@@ -15,6 +15,7 @@ from absl import flags
 
 from tfbert.commandline.options import ALIASES, define_flags, is_run_config
 from tfbert.config.commands import Command
+from tfbert.config.rules import meant
 from tfbert.config.run import Config
 from tfbert.config.sweep import way_to_vary
 from tfbert.errors import UsageError
@@ -75,14 +76,14 @@ def take_config(arguments: Sequence[str]) -> tuple[str, list[str]]:
     return "".join(paths), rest
 
 
-def config_arguments(path: str, command: Command, advice: Callable[[str], str]) -> list[str]:
+def config_arguments(path: str, command: Command, advice: Callable[[str, str], str]) -> list[str]:
     """The arguments that a file stands for, in its order.
 
     Args:
         path: A .yaml or .json of one object: the flags' names without dashes, each with a value or a list. A value of
             null is as good as no line.
         command: Whose flags they are.
-        advice: For a name that is no flag, a sentence with what may be meant, or an empty one.
+        advice: For a name that is no flag, and its value, a sentence with what may be meant, or an empty one.
 
     Raises:
         UsageError: for a file that cannot be read, a name that is no flag or occurs twice, or a value of another type;
@@ -106,14 +107,16 @@ def config_arguments(path: str, command: Command, advice: Callable[[str], str]) 
         elif name == NAME:
             problems.append(f"A file of options names no other. Received: {name!r} {where}. Put all options into one.")
         elif name not in known:
-            found = advice(name) or "See --help."
+            found = advice(name, value.text) or "See --help."
             problems.append(f"Every name must be that of a flag. Received: {name!r} {where}. {found}")
         elif own in seen:
             twice = f"{name!r} twice" if seen[own] == name else f"{seen[own]!r} and {name!r}, which are the same"
             problems.append(f"Every option has one value. Received: {twice}, {where}. Drop one.")
         elif not value.is_null:
             problem, arguments = _arguments(name, value, known[name])
-            problems += [f"{problem} Received: {name}: {value.text} {where}. {_todo(name, value)}"] * bool(problem)
+            problems += [f"{problem} Received: {name}: {value.text} {where}. {_todo(name, value, known[name])}"] * bool(
+                problem
+            )
             out += arguments
         seen.setdefault(own, name)
     if len(problems) > _MOST_PROBLEMS:
@@ -137,7 +140,7 @@ def _arguments(name: str, value: _Value, flag: flags.Flag | None) -> tuple[str, 
         is_on = _SWITCH.get(value.text.lower())
         return ("", [f"--{name}={str(is_on).lower()}"]) if is_on is not None else (f"{name} is true or false.", [])
     if any(item.is_boolean for item in items):
-        return f"{name} is {_kind(flag)}, not true or false.", []
+        return f"{name} is {kind_of(flag)}, not true or false.", []
     if isinstance(flag, flags.MultiFlag):
         return "", [f"--{name}={item.text}" for item in items]
     if has_joined and len(items) > 1 and any("," in item.text for item in items):
@@ -147,7 +150,7 @@ def _arguments(name: str, value: _Value, flag: flags.Flag | None) -> tuple[str, 
         if flag is not None:
             flag.parser.parse(text)
     except (ValueError, TypeError):
-        return f"{name} is {_kind(flag)}.", []
+        return f"{name} is {kind_of(flag)}.", []
     return "", [f"--{name}={text}"]
 
 
@@ -157,17 +160,21 @@ def _with_joined_values() -> set[str]:
     return {field.name for field in fields if field.metadata.get("joined")}
 
 
-def _kind(flag: flags.Flag | None) -> str:
+def kind_of(flag: flags.Flag | None) -> str:
     """What a flag takes, in words."""
     if choices := getattr(getattr(flag, "parser", None), "enum_values", None):
         return f"one of {', '.join(choices)}"
     kind = "" if flag is None else flag.flag_type()
+    if kind == "bool":
+        return "true or false"
     if kind.startswith("integer or"):
         return f"an {kind}"
     return {"int": "an integer", "float": "a number", "comma separated list of strings": "a list"}.get(kind, "a text")
 
 
-def _todo(name: str, value: _Value) -> str:
+def _todo(name: str, value: _Value, flag: flags.Flag | None) -> str:
+    if known := meant(name, value.text, getattr(getattr(flag, "parser", None), "enum_values", None) or ()):
+        return f"Write {name}: {known}."
     if value.is_boolean:
         return 'Put it in quotes, "true", if it is a name.'
     if value.items and (way := way_to_vary(name, ",".join(item.text for item in value.items), Config.classes())):

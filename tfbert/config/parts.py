@@ -6,7 +6,9 @@ Every option of the command lives in one part; `commandline` reads names, defaul
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import pathlib
 import typing
 from typing import Any, Literal
@@ -21,6 +23,7 @@ from tfbert.config.rules import (
     SEED,
     TRAIN,
     Mode,
+    architecture_problem,
     at_least,
     one_of,
     option,
@@ -40,6 +43,8 @@ SCRATCH_SIZES = (
     *_NAMED_SIZES,
     *(f"L-{layers}_H-{hidden}" for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)),
 )
+_MOST_OF_CONFIG = 1 << 24
+"""Bytes of a model's `config.json`, beyond which it is none."""
 MAX_COMPILED_SHAPES = 6
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
 ExportFormat = Literal["saved_model", "keras_hub", "onnx", "tflite"]
@@ -76,6 +81,11 @@ class ModelConfig(Options):
                 f"A scratch model has one of the sizes {', '.join(_NAMED_SIZES)}, or L-2_H-128 to L-12_H-768. "
                 f"Received: model_name_or_path={self.model_name_or_path!r}. Pass for example scratch/tiny."
             )
+        path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # Said where it is read.
+            if path.is_file() and path.stat().st_size < _MOST_OF_CONFIG:
+                problem = architecture_problem(json.loads(path.read_text(encoding="utf-8")), path)
+                out += [problem] if problem else []
         if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
             out.append(f"vocab_file must be a file. Received: vocab_file={self.vocab_file!r}. Check the path.")
         return out
@@ -168,10 +178,15 @@ class OutputConfig(Options):
     """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
     report_to: tuple[str, ...] = option((), resume="free", modes=("train",))
     """Also report what `log.jsonl` holds to these trackers: `tensorboard` (files in `output_dir/tensorboard`), `wandb`,
-    `mlflow`. A run that resumes goes on in the same run there."""
+    `mlflow`; `all` is all three, `none` none. A run that resumes goes on in the same run there."""
     profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
     """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, and where a
     step's time goes into the report. Empty: no profile."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.report_to in (("none",), ("all",)):  # As Hugging Face's Trainer has them.
+            object.__setattr__(self, "report_to", REPORT_TO if self.report_to == ("all",) else ())
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pathlib
+import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -115,6 +118,55 @@ def choice_problems(part: Any) -> list[str]:
     return [one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
 
 
+def architecture_problem(values: Any, path: pathlib.Path) -> str:
+    """The line for a `config.json` that says that its model is no BERT; empty where it says nothing of the kind.
+
+    Args:
+        values: What the file holds.
+        path: The file, for the line.
+    """
+    found = values if isinstance(values, dict) else {}
+    names, kind = found.get("architectures"), found.get("class_name")
+    if isinstance(kind, str) and kind != "BertBackbone":
+        rule = "Of KerasHub's models, tfbert trains those of its BertBackbone"
+        return f"{rule}. Received: {kind[:100]} in {path}. Pass a BERT model."
+    name = "model_type" if "model_type" in found or not isinstance(names, list) else "architectures"
+    if name == "model_type":
+        is_bert = found.get(name, "bert") == "bert"  # Files from before 2020 do not give it.
+    else:
+        is_bert = not names or any(re.match(r"(TF|Flax)?Bert(?![a-z])", str(each)) for each in names)
+    if is_bert:
+        return ""
+    rule = "tfbert trains models of the BERT architecture (model_type bert)"
+    return f"{rule}. Received: {name}={reprlib.repr(found[name])} in {path}. Pass a BERT model."
+
+
+_CALLED_ELSEWHERE = {
+    "device": {"cuda": "gpu"},
+    "optimizer": dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamweightdecay"), "adamw"),
+    "strategy": {"ddp": "mirrored", "dp": "mirrored", "mirroredstrategy": "mirrored", "onedevicestrategy": "one_device"}
+    | {"multiworkermirroredstrategy": "multi_worker", "multi_worker_mirrored": "multi_worker"},
+    "task": dict.fromkeys(("ner", "pos", "pos_tagging", "tagging", "chunking"), "token_classification")
+    | dict.fromkeys(("text_classification", "sentiment_analysis", "sequence_classification"), "classification")
+    | dict.fromkeys(("nli", "sst2", "binary", "binary_classification", "multiclass"), "classification")
+    | dict.fromkeys(("stsb", "sts", "similarity", "text_regression"), "regression")
+    | dict.fromkeys(("multilabel", "multi_label", "multilabel_classification"), "multi_label_classification")
+    | dict.fromkeys(("qa", "squad", "squad_v2", "extractive_qa"), "question_answering")
+    | dict.fromkeys(("swag", "race", "mcq"), "multiple_choice")
+    | dict.fromkeys(("mlm", "masked_lm", "fill_mask"), "pretraining"),
+}
+"""By option: what other programs call a choice, in small letters and with underscores."""
+
+
 def one_of(name: str, value: str, choices) -> str:
     """The line for a value that is none of the choices."""
-    return f"{name} must be one of {', '.join(choices)}. Received: {name}={value!r}. Pass one of them."
+    known = meant(name, value, choices)
+    todo = f"Pass --{name}={known}." if known else "Pass one of them."
+    return f"{name} must be one of {', '.join(filter(None, choices))}. Received: {name}={value!r}. {todo}"
+
+
+def meant(name: str, value: str, choices) -> str:
+    """The choice that is written or called otherwise elsewhere; empty where there is none."""
+    word = str(value).strip().lower().replace("-", "_")
+    word = word if word in choices else _CALLED_ELSEWHERE.get(name, {}).get(word, "")
+    return word if word in choices else ""

@@ -24,8 +24,10 @@ def show(text: str) -> int:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Else Python fails once more at its end.
+        if not isinstance(error, BrokenPipeError):
+            raise
         return 141
     return 0
 

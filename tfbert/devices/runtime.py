@@ -17,7 +17,7 @@ from tfbert import private
 from tfbert.config.parts import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
-from tfbert.errors import RunError, UsageError, first_line
+from tfbert.errors import RunError, UsageError, first_line, of_surroundings
 
 log = logging.getLogger("tfbert")
 
@@ -158,22 +158,25 @@ def reset_peak_memory() -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether TensorFlow, or a library below it, found no memory on the device."""
-    if not isinstance(error, tf.errors.OpError):
+    if not isinstance(error, tf.errors.OpError) or of_surroundings(error):  # A full disk is an exhausted resource too.
         return False
     # Libraries that find no memory for themselves say so in an InternalError.
     return isinstance(error, tf.errors.ResourceExhaustedError) or "out of memory" in str(error).lower()
 
 
 @contextlib.contextmanager
-def out_of_memory_as_run_error(config: Config) -> Iterator[None]:
-    """Turns the error of a batch that is too large into one line that names the ways out.
+def library_errors_as_run_errors(config: Config) -> Iterator[None]:
+    """Turns the error of a batch that is too large into one line that names the ways out, and that of a full disk and
+    the like into one that names the disk.
 
     Raises:
-        RunError: for an exception that `is_out_of_memory` knows; others pass unchanged.
+        RunError: for an exception that `is_out_of_memory` or `of_surroundings` knows; others pass unchanged.
     """
     try:
         yield
-    except tf.errors.OpError as error:
+    except (OSError, tf.errors.OpError) as error:
+        if (found := of_surroundings(error)) is not None:
+            raise found from error
         if not is_out_of_memory(error):
             raise
         ways = "a smaller --per_device_eval_batch_size or --max_seq_length"

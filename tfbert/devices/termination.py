@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from tfbert.errors import in_command
+from tfbert.errors import first_line, in_command, of_surroundings, other_project
 
 _SECONDS_BETWEEN = 5.0
 """A SIGTERM so soon after another one lets the process clean up. A later one is heard: the first may have been lost in
@@ -51,10 +51,26 @@ def run_program(name: str, main: Callable[[], int]) -> int:
         main: Returns the exit status.
 
     Returns:
-        The exit status: 75 if it was told to end by SIGTERM, 130 by Ctrl-C.
+        The exit status: 75 if it was told to end by SIGTERM, 130 by Ctrl-C; 1 where a package is missing or broken.
     """
     with in_command():
-        return _run(name, main)
+        try:
+            return _run(name, main)
+        except ImportError as error:
+            found = other_project()
+            if not found and (error.name or "").partition(".")[0] == "tfbert":
+                raise  # A bug of ours.
+            found = found or (
+                f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}. "
+                "Run pip install -e . in the clone."
+            )
+            print(f"{name}: error: {found}", file=sys.stderr)
+            return 1
+        except OSError as error:
+            if (found := of_surroundings(error)) is None:
+                raise
+            print(f"{name}: error: {found}", file=sys.stderr)
+            return 1
 
 
 def _run(name: str, main: Callable[[], int]) -> int:

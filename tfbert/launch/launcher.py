@@ -93,7 +93,8 @@ def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
             f"'{error.flagname}'. {_nearest(error.flagname, values)}Usage: {_usage()}"
         ) from None
     except flags.Error as error:
-        raise UsageError(f"The launcher's flags go before --. Received: {error}. Usage: {_usage()}") from None
+        what = str(error).removeprefix("flag ").partition(": ")[0]
+        raise UsageError(f"The launcher's flags take numbers. Received: {what}. Usage: {_usage()}") from None
     if rest:
         raise UsageError(f"The command must follow --. Received: {' '.join(rest)!r} before it. Usage: {_usage()}")
     return LaunchConfig(

@@ -7,8 +7,9 @@ import reprlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tfbert.config.rules import architecture_problem
 from tfbert.data.foreign_files import read_json_object
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, first_line
 
 if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
     from transformers import BertConfig
@@ -94,12 +95,8 @@ def make_config(values: dict[str, Any], path: pathlib.Path) -> BertConfig:
     from transformers.models.bert.configuration_bert import BertConfig
 
     absent = [key for key in _LAYOUT_KEYS if key not in values]
-    model_type = values.get("model_type", "bert")  # Files from before 2020 do not give it.
-    if model_type != "bert":
-        raise UsageError(
-            "tfbert trains models of the BERT architecture (model_type bert). "
-            f"Received: {_shown('model_type', values, path)}. Pass a BERT model."
-        )
+    if problem := architecture_problem(values, path):
+        raise UsageError(problem)
     if absent:
         raise UsageError(
             f"config.json must describe a BERT model. Received: {path} without {', '.join(absent)}. Add them."
@@ -130,7 +127,7 @@ def make_config(values: dict[str, Any], path: pathlib.Path) -> BertConfig:
     try:
         return BertConfig.from_dict(values)
     except Exception as error:  # transformers raises anything on keys that BERT does not have.
-        what = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+        what = first_line(error)
         raise UsageError(f"config.json must describe a BERT model. Received: {path}: {what}. Repair it.") from None
 
 

@@ -156,6 +156,11 @@ def _download(name: str) -> pathlib.Path:
     from huggingface_hub import errors
 
     try:
+        directory = pathlib.Path(
+            huggingface_hub.snapshot_download(name, allow_patterns=["config.json", *_TOKENIZER_FILES])
+        )
+        if (directory / "config.json").is_file():  # What is no BERT is refused before its weights are downloaded.
+            load_config(directory)
         for files in _HUB_WEIGHTS:
             patterns = ["config.json", *_TOKENIZER_FILES, *files]
             directory = pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
@@ -170,6 +175,8 @@ def _download(name: str) -> pathlib.Path:
         reason = "neither a directory nor a possible name on the hub"
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         reason = "no such directory, the hub cannot be reached (or HF_HUB_OFFLINE is set), and it is not in its cache"
+    except UsageError:
+        raise
     except (OSError, ValueError) as error:
         reason = first_line(error)
     todo = "Pass a local directory with config.json, weights and vocab.txt: --model=DIR"

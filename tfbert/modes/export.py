@@ -20,7 +20,7 @@ import tf_keras as keras
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.devices.waiting import log_if_slow
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
@@ -289,9 +289,9 @@ def _write(save: Callable[[pathlib.Path], dict[str, Any]], directory: pathlib.Pa
         raise
     except (OSError, tf.errors.OpError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        what = (str(error).splitlines() or [""])[0][:200]
         raise RunError(
-            f"The export could not be written to {directory}: {what}. Check free space and permissions there."
+            f"The export could not be written to {directory}: {first_line(error)}. "
+            "Check free space and permissions there."
         ) from error
     try:
         partial.rename(directory) if is_new else _replace_contents(directory, partial)

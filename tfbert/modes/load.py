@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
@@ -30,6 +31,7 @@ from tfbert.private import check_not_forked
 from tfbert.tasks.inputs import BEST, NAME, Inputs, check_whole
 from tfbert.tasks.prediction_texts import CHUNK_CHARACTERS
 from tfbert.tasks.registry import entry_of
+from tfbert.tasks.text_inputs import TextInputs
 from tfbert.tasks.trained import TrainedModel, check_finite
 
 
@@ -240,6 +242,55 @@ class LoadedModel:
         entries = list(entries) if is_one or isinstance(inputs, Sized) else entries
         found = self._answers(given, entries, batch_size, returns_errors=errors == "return")
         return found[0] if is_one else found
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """`label_names` under scikit-learn's name: the columns of `predict_proba`."""
+        return np.array(self.label_names, dtype=np.str_)
+
+    def predict(self, texts: Iterable[Any], *, batch_size: int = 32) -> np.ndarray:
+        """What scikit-learn's estimators give for many texts or pairs, which are those of `__call__`.
+
+        Returns:
+            `[n]`: labels, or numbers as float64. With several labels a text, `[n, labels]`: 1 for each label above the
+            threshold, else 0, in the order of `classes_`.
+
+        Raises:
+            UsageError, RunError: as `__call__`; for one text, and for a model of another task.
+        """
+        answers = self._to_texts(texts, BEST, batch_size)
+        if not self.label_names:
+            return np.array([answer["score"] for answer in answers], np.float64)
+        if any(isinstance(answer, list) for answer in answers):
+            chosen = [{each["label"] for each in answer} for answer in answers]
+            return np.array([[int(name in names) for name in self.label_names] for names in chosen])
+        return np.array([answer["label"] for answer in answers], dtype=np.str_)
+
+    def predict_proba(self, texts: Iterable[Any], *, batch_size: int = 32) -> np.ndarray:
+        """The probability of each class, or label, as scikit-learn's classifiers give it: `[n, classes]`, float64, in
+        the order of `classes_`, so `pandas.DataFrame(classify.predict_proba(texts), columns=classify.classes_)`.
+
+        Raises:
+            UsageError, RunError: as `predict`; for a model that predicts numbers.
+        """
+        if not self.label_names:
+            raise UsageError(
+                f"Probabilities are of classes. Received: a model for {self._model.task.kind}. Call predict."
+            )
+        found = [{each["label"]: each["score"] for each in row} for row in self._to_texts(texts, None, batch_size)]
+        return np.array([[row[name] for name in self.label_names] for row in found]).reshape(-1, len(self.label_names))
+
+    def _to_texts(self, texts: Iterable[Any], top_k: int | None | Literal["best"], batch_size: int) -> list[Any]:
+        """The answers to many texts."""
+        given = entry_of(self.task).inputs(self._model, BEST)
+        if not isinstance(given, TextInputs):
+            raise UsageError(
+                "predict and predict_proba give labels or numbers of whole texts. "
+                f"Received: a model for {self._model.task.kind}. Call the model itself: model(inputs)."
+            )
+        if given.is_one(texts):
+            raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
+        return self(texts, top_k=top_k, batch_size=batch_size)
 
     def to_keras_hub(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
         """Writes a preset that `keras_hub.models.BertTextClassifier.from_preset` loads, with vocabulary and casing; of

@@ -100,7 +100,9 @@ def pretrain(
     """Pre-trains a model on records; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
-        config, callbacks, quiet: As for `finetune`.
+        config: As for `finetune`.
+        callbacks: As for `finetune`.
+        quiet: As for `finetune`.
         **options: Every option of the command `tfbert pretrain --mode=train` by its name, such as `train_records`.
 
     Returns:
@@ -170,8 +172,8 @@ def _call(config: Config, command: Command, callbacks: Sequence[Callback], quiet
     with shown(quiet), output_dir.one_start_time() as started_at:
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
             run = _runner(command, config.mode)
-            from tfbert.devices.runtime import out_of_memory_as_run_error
-        with out_of_memory_as_run_error(config):
+            from tfbert.devices.runtime import library_errors_as_run_errors
+        with library_errors_as_run_errors(config):
             return Results(run(config, callbacks), output_dir.run_directory(config, started_at))
 
 

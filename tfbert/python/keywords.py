@@ -97,7 +97,7 @@ def config_of(
     problems += [_unknown(command, mode, name, given[name]) for name in given if name not in known]
     if isinstance(word := given.get("mixed_precision"), str):
         del given["mixed_precision"]
-        problems.append(wrong_value(f"flag --mixed_precision={word}: no."))
+        problems.append(wrong_value("mixed_precision", word))
     for name in [name for name in given if _are_swept(name, given[name])]:
         values = given.pop(name)
         todo = f"Call tfbert.sweep({{{name!r}: {values!r}}}, ...)."
@@ -168,11 +168,11 @@ def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
         advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
     if not advice and command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, _NEAR)):
         advice = f"Did you mean {near[0]}?"
-    stem = name.partition("_")[0]
+    stem, text = name.partition("_")[0], str(value) if isinstance(value, str | bool) else ""
     if not advice and command is FINETUNE and (name == stem or name.endswith(_OF_DATA)):
         meant = "validation" if stem in _VALIDATION else stem
         advice = f"Did you mean {meant}?" if meant in OPTIONS else ""
-    advice = advice or what_is_meant(command, name) or f"See help({function})."
+    advice = advice or what_is_meant(command, name, text) or f"See help({function})."
     for other in (FINETUNE, PRETRAIN):
         advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")
         advice = advice.replace(f"In {other.typed} ", f"In {FUNCTIONS[other.word]} ")

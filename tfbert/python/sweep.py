@@ -73,8 +73,10 @@ def sweep(
     Args:
         values: For each option that is varied, by its name, a list of values.
         config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
-        train, validation, test: As for `tfbert.finetune`. Data in memory is written to `output_dir/data`, where the
-            runs read it. Where there are runs, it must be theirs.
+        train: As for `tfbert.finetune`. Data in memory is written to `output_dir/data`, where the runs read it. Where
+            there are runs, it must be theirs.
+        validation: Likewise.
+        test: Likewise.
         seeds: Train each combination with each of these, and rank by the means. Empty: once, with `seed`.
         quiet: Show nothing.
         **options: The other options, as for `tfbert.finetune`; for pre-training, those of `tfbert.pretrain`, with its

@@ -18,7 +18,8 @@ from tfbert.report.settings import differing, loss_extras
 from tfbert.tasks.metrics import decided_by
 
 HTML, MARKDOWN = "comparison.html", "comparison.md"
-_SAME_WORK = ("model_name_or_path", "dataset", "train_file", "text_column", "max_seq_length")
+_MODEL = "model_name_or_path"
+_SAME_WORK = (_MODEL, "dataset", "train_file", "text_column", "max_seq_length")
 _SAME_EXAMPLES = (
     "dataset",
     "validation_file",
@@ -40,10 +41,10 @@ class ComparedRun:
 
     Attributes:
         run: Its files.
-        speed_up: Its examples/s over those of the run of fewest replicas in the same precision with the same global
+        speed_up: Its examples/s over those of the run of fewest replicas with the same work, precision and global
             batch; None where either is unknown, and where there is no other such run.
-        efficiency: Examples/s of a replica over those of the run of fewest replicas in the same precision, with or
-            without XLA.
+        efficiency: Examples/s of a replica over those of the run of fewest replicas with the same work and precision,
+            with or without XLA, and the same batch in all or for each replica. None where that run has no fewer.
     """
 
     run: RunFiles
@@ -79,17 +80,28 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
         speed_up = None
         if len(group) > 1 and run.examples_per_second and first.examples_per_second:
             speed_up = run.examples_per_second / first.examples_per_second
-        alike = min((r for r in runs if _arithmetic(r) == _arithmetic(run)), key=_size)
-        efficiency = None
-        if run.examples_per_second and alike.examples_per_second:
-            efficiency = run.examples_per_second / run.num_replicas * alike.num_replicas / alike.examples_per_second
+        alike = min((r for r in runs if _scales(r, run) and r.examples_per_second), key=_size, default=run)
+        efficiency, speed, base = None, run.examples_per_second, alike.examples_per_second
+        if speed and base and (alike is run or alike.num_replicas < run.num_replicas):
+            efficiency = speed / run.num_replicas * alike.num_replicas / base
         rows.append(ComparedRun(run=run, speed_up=speed_up, efficiency=efficiency))
     return rows
 
 
 def _work(run: RunFiles) -> tuple[Any, ...]:
-    """What runs share whose speeds are compared: precision and global batch."""
-    return run.precision, run.option("training", "global_batch_size")
+    """What runs share whose speeds are compared: what is computed, precision and global batch."""
+    return *_same_work(run), run.precision, run.option("training", "global_batch_size")
+
+
+def _same_work(run: RunFiles) -> tuple[Any, ...]:
+    return tuple(repr(run.option("model" if name == _MODEL else "data", name)) for name in _SAME_WORK)
+
+
+def _scales(run: RunFiles, other: RunFiles) -> bool:
+    """Whether two runs differ in devices, and at most in the batch of all of them or of each."""
+    batch, batch_of_other = (r.option("training", "global_batch_size") or 0 for r in (run, other))
+    same_batch = batch == batch_of_other or batch * other.num_replicas == batch_of_other * run.num_replicas
+    return same_batch and (_same_work(run), _arithmetic(run)) == (_same_work(other), _arithmetic(other))
 
 
 def _size(run: RunFiles) -> tuple[Any, ...]:
@@ -171,9 +183,9 @@ def directory_of(runs: list[RunFiles]) -> str:
 def notes(runs: list[RunFiles]) -> list[str]:
     """What the numbers of these runs mean, and what makes them hard to compare, a line each."""
     out = [
-        "Speed-up: examples/s over those of the run of fewest replicas with the same precision and global batch. "
-        "Efficiency: examples/s of a replica over those in the run of fewest replicas of the same precision, with or "
-        "without XLA."
+        "Speed-up: examples/s over those of the run of fewest replicas with the same model, data, length, precision "
+        "and global batch. Efficiency: examples/s of a replica over those in the run of fewest replicas that differs "
+        "in its devices, and at most in the global batch, if each replica has the same share."
     ]
     if len(metrics := dict.fromkeys(f"eval_{run.score[0]}" for run in runs if run.score)) > 1:
         out.append(f"The runs were decided by different metrics, {' and '.join(metrics)}: they are in the order given.")
@@ -330,13 +342,14 @@ def _plots(rows: list[ComparedRun], labels: list[str]) -> list[tuple[str, str]]:
         if curves:
             y_label = "loss" if name in shown else title.partition(": ")[2]
             out.append((title[0].upper() + title[1:], plots.lines(curves, x_label="step", y_label=y_label)))
-    numbers = [str(number) for number in range(1, len(rows) + 1)]
-    speeds = [row.run.examples_per_second or 0.0 for row in rows]
-    if any(speeds):
-        out.append(("Throughput, by number of the run", plots.bars(numbers, speeds, x_label="examples/s")))
-    if any(row.speed_up for row in rows):
-        ups = [row.speed_up or 0.0 for row in rows]
-        out.append(("Speed-up, within a precision and a batch", plots.bars(numbers, ups, x_label="times")))
+    drawn = (
+        ("Throughput, by number of the run", "examples/s", [row.run.examples_per_second for row in rows]),
+        ("Speed-up, within a precision and a batch", "times", [row.speed_up for row in rows]),
+    )
+    for title, unit, values in drawn:
+        known = {str(number): value for number, value in enumerate(values, 1) if value}  # None is not 0.
+        if known:
+            out.append((title, plots.bars(list(known), list(known.values()), x_label=unit)))
     return out
 
 

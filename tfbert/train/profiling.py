@@ -80,9 +80,10 @@ class Profile(StepCallback):
     def _stop(self) -> None:
         self._wait()
         start = time.perf_counter()
+        self._is_running = False  # Also where its files cannot be written.
         tf.profiler.experimental.stop()
         self._clock.paused += time.perf_counter() - start
-        self._is_running, self._is_done = False, True
+        self._is_done = True
 
     def _wait(self) -> None:
         """Waits until the device has done all its work."""

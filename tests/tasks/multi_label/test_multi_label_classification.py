@@ -143,6 +143,9 @@ def test_a_loaded_model_answers_as_the_pipeline_does(data, logits, thresholds):
         assert [entry["label"] for entry in mine] == expected_of(own, thresholds)[0]
     strict = tfbert.load(data / "run", multi_label=tfbert.MultiLabelConfig(label_threshold=0.999))
     assert strict(texts[0]) == []
+    np.testing.assert_allclose(model.predict_proba(texts), expit(logits[:5]), atol=1e-5)
+    np.testing.assert_array_equal(model.predict(texts), expit(logits[:5]) > thresholds)
+    assert model.classes_.tolist() == list(LABEL_WORDS) and strict.predict(texts).tolist() == [[0] * 4] * 5
 
 
 def test_an_exported_model_gives_the_labels_of_predictions(data, logits, thresholds, tmp_path):
