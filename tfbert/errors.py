@@ -41,7 +41,13 @@ def worded(text: str) -> str:
 
 
 class _Worded(Exception):
-    """An error whose text is `worded` when it is shown."""
+    """An error whose text is `worded` when it is shown.
+
+    Attributes:
+        is_of_all_workers: Whether every worker of the run raises it.
+    """
+
+    is_of_all_workers = False
 
     def __str__(self) -> str:
         return worded(super().__str__())
@@ -70,6 +76,7 @@ class Preempted(_Worded):
     """The run was asked to stop by SIGTERM or SIGINT and has saved a checkpoint. Exit status 75 (EX_TEMPFAIL)."""
 
     status = 75
+    is_of_all_workers = True
 
 
 EXPECTED = (UsageError, RunError, Preempted)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tfbert.devices.cluster import current_cluster
-from tfbert.errors import RunError, UsageError
+from tfbert.devices.private import fail_all_workers
+from tfbert.errors import RunError, UsageError, first_line, is_command
+from tfbert.private import devices_are_initialized
 
 _PEER_ERRORS = (
     tf.errors.UnavailableError,
@@ -21,7 +24,12 @@ _PEER_ERRORS = (
     tf.errors.UnknownError,
 )
 _PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remote target /job:")
+_MISMATCH = re.compile(r"ollective instance \d+\b.*?(expected [^\n]+?)(?:\. |\n|$)")
+"""What TensorFlow says where workers do not come to the same collective operation."""
+_TOLD = re.compile(r"\[tfbert\] (.*?) \[/tfbert\]", re.S)
+"""What a worker told the others that ended with an error of its own."""
 
+_SECONDS = 1.0
 _HEARTBEAT = "/tensorflow.CoordinationService/Heartbeat"
 """The call by which each worker tells the first one that it lives."""
 _UNKNOWN_WORKER = "must be registered before sending heartbeat"
@@ -35,6 +43,8 @@ def is_peer_failure(error: BaseException) -> bool:
     worker froze. AbortedError and others may take their place, depending on which operation of a step notices first.
     """
     message = str(error)
+    if _MISMATCH.search(message):
+        return True
     if isinstance(error, tf.errors.InvalidArgumentError):  # Otherwise that of an operation of this worker's own.
         return _HEARTBEAT in message and _UNKNOWN_WORKER in message
     return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(message))
@@ -49,14 +59,37 @@ def peer_failures_as_run_errors() -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.OpError as error:
-        if not is_peer_failure(error):
+    except Exception as error:
+        if not (isinstance(error, tf.errors.OpError) and is_peer_failure(error)):
+            if is_command() and not getattr(error, "is_of_all_workers", False):  # Here a command ends.
+                _tell_others(error)
             raise
+        if told := _TOLD.search(str(error)):
+            raise RunError(
+                f"All workers must be able to go on. Received: {told[1]}. See its output, and start all workers again: "
+                "training resumes from its newest checkpoint, if there is one."
+            ) from error
+        if found := _MISMATCH.search(str(error)):
+            mismatch = RunError(
+                "All workers must compute the same, in the same order. Received: collective operations that differ, "
+                f"{found[1]}. Give all the same program, options and data."
+            )
+            _tell_others(mismatch)
+            raise mismatch from error
         raise RunError(
             f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
             f"{_lost(str(error))}. See its output and the network for the cause, and start all workers again: "
             "training resumes from its newest checkpoint, if there is one."
         ) from error
+
+
+def _tell_others(error: Exception) -> None:
+    """Lets the other workers know why this one ends; one that is about to find the same does so first."""
+    name = _own_name()
+    if name and current_cluster().peers and devices_are_initialized():
+        time.sleep(_SECONDS)
+        with contextlib.suppress(tf.errors.OpError, ValueError):
+            fail_all_workers(f"[tfbert] {name}, which ended: {first_line(error, 1000)} [/tfbert]")
 
 
 def _lost(message: str) -> str:

@@ -15,7 +15,7 @@ from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.devices.lost_peers import peer_failures_as_run_errors
 from tfbert.devices.preemption import Consensus, StopRequest
-from tfbert.devices.start import start_devices
+from tfbert.devices.start import start_devices, wait_for_chief
 from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.output.callback import Callback
@@ -75,7 +75,7 @@ def finetune(config: Config, *, at_end: AtEnd | None = None, callbacks: Sequence
 
 def _finetune(config: Config, at_end: AtEnd | None, callbacks: Sequence[Callback]) -> dict[str, float]:
     started = time.perf_counter()
-    devices = start_devices(config.runtime)
+    devices = start_devices(config)
     strategy, consensus = devices.strategy, Consensus(devices.strategy)
     if _earlier_models:
         gc.collect()  # A model is full of reference cycles, and a GPU has no room for two models.
@@ -98,7 +98,8 @@ def _finetune(config: Config, at_end: AtEnd | None, callbacks: Sequence[Callback
             log.info("uploaded to %s", hub.push(start.directory, config.hub))
         if at_end:
             at_end(strategy, results)
-        return results
+    wait_for_chief(devices)
+    return results
 
 
 def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str, float]:
