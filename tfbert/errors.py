@@ -83,6 +83,11 @@ EXPECTED = (UsageError, RunError, Preempted)
 
 
 def first_line(error: BaseException | str, most: int = 200) -> str:
-    """An exception's message, or a text, cut to its first line and to `most` characters, without its full stop."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:most].rstrip(".")
+    """An exception's message, or a text, cut to its first line without its full stop, and to `most` characters: after a
+    sentence, or else a word."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    if len(line) <= most:
+        return line
+    sentences, _, _ = line[:most].rpartition(". ")
+    words, _, _ = line[:most].rpartition(" ")
+    return sentences or f"{words or line[:most]} ..."

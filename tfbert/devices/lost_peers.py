@@ -28,8 +28,12 @@ _MISMATCH = re.compile(r"ollective instance \d+\b.*?(expected [^\n]+?)(?:\. |\n|
 """What TensorFlow says where workers do not come to the same collective operation."""
 _TOLD = re.compile(r"\[tfbert\] (.*?) \[/tfbert\]", re.S)
 """What a worker told the others that ended with an error of its own."""
-
 _SECONDS = 1.0
+_WAY_OUT = (
+    "See its output for the cause, then the network, and start all workers again: training resumes from its newest "
+    "checkpoint, if there is one."
+)
+
 _HEARTBEAT = "/tensorflow.CoordinationService/Heartbeat"
 """The call by which each worker tells the first one that it lives."""
 _UNKNOWN_WORKER = "must be registered before sending heartbeat"
@@ -62,34 +66,32 @@ def peer_failures_as_run_errors() -> Iterator[None]:
     except Exception as error:
         if not (isinstance(error, tf.errors.OpError) and is_peer_failure(error)):
             if is_command() and not getattr(error, "is_of_all_workers", False):  # Here a command ends.
-                _tell_others(error)
+                _tell_others(
+                    f"All workers must be able to go on. Received: {_own_name()}, which ended: "
+                    f"{first_line(error, 1000)}. {_WAY_OUT}"
+                )
             raise
         if told := _TOLD.search(str(error)):
-            raise RunError(
-                f"All workers must be able to go on. Received: {told[1]}. See its output, and start all workers again: "
-                "training resumes from its newest checkpoint, if there is one."
-            ) from error
+            raise RunError(told[1]) from error
         if found := _MISMATCH.search(str(error)):
-            mismatch = RunError(
+            line = (
                 "All workers must compute the same, in the same order. Received: collective operations that differ, "
                 f"{found[1]}. Give all the same program, options and data."
             )
-            _tell_others(mismatch)
-            raise mismatch from error
+            _tell_others(line)
+            raise RunError(line) from error
         raise RunError(
             f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
-            f"{_lost(str(error))}. See its output and the network for the cause, and start all workers again: "
-            "training resumes from its newest checkpoint, if there is one."
+            f"{_lost(str(error))}. {_WAY_OUT}"
         ) from error
 
 
-def _tell_others(error: Exception) -> None:
-    """Lets the other workers know why this one ends; one that is about to find the same does so first."""
-    name = _own_name()
-    if name and current_cluster().peers and devices_are_initialized():
+def _tell_others(line: str) -> None:
+    """Has the other workers end with a line; one that is about to find the same fault does so first."""
+    if _own_name() and current_cluster().peers and devices_are_initialized():
         time.sleep(_SECONDS)
         with contextlib.suppress(tf.errors.OpError, ValueError):
-            fail_all_workers(f"[tfbert] {name}, which ended: {first_line(error, 1000)} [/tfbert]")
+            fail_all_workers(f"[tfbert] {line} [/tfbert]")
 
 
 def _lost(message: str) -> str:

@@ -18,7 +18,7 @@ from tfbert.devices.private import publish, published
 from tfbert.errors import RunError, UsageError
 
 _WAY_OUT = "Give all workers the same; only paths, and what is logged or written, may differ"
-_SHOWN, _MOST = 60, 8
+_SHOWN, _MOST = 60, 5
 """The most characters of a value, and the most facts, that a message has."""
 _SECONDS = 60.0
 _numbers = itertools.count()

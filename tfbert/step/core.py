@@ -42,6 +42,7 @@ class Step:
         seed: Decides the noise.
         counters: What the run counts.
         marks_steps: Whether a step's parts are marked in profiles.
+        compiled_with: The arguments of `compile`.
     """
 
     model: Any
@@ -50,6 +51,7 @@ class Step:
     seed: int
     counters: StepCounters
     marks_steps: bool
+    compiled_with: dict[str, Any]
     _xla: bool
     _autograph: bool
     _terms: Terms
@@ -85,6 +87,11 @@ class Step:
         self._unreached = []
         self._terms = None
         self._has_metrics = False
+        self._note_compiled()
+
+    def _note_compiled(self, **given: Any) -> None:
+        # Not tracked: Keras would save and load what is in it.
+        object.__setattr__(self, "compiled_with", given)
 
     def _arguments(self) -> dict[str, Any]:
         """The constructor's arguments, for `get_config`: those that are numbers."""

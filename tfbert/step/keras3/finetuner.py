@@ -18,6 +18,7 @@ from tfbert.step.keras3.loss_terms import LossTerms, OwnLossTerms, output_names
 from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
 from tfbert.step.keras3.rows import check_rows
 from tfbert.step.one_line import one_line
+from tfbert.step.same_call import check_same_call
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -119,6 +120,8 @@ class FineTuner(Step, keras.Model):
                 jit_compile=False,
                 auto_scale_loss=auto_scale_loss,
             )
+        others = {"loss_weights": loss_weights, "steps_per_execution": steps_per_execution, "run_eagerly": run_eagerly}
+        self._note_compiled(**given | others | {"optimizer": self.optimizer, "auto_scale_loss": auto_scale_loss})
         private.unset_compiled_loss(self)
         self._has_metrics = private.compiled_metrics_of(self) is not None
         self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
@@ -292,4 +295,7 @@ class FineTuner(Step, keras.Model):
         given = data.arguments_of(name, self, args, kwargs)
         refusals.check_call(self.model, name, given)
         check_rows(given, self.model, getattr(self, "loss", None))
+        if not name.endswith("_on_batch"):
+            with one_line():
+                check_same_call(self, keras, name, given)
         return given

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfbert.step.keras3.private import without_writing
+from tfbert.step.same_call import check_same_start
 
 _OF_THE_CHIEF = (
     keras.callbacks.ModelCheckpoint,
@@ -39,7 +40,7 @@ def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
     given = [] if callbacks is None else keras.tree.flatten(callbacks)
     if not _is_chief(strategy):
         given = [each for each in map(_on_others, given) if each is not None]
-    return [*given, BeginAlike(strategy)]
+    return [*given, BeginAlike()]
 
 
 def _is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -55,35 +56,7 @@ def _on_others(callback: Any) -> Any:
 
 
 class BeginAlike(keras.callbacks.Callback):
-    """Raises ValueError before the first step where workers have restored different states, or only some of them one.
-
-    Args:
-        strategy: Of several workers.
-    """
-
-    def __init__(self, strategy: tf.distribute.Strategy):
-        super().__init__()
-        self._strategy = strategy
+    """Compares the workers before the first step, after the callbacks that restore."""
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Called after the callbacks that restore."""
-        values = [tf.reduce_sum(tf.abs(tf.cast(w.value, tf.float64))) for w in self.model.model.trainable_variables]
-        iterations = tf.cast(self.model.optimizer.iterations.value, tf.float64)
-        found = [self._of_all(each) for each in (iterations, tf.add_n(values))]
-        if any(len(set(each)) > 1 for each in found):
-            raise ValueError(
-                "Workers must begin with the same weights after the same number of steps. "
-                f"Received: steps {', '.join(f'{each:.0f}' for each in found[0])} and sums of the weights "
-                f"{', '.join(f'{each:.9g}' for each in found[1])}. "
-                "Restore from a directory that all of them can read, or from none."
-            )
-
-    def _of_all(self, value: tf.Tensor) -> list[float]:
-        count = self._strategy.num_replicas_in_sync
-
-        def own() -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            return tf.where(tf.range(count) == context.replica_id_in_sync_group, value, tf.zeros([], tf.float64))
-
-        parts = self._strategy.run(own)
-        return self._strategy.reduce("SUM", parts, axis=None).numpy().tolist()
+        check_same_start(self.model)
