@@ -81,8 +81,8 @@ def checksum(*arrays: Any) -> str:
     value = 0
     for array in map(np.ascontiguousarray, arrays):
         value = zlib.crc32(f"{array.dtype}{array.shape}".encode(), value)
-        is_plain = array.dtype.kind in "biufc" or array.dtype.hasobject is False
-        value = zlib.crc32(array.reshape(-1).view(np.uint8) if is_plain else repr(array.tolist()).encode(), value)
+        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
+        value = zlib.crc32(content, value)
     return f"{value:08x}"
 
 
@@ -113,7 +113,7 @@ def _consensus_of(strategy: tf.distribute.Strategy) -> Consensus:
 
 def _leaves(value: Any, name: str = "") -> dict[str, str]:
     """Facts within facts, as text by a name such as `optimizer.learning_rate` or `layers[3].units`."""
-    text = json.dumps(value)
+    text = repr(value)
     if isinstance(value, dict):
         parts = {f"{name}.{key}" if name else str(key): each for key, each in value.items()}
     elif isinstance(value, list) and len(text) > _SHOWN:
