@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 
 import tensorflow as tf
@@ -68,18 +68,22 @@ def start_devices(config: Config) -> Devices:
     return Devices(strategy=strategy, policy=policy, chief=chief)
 
 
-def wait_for_chief(devices: Devices) -> None:
-    """Returns where the chief has called it, or is gone: of a worker that ends before it, TensorFlow says there that
-    it has crashed."""
-    if not isinstance(devices.strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return
-    name = f"tfbert/done/{next(_runs)}"
-    if devices.chief:
-        publish(name, "done")
-        return
-    with contextlib.suppress(tf.errors.OpError):
-        while published(name, seconds=1.0) is None:
-            pass
+@contextlib.contextmanager
+def chief_ends_last(devices: Devices) -> Iterator[None]:
+    """Keeps the other workers at the end of the block until the chief is there: of one that ends before it, TensorFlow
+    says there that it has crashed."""
+    name = f"tfbert/ended/{next(_runs)}"
+    has_peers = isinstance(devices.strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    try:
+        yield
+    finally:
+        if has_peers and devices.chief:
+            with contextlib.suppress(tf.errors.OpError):
+                publish(name, "")
+    if has_peers and not devices.chief:
+        with contextlib.suppress(tf.errors.OpError):  # The chief is gone.
+            while published(name, seconds=1.0) is None:
+                pass
 
 
 def check_hub() -> None:
