@@ -44,10 +44,10 @@ class _Worded(Exception):
     """An error whose text is `worded` when it is shown.
 
     Attributes:
-        is_of_all_workers: Whether every worker of the run raises it.
+        others_know: Whether the other workers of the run know of it, or raise it too.
     """
 
-    is_of_all_workers = False
+    others_know = False
 
     def __str__(self) -> str:
         return worded(super().__str__())
@@ -76,7 +76,7 @@ class Preempted(_Worded):
     """The run was asked to stop by SIGTERM or SIGINT and has saved a checkpoint. Exit status 75 (EX_TEMPFAIL)."""
 
     status = 75
-    is_of_all_workers = True
+    others_know = True
 
 
 EXPECTED = (UsageError, RunError, Preempted)

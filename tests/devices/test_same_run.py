@@ -92,7 +92,7 @@ def test_a_difference_is_a_refusal_that_all_workers_have(beside):
         UsageError, match=r"same run\. Received: a=2 on worker 0 and 3 on worker 1\. Give all"
     ) as refusal:
         same_run.check_same(lambda: {"a": 2}, beside({"a": 3}))
-    assert refusal.value.is_of_all_workers
+    assert refusal.value.others_know
     with pytest.raises(RunError, match=r"^Rule\. Received: a='x' on .* 'y' on worker 1\. Do\.$"):
         same_run.check_same(lambda: {"a": "x"}, beside({"a": "y"}), rule="Rule", way_out="Do", error=RunError)
 
@@ -139,7 +139,7 @@ def test_a_command_that_fails_tells_the_other_workers(monkeypatch):
         with pytest.raises(type(error)), lost_peers.peer_failures_as_run_errors():
             raise error
     error = UsageError("Of all.")
-    error.is_of_all_workers = True
+    error.others_know = True
     with pytest.raises(UsageError), lost_peers.peer_failures_as_run_errors():
         raise error
     assert len(told) == 2 and "which ended: No. See its output" in told[0] and "'bug'" in told[1]

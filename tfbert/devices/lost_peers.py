@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfbert.devices.cluster import current_cluster
-from tfbert.devices.private import fail_all_workers
+from tfbert.devices.private import fail_all_workers, has_workers
+from tfbert.devices.quiet import stderr_held_back
 from tfbert.errors import RunError, UsageError, first_line, is_command
-from tfbert.private import devices_are_initialized
 
 _PEER_ERRORS = (
     tf.errors.UnavailableError,
@@ -65,33 +65,35 @@ def peer_failures_as_run_errors() -> Iterator[None]:
         yield
     except Exception as error:
         if not (isinstance(error, tf.errors.OpError) and is_peer_failure(error)):
-            if is_command() and not getattr(error, "is_of_all_workers", False):  # Here a command ends.
-                _tell_others(
-                    f"All workers must be able to go on. Received: {_own_name()}, which ended: "
-                    f"{first_line(error, 1000)}. {_WAY_OUT}"
-                )
+            if is_command() and not getattr(error, "others_know", False):  # Here a command ends.
+                what = f"{_own_name()}, which ended: {first_line(error, 1000)}"
+                _tell_others(f"All workers must be able to go on. Received: {what}. {_WAY_OUT}")
+                error.others_know = True
             raise
-        if told := _TOLD.search(str(error)):
-            raise RunError(told[1]) from error
-        if found := _MISMATCH.search(str(error)):
+        message = str(error)
+        if told := _TOLD.search(message):
+            line = told[1]
+        elif found := _MISMATCH.search(message):
             line = (
                 "All workers must compute the same, in the same order. Received: collective operations that differ, "
                 f"{found[1]}. Give all the same program, options and data."
             )
             _tell_others(line)
-            raise RunError(line) from error
-        raise RunError(
-            f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
-            f"{_lost(str(error))}. {_WAY_OUT}"
-        ) from error
+        else:
+            lost = f"{type(error).__name__}, lost contact with {_lost(message)}"
+            line = f"All workers must stay up and reachable. Received: {lost}. {_WAY_OUT}"
+        failure = RunError(line)
+        failure.others_know = True
+        raise failure from error
 
 
 def _tell_others(line: str) -> None:
     """Has the other workers end with a line; one that is about to find the same fault does so first."""
-    if _own_name() and current_cluster().peers and devices_are_initialized():
-        time.sleep(_SECONDS)
-        with contextlib.suppress(tf.errors.OpError, ValueError):
+    if has_workers():
+        with stderr_held_back(), contextlib.suppress(tf.errors.OpError):  # TensorFlow logs it, here and there.
+            time.sleep(_SECONDS)
             fail_all_workers(f"[tfbert] {line} [/tfbert]")
+            time.sleep(_SECONDS / 4)
 
 
 def _lost(message: str) -> str:

@@ -20,6 +20,11 @@ def configure_coordination(**options: Any) -> None:
     context.context().coordination_service.cluster_register_with_barrier = True
 
 
+def has_workers() -> bool:
+    """Whether this process was set up as one of several workers."""
+    return context.context().coordination_service is not None
+
+
 def publish(name: str, text: str) -> None:
     """Lets all workers read a text: of any size, and whatever else differs between them. A name serves once."""
     context.context().set_config_key_value(name, text)

@@ -53,7 +53,7 @@ def check_same(
     if not _consensus_of(strategy).is_same(zlib.crc32(text.encode())):
         found = {worker: json.loads(each) for worker, each in _of_all_workers(text, strategy).items()}
         refusal = error(f"{rule}. Received: {differences(found)}. {way_out}.")
-        refusal.is_of_all_workers = True
+        refusal.others_know = True
         raise refusal
 
 
