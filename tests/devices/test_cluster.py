@@ -22,6 +22,7 @@ import tensorflow as tf
 import flags
 from tests.support import two_workers
 from tests.support.flag_values import defined
+from tests.support.processes import LIMIT_SECONDS, processes_of
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices import cluster as cluster_module
 from tfbert.devices.cluster import (
@@ -41,7 +42,6 @@ from tfbert.errors import RunError, UsageError
 from tfbert.launch.launcher import worker_environments
 
 ROOT = pathlib.Path(__file__).parents[2]
-LIMIT_SECONDS = 180
 
 
 @pytest.fixture(autouse=True)
@@ -497,29 +497,6 @@ def workers(environments, *, timeout_seconds=60.0, num_steps=0):
     """One process of `WORKER` for each environment; none is left afterwards."""
     with processes_of([WORKER, str(timeout_seconds), str(num_steps)], environments) as processes:
         yield processes
-
-
-@contextlib.contextmanager
-def processes_of(code, environments):
-    """A Python process for each environment; none is left afterwards."""
-    command = [sys.executable, "-c", *code]
-    common = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    processes = [
-        subprocess.Popen(
-            command, cwd=ROOT, env={**common, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for env in environments
-    ]
-    guards = [threading.Timer(LIMIT_SECONDS, process.kill) for process in processes]  # for reads, which have no limit
-    for guard in guards:
-        guard.start()
-    try:
-        yield processes
-    finally:
-        for process, guard in zip(processes, guards, strict=True):
-            guard.cancel()
-            process.kill()
-            process.communicate()
 
 
 def wait_until(condition, seconds: float = 20.0) -> bool:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.devices.test_cluster import processes_of, worker_environments
+from tests.support.processes import processes_of
 from tfbert.config.run import MAY_DIFFER, Config
 from tfbert.devices import lost_peers, same_run
 from tfbert.errors import RunError, UsageError
+from tfbert.launch.launcher import worker_environments
 
 LONG = [f"label {place}" for place in range(20)]
 

@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from tests.devices.test_cluster import processes_of, worker_environments
+from tests.support.processes import processes_of
 from tests.support.saved_models import save_random
+from tfbert.launch.launcher import worker_environments
 
 pytestmark = [pytest.mark.slow, pytest.mark.multi_worker]
 

@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.devices.test_cluster import processes_of, worker_environments
 from tests.support.either_keras import CLASSES, FEATURES, rows
+from tests.support.processes import processes_of
 from tfbert.errors import UsageError
+from tfbert.launch.launcher import worker_environments
 from tfbert.step import same_call
 
 KERASES = ("keras", "tf_keras")
@@ -42,7 +43,8 @@ def facts_of(keras, monkeypatch):
     def facts_of(given=None, **options):
         found = []
         monkeypatch.setattr(same_call, "check_same", lambda facts, *_, **__: found.append(facts()))
-        same_call.check_same_call(tuner_of(keras, **options), keras, "fit", {"x": X, "y": Y} | (given or {}))
+        tuner = tuner_of(keras, **options)
+        tuner._check_same_call(keras, "fit", {"x": X, "y": Y} | (given or {}))
         return found[0]
 
     return facts_of
@@ -137,7 +139,7 @@ def test_large_arrays_are_read_in_part(monkeypatch):
 
 def test_evaluation_within_fit_is_not_compared_again(keras, monkeypatch):
     monkeypatch.setattr(same_call, "check_same", lambda *_, **__: pytest.fail("compared"))
-    same_call.check_same_call(tuner_of(keras), keras, "evaluate", {"x": X, "_use_cached_eval_dataset": True})
+    tuner_of(keras)._check_same_call(keras, "evaluate", {"x": X, "_use_cached_eval_dataset": True})
 
 
 WORKER = """\

@@ -9,7 +9,6 @@ import tf_keras as keras
 
 from tfbert.step import refusals
 from tfbert.step.one_line import one_line
-from tfbert.step.same_call import check_same_call, check_same_start
 
 
 class Calls(keras.Model):
@@ -41,7 +40,7 @@ class Calls(keras.Model):
         with one_line():
             if not name.endswith("_on_batch"):
                 given = inspect.signature(method).bind(*args, **kwargs).arguments
-                check_same_call(self, keras, name, given)
+                self._check_same_call(keras, name, given)
                 if name == "fit" and self.model.built:
-                    check_same_start(self)
+                    self._check_same_start()
             return method(*args, **kwargs)

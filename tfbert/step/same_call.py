@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.devices.same_run import check_same, checksum, versions_of
-from tfbert.step.core import Step
 
 _MAY_DIFFER = {"callbacks", "verbose", "workers", "use_multiprocessing", "max_queue_size", "return_dict"}
 """Arguments of these methods that change nothing that is computed with other workers."""
@@ -26,14 +25,14 @@ _MOST_BYTES = 2**28
 _SHORT = 50
 
 
-def check_same_call(tuner: Step, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
+def check_same_call(tuner: Any, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
     """Refuses workers that call a method with another model, other options or other data.
 
     Args:
         tuner: A `FineTuner`.
         keras: The Keras of its model.
         name: The method.
-        given: Its arguments.
+        given: Its arguments, with those of `compile` and of the tuner's constructor.
 
     Raises:
         UsageError: on all workers alike.
@@ -47,33 +46,34 @@ def check_same_call(tuner: Step, keras: ModuleType, name: str, given: Mapping[st
             "precision": described(tuner.dtype_policy),
             "model": described(tuner.model),
             "variables": _variables(tuner.model),
-            **{
-                argument: described(value)
-                for argument, value in (tuner.compiled_with | dict(given) | tuner._arguments()).items()
-                if argument not in _MAY_DIFFER
-            },
+            **{argument: described(value) for argument, value in given.items() if argument not in _MAY_DIFFER},
         },
         tuner.distribute_strategy,
         way_out=_WAY_OUT,
     )
 
 
-def check_same_start(tuner: Step) -> None:
+def check_same_start(values: Sequence[Any], steps: Any, strategy: tf.distribute.Strategy) -> None:
     """Refuses workers that have restored different states, or only some of them one.
+
+    Args:
+        values: The trained variables.
+        steps: Those made, `[]`.
+        strategy: Each of its workers must call this function.
 
     Raises:
         UsageError: on all workers alike.
     """
 
     def facts() -> dict[str, str]:
-        values = [tf.convert_to_tensor(value).numpy() for value in tuner._values_of(tuner.model.trainable_variables)]
+        arrays = [tf.convert_to_tensor(value).numpy() for value in values]
         # Rounded: once trained, the last bits are those of each worker's processor.
-        total = sum(float(np.abs(value).sum(dtype=np.float64)) for value in values)
-        return {"steps": str(tf.convert_to_tensor(tuner._num_updates()).numpy()), "sum of the weights": f"{total:.8g}"}
+        total = sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays)
+        return {"steps": str(tf.convert_to_tensor(steps).numpy()), "sum of the weights": f"{total:.8g}"}
 
     check_same(
         facts,
-        tuner.distribute_strategy,
+        strategy,
         rule="Workers must begin with the same weights after the same number of steps",
         way_out="Restore from a directory that all of them can read, or from none",
     )

@@ -18,7 +18,6 @@ from tfbert.step.keras3.loss_terms import LossTerms, OwnLossTerms, output_names
 from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
 from tfbert.step.keras3.rows import check_rows
 from tfbert.step.one_line import one_line
-from tfbert.step.same_call import check_same_call
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -258,7 +257,8 @@ class FineTuner(Step, keras.Model):
             num_workers = workers.num_workers_of(self.distribute_strategy)
             given = data.for_fit(given, self.model, seed=self.seed, num_workers=num_workers)
             if num_workers > 1:
-                given["callbacks"] = workers.callbacks_of(given.get("callbacks"), self.distribute_strategy)
+                strategy, check = self.distribute_strategy, self._check_same_start
+                given["callbacks"] = workers.callbacks_of(given.get("callbacks"), strategy, check)
             return super().fit(**given)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -297,5 +297,5 @@ class FineTuner(Step, keras.Model):
         check_rows(given, self.model, getattr(self, "loss", None))
         if not name.endswith("_on_batch"):
             with one_line():
-                check_same_call(self, keras, name, given)
+                self._check_same_call(keras, name, given)
         return given

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfbert.step.keras3.private import without_writing
-from tfbert.step.same_call import check_same_start
 
 _OF_THE_CHIEF = (
     keras.callbacks.ModelCheckpoint,
@@ -27,20 +27,21 @@ def num_workers_of(strategy: tf.distribute.Strategy) -> int:
     return max(1, sum(len(jobs.get(job, ())) for job in ("chief", "worker")))
 
 
-def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
+def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy, check: Callable[[], None]) -> Any:
     """The callbacks for `fit` on this worker: all on the chief; on the others those that do not only write, and
     `BackupAndRestore` for reading. One that compares the workers before the first step comes last.
 
     Args:
         callbacks: As given to `fit`.
         strategy: Of several workers.
+        check: Compares them.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     given = [] if callbacks is None else keras.tree.flatten(callbacks)
     if not _is_chief(strategy):
         given = [each for each in map(_on_others, given) if each is not None]
-    return [*given, BeginAlike()]
+    return [*given, BeginAlike(check)]
 
 
 def _is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -56,7 +57,15 @@ def _on_others(callback: Any) -> Any:
 
 
 class BeginAlike(keras.callbacks.Callback):
-    """Compares the workers before the first step, after the callbacks that restore."""
+    """Compares the workers before the first step, after the callbacks that restore.
+
+    Args:
+        check: Does so.
+    """
+
+    def __init__(self, check: Callable[[], None]):
+        super().__init__()
+        self._check = check
 
     def on_train_begin(self, logs: Any = None) -> None:
-        check_same_start(self.model)
+        self._check()
