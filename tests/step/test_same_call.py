@@ -145,9 +145,9 @@ def test_evaluation_within_fit_is_not_compared_again(keras, monkeypatch):
 WORKER = """\
 import importlib, sys
 import numpy as np, tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()  # Before anything is computed.
 from tests.step.test_same_call import X, Y, tuner_of
 keras = importlib.import_module(sys.argv[1])
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
 own = strategy.cluster_resolver.task_id
 def train(given=None, **options):
     with strategy.scope():

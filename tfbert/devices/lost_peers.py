@@ -68,7 +68,7 @@ def peer_failures_as_run_errors() -> Iterator[None]:
             if is_command() and not getattr(error, "others_know", False):  # Here a command ends.
                 what = f"{_own_name()}, which ended: {first_line(error, 1000)}"
                 _tell_others(f"All workers must be able to go on. Received: {what}. {_WAY_OUT}")
-                error.others_know = True
+                vars(error)["others_know"] = True
             raise
         message = str(error)
         if told := _TOLD.search(message):

@@ -81,7 +81,7 @@ def checksum(*arrays: Any) -> str:
     value = 0
     for array in map(np.ascontiguousarray, arrays):
         value = zlib.crc32(f"{array.dtype}{array.shape}".encode(), value)
-        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
+        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.reshape(-1).view(np.uint8).data
         value = zlib.crc32(content, value)
     return f"{value:08x}"
 

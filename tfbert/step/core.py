@@ -102,8 +102,11 @@ class Step:
 
     def _check_same_start(self) -> None:
         """Refuses workers that have restored different states."""
-        values = self._values_of(self.model.trainable_variables)
-        check_same_start(values, self._num_updates(), self.distribute_strategy)
+
+        def state() -> tuple[list[Any], Any]:
+            return self._values_of(self.model.trainable_variables), self._num_updates()
+
+        check_same_start(state, self.distribute_strategy)
 
     def _arguments(self) -> dict[str, Any]:
         """The constructor's arguments, for `get_config`: those that are numbers."""

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -53,12 +53,11 @@ def check_same_call(tuner: Any, keras: ModuleType, name: str, given: Mapping[str
     )
 
 
-def check_same_start(values: Sequence[Any], steps: Any, strategy: tf.distribute.Strategy) -> None:
+def check_same_start(state: Callable[[], tuple[list[Any], Any]], strategy: tf.distribute.Strategy) -> None:
     """Refuses workers that have restored different states, or only some of them one.
 
     Args:
-        values: The trained variables.
-        steps: Those made, `[]`.
+        state: Gives the trained variables, and the number of steps made, `[]`.
         strategy: Each of its workers must call this function.
 
     Raises:
@@ -66,6 +65,7 @@ def check_same_start(values: Sequence[Any], steps: Any, strategy: tf.distribute.
     """
 
     def facts() -> dict[str, str]:
+        values, steps = state()
         arrays = [tf.convert_to_tensor(value).numpy() for value in values]
         # Rounded: once trained, the last bits are those of each worker's processor.
         total = sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays)
