@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     from tfbert.modes.load import load
     from tfbert.python.finetune import Results, evaluate, finetune, pretrain
     from tfbert.python.sweep import SweepResults, sweep
+    from tfbert.tasks.base_rate import base_rate
     from tfbert.tokens.tokenizer import BertTokenizer
 
 __version__ = "1.0.0"
@@ -47,6 +48,7 @@ _LAZY = {
     "sweep": "tfbert.python.sweep",
     "SweepResults": "tfbert.python.sweep",
     "load": "tfbert.modes.load",
+    "base_rate": "tfbert.tasks.base_rate",
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
 }
@@ -76,6 +78,7 @@ __all__ = [
     "TaggingConfig",
     "TrainingConfig",
     "UsageError",
+    "base_rate",
     "build_strategy",
     "evaluate",
     "finetune",

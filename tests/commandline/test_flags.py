@@ -91,6 +91,7 @@ GIVEN = {
     "max_skipped_steps": ("7", 7),
     "label_smoothing": ("0.1", 0.1),
     "class_weights": ("1,2.5", (1.0, 2.5)),
+    "head_bias": ("zero", "zero"),
     "early_stopping_patience": ("2", 2),
     "metric_for_best_model": ("macro_f1", "macro_f1"),
     "strategy": ("mirrored", "mirrored"),

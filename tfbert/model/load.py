@@ -56,6 +56,7 @@ def build_model(
     seed: int,
     dropout: float | None = None,
     require_head: bool = False,
+    new: list[str] | None = None,
 ) -> TFBertPreTrainedModel:
     """Builds the model with all its weights; call it in the strategy's scope.
 
@@ -73,6 +74,7 @@ def build_model(
         seed: Decides the new weights.
         dropout: Takes the place of all of the model's own rates; None keeps them.
         require_head: Whether to refuse to draw new weights, as evaluation and prediction must.
+        new: Receives the names of the new weights.
 
     Returns:
         The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
@@ -100,7 +102,8 @@ def build_model(
     model = _create(bert_config, head)
 
     shapes = weights.get_weight_shapes(model)
-    new = [name for name in shapes if name not in tensors]
+    new = [] if new is None else new
+    new += (name for name in shapes if name not in tensors)
     because = reason and f" ({reason})"
     if require_head and new:
         raise UsageError(

@@ -105,6 +105,8 @@ def evaluate_set(
     count = counted(len(examples), "example")
     log.info("%s: %s, %s, %s a second", prefix, examples.name, count, rate_text(len(examples), seconds))
     log.info("%s: %s", prefix, shown)
+    for line in model.task.remarks(predictions, examples):
+        log.warning("%s", line)
     results: dict[str, Any] = {f"{prefix}_{name}": value for name, value in metrics.items()}
     results[f"{prefix}_samples"] = len(examples)
     results[f"{prefix}_runtime"] = round(seconds, 3)

@@ -27,7 +27,13 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udff
 
 
 def model_card(
-    config: Config, data: TaskData, results: dict[str, float], *, version: str, directory: pathlib.Path
+    config: Config,
+    data: TaskData,
+    results: dict[str, float],
+    *,
+    version: str,
+    directory: pathlib.Path,
+    head_start: str = "",
 ) -> str:
     """The card as Markdown, with the metadata that the Hugging Face hub reads.
 
@@ -37,6 +43,7 @@ def model_card(
         results: As in `all_results.json`.
         version: Of tfbert.
         directory: Where the model is.
+        head_start: A sentence on where a new head started; may be empty.
     """
     metrics = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
     classes = ", ".join(map(_code, data.task.label_names))
@@ -81,6 +88,7 @@ def model_card(
         f"{counted(round(results['global_step']), 'update')} ({results['epoch']:.4g} epochs) of "
         f"{counted(config.training.global_batch_size, 'example')} in {results['train_runtime']:.0f} s, "
         f"{rate_text(results['train_samples_per_second'])} examples a second.",
+        *([f"{_plain(head_start.replace(' starts ', ' started '))}."] if head_start else []),
         "",
         "## Versions",
         "",

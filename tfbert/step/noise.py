@@ -224,8 +224,10 @@ def _bits(
     if dtype != tf.uint32:
         bits = tf.bitcast(bits, dtype)
     if not is_whole:
-        bits = tf.slice(tf.reshape(bits, [rows.count, -1]), [0, 0], [rows.count, a_row])
-        bits = tf.slice(tf.reshape(bits, [-1]), [0], tf.reshape(size, [1]))
+        # Not `tf.slice`: it has no kernel for these types on a GPU, so that each layer's bits made two trips to the
+        # host, longer than the rest of the step.
+        bits = tf.strided_slice(tf.reshape(bits, [rows.count, -1]), [0, 0], [rows.count, a_row])
+        bits = tf.strided_slice(tf.reshape(bits, [-1]), [0], [size])
     return tf.reshape(bits, shape)
 
 

@@ -21,6 +21,7 @@ from tfbert.config.task_table import facts_of, listed
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 from tfbert.output.progress import evaluating
+from tfbert.tasks.base_rate import HeadStart
 from tfbert.tasks.sets import Examples, ExamplesT
 
 if TYPE_CHECKING:
@@ -153,6 +154,15 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         Raises:
             UsageError: for weights that do not fit the labels.
         """
+
+    def head_start(self, encoded: EncodedExamples | MaskedRecords, training: TrainingConfig) -> HeadStart | None:
+        """Where a new head starts, a pure function of what the loss counts; None: at 0.
+
+        Args:
+            encoded: The training examples, as `encode` made them.
+            training: Decides the loss.
+        """
+        return None
 
     @abc.abstractmethod
     def loss(self, training: TrainingConfig) -> keras.losses.Loss | dict[str, keras.losses.Loss]:
@@ -309,6 +319,10 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
                 f"metric_for_best_model must be a metric of {self.kind}: {', '.join(self.metric_names)}. "
                 f"Received: metric_for_best_model={name!r}. Pass one of them."
             )
+
+    def remarks(self, predictions: PredictionsT, examples: ExamplesT) -> list[str]:
+        """What is wrong with predictions of which all are alike, and what to do, one line each."""
+        return []
 
     def details(self, predictions: PredictionsT, examples: ExamplesT) -> tuple[dict[str, Any], list[str]]:
         """Results of an evaluation beyond its metrics: by name, as JSON can hold them, and as lines for the screen."""

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -25,11 +26,12 @@ from tfbert.devices.strategy import is_chief
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
+from tfbert.model.head import LabelHead
 from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_pretrained
 from tfbert.output import hub
 from tfbert.step.finetuner import FineTuner
 from tfbert.step.optimizer import WarmupSchedule, build_optimizer
-from tfbert.tasks.base import TaskData
+from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.sets import Examples, check_same_examples
 from tfbert.tasks.texts.glue import decisive_metric
@@ -63,6 +65,7 @@ class Run:
         reported: What an earlier start noted of its callbacks.
         data: The examples, as text.
         metric: Decides which weights are kept.
+        head_start: A sentence on where a new head started; empty if it started at 0 or comes from a file.
         tokenizer: The model's.
         train: The training examples as token ids, or the records that these are read from.
         schedule: The run in updates.
@@ -82,6 +85,7 @@ class Run:
     reported: dict[str, Any]
     data: TaskData
     metric: str
+    head_start: str
     tokenizer: BertTokenizer
     train: EncodedExamples | MaskedRecords
     schedule: Schedule
@@ -129,6 +133,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     # The model and its inputs.
     with log_if_slow("loading the vocabulary, or learning one from the training texts"):
         tokenizer = load_tokenizer(config.model, model_files, training_texts=data.train.texts())
+    new: list[str] = []
     with strategy.scope(), log_if_slow("loading the weights"):
         classifier = build_model(
             config.model,
@@ -138,11 +143,13 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             max_seq_length=config.data.max_seq_length,
             seed=config.runtime.seed,
             dropout=training.dropout,
+            new=new,
         )
     length = config.data.max_seq_length
     record_inputs(classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **task.notes())
     with log_if_slow(f"encoding {len(data.train):,} training examples"):
         train = task.encode(data.train, tokenizer, length, training)
+    head_start = _start_head(task, classifier, new, train, training)
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(config, data, train, tokenizer, classifier.config)
@@ -189,6 +196,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         reported=start.reported,
         data=data,
         metric=metric,
+        head_start=head_start,
         tokenizer=tokenizer,
         train=train,
         schedule=schedule,
@@ -208,6 +216,26 @@ def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> ke
         power=training.lr_power,
     )
     return build_optimizer(rate, weight_decay=training.weight_decay, kind=training.optimizer)
+
+
+def _start_head(
+    task: Task,
+    classifier: TFBertPreTrainedModel,
+    new: Sequence[str],
+    train: EncodedExamples | MaskedRecords,
+    training: TrainingConfig,
+) -> str:
+    """Gives a new head the bias of the training labels' frequencies, and says so; empty if there is nothing to do."""
+    head = task.head()
+    if training.head_bias == "zero" or not isinstance(head, LabelHead) or head.weight_names[1] not in new:
+        return ""
+    start = task.head_start(train, training)
+    if start is None:
+        return ""
+    layer = getattr(classifier, head.weights)
+    layer.bias.assign(start.bias)
+    layer.kernel.assign(layer.kernel * start.scale)
+    return f"The new head starts at {start.words}"
 
 
 def _check_evaluation_options(config: Config, data: TaskData) -> None:

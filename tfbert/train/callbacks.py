@@ -254,6 +254,9 @@ class Evaluate(StepCallback):
         shown = task.metrics_line(found, self.decisive)
         why = "" if by == self.decisive else f": {by or 'nothing'} decides among equals"
         log.info("evaluation at step %d  %s%s", step, shown, f"  (best{why})" * is_kept)
+        for name, examples in self._examples.items():
+            for line in task.remarks(predictions[name], examples):
+                log.warning("%s", line)
         self.without_better = 0 if order > 0 else self.without_better + 1
         if is_kept:
             self.best, self.best_step = found, step

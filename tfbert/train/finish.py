@@ -63,7 +63,9 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
     results |= trained.saving.costs()
     lines = summary(results, run.directory, data.task, evaluation.decisive if evaluation else "")
     if run.chief:
-        card = model_card(config, data, results, version=__version__, directory=run.directory)
+        card = model_card(
+            config, data, results, version=__version__, directory=run.directory, head_start=run.head_start
+        )
         output_dir.write_text(run.directory / output_dir.CARD, card)
         facts = {
             "devices": describe(run.strategy),

@@ -160,7 +160,8 @@ def _completed(saved: dict[str, Any]) -> dict[str, Any]:
     """A run's settings, with those that its version did not have: at their default, but what examples were held out was
     decided by its `seed` before there was a `split_seed`."""
     split = {"split_seed": saved["seed"]} if saved.get("validation_split") and "seed" in saved else {}
-    return settings(Config(), "same", "longer", "content", "split") | split | saved
+    bias = {} if "head_bias" in saved else {"head_bias": "zero"}  # As all were before there was the option.
+    return settings(Config(), "same", "longer", "content", "split") | split | bias | saved
 
 
 def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], resolved: dict[str, int]) -> bool:

@@ -50,6 +50,7 @@ def banner(run: Run) -> list[str]:
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     return [
         *data.notes,
+        *([run.head_start] if run.head_start and not run.resumed else []),
         f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
         f"data       {config.source}: train {len(data.train):,}{others}; {kind}",
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",

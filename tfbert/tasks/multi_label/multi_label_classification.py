@@ -17,6 +17,7 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, rounded
+from tfbert.tasks.base_rate import HeadStart, base_rate
 from tfbert.tasks.classes import look_alikes, names_of_model, quoted, rare_ones
 from tfbert.tasks.model_labels import as_in_model
 from tfbert.tasks.multi_label.label_metrics import (
@@ -191,6 +192,15 @@ class MultiLabelClassification(TextTask):
     def head(self) -> Head:
         return sequence_head(self.label_names, has_names=True, problem_type=self.name)
 
+    def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
+        bias = base_rate(
+            encoded.labels,
+            "multi_label_classification",
+            sample_weight=encoded.weights,
+            label_smoothing=training.label_smoothing,
+        )
+        return HeadStart(bias=bias, words=f"the base rate of {len(bias)} labels")
+
     def loss(self, training: TrainingConfig) -> MeanBinaryCrossEntropy:
         return MeanBinaryCrossEntropy(training.label_smoothing)
 
@@ -217,6 +227,15 @@ class MultiLabelClassification(TextTask):
         predicted = given_labels(predictions, self.thresholds)
         found = multi_label_metrics(predictions.astype(np.float64), examples.labels, predicted)
         return found | ({"threshold": self.thresholds[0]} if self.choice == "auto" else {})
+
+    def remarks(self, predictions: np.ndarray, examples: TextExamples) -> list[str]:
+        if given_labels(predictions, self.thresholds).any() or not examples.labels.any():
+            return []
+        return [
+            f"{examples.name}: none of {len(examples):,} texts gets a label, no probability is above its threshold ("
+            f"the highest is {probabilities(predictions).max():.2g}): train longer, or pass --label_threshold=auto, "
+            "which chooses the threshold on the validation set"
+        ]
 
     def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
         table = self._per_label(predictions, examples)

@@ -15,6 +15,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import ErrorAnalysis, Task
+from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
@@ -271,6 +272,9 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         starts = starts_of(table.tags) if self.scheme == "IO" else None
         return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts, **place)
 
+    def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
+        return class_start(encoded, training, len(self.label_names), "tags")
+
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy(training.label_smoothing)
 
@@ -288,6 +292,16 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             found = {name: scores[name] for name in ("f1", "precision", "recall")}
         accuracy = word_accuracy(examples.labels, tags)
         return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
+
+    def remarks(self, predictions: np.ndarray, examples: SentenceExamples) -> list[str]:
+        predicted = np.unique(predictions.argmax(axis=1))
+        if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
+            return []
+        tag = quoted(self.label_names[predicted[0]])
+        return [
+            f"{examples.name}: all {len(examples.labels):,} words get the tag {tag}: the model tells no tag from "
+            "another so far; train longer, or try --class_weights=balanced"
+        ]
 
     def details(self, predictions: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
         if not self.has_entities:

@@ -15,6 +15,7 @@ from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, rounded
+from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import (
     is_number,
     look_alikes,
@@ -35,6 +36,7 @@ from tfbert.tasks.texts.one_label import OneLabelTask
 if TYPE_CHECKING:
     from transformers import BertConfig
 
+    from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
 
@@ -129,6 +131,9 @@ class Classification(OneLabelTask):
     def head(self) -> Head:
         return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
 
+    def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
+        return class_start(encoded, training, len(self.label_names), "classes")
+
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy(training.label_smoothing)
 
@@ -144,6 +149,16 @@ class Classification(OneLabelTask):
         shape = predictions.shape
         assert shape[0] == len(labels) and labels.min() >= 0 and labels.max() < shape[1], shape
         return classification_metrics(predictions.astype(np.float64), labels)
+
+    def remarks(self, predictions: np.ndarray, examples: TextExamples) -> list[str]:
+        predicted = np.unique(predictions.argmax(axis=1))
+        if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
+            return []
+        name = quoted(self.label_names[predicted[0]])
+        return [
+            f"{examples.name}: all {len(examples):,} texts get the class {name}: the model tells no class from another "
+            "so far; train longer, or try --class_weights=balanced"
+        ]
 
     def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
         confusion = confusion_matrix(predictions, examples.labels, len(self.label_names))

@@ -14,6 +14,7 @@ from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, rounded
+from tfbert.tasks.base_rate import HeadStart, base_rate
 from tfbert.tasks.classes import is_number, quoted
 from tfbert.tasks.metrics import regression_metrics
 from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from transformers import BertConfig
 
+    from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
 
@@ -74,6 +76,13 @@ class Regression(OneLabelTask):
 
     def head(self) -> Head:
         return sequence_head((_LABEL,), has_names=False, problem_type="regression")
+
+    def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
+        """The mean of the targets; and new weights as large as their spread, which updates of a fixed size would take
+        too long to reach."""
+        mean, spread = base_rate(encoded.labels, "regression"), float(np.std(encoded.labels, dtype=np.float64))
+        words = f"the mean of the targets, {mean[0]:.4g}, and their standard deviation, {spread:.4g}"
+        return HeadStart(bias=mean, scale=spread or 1.0, words=words)
 
     def loss(self, training: TrainingConfig) -> keras.losses.Loss:
         """The squared error."""
