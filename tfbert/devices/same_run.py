@@ -6,6 +6,7 @@ import functools
 import importlib
 import itertools
 import json
+import os
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,8 +19,8 @@ from tfbert.devices.private import publish, published
 from tfbert.errors import RunError, UsageError
 
 _WAY_OUT = "Give all workers the same; only paths, and what is logged or written, may differ"
-_SHOWN, _MOST = 60, 5
-"""The most characters of a value, and the most facts, that a message has."""
+_SHOWN, _BEFORE, _MOST = 60, 10, 5
+"""The most characters of a value in a message, those of them before a difference, and the most facts."""
 _SECONDS = 60.0
 _numbers = itertools.count()
 
@@ -69,8 +70,14 @@ def differences(found: Mapping[str, Mapping[str, Any]]) -> str:
         workers: dict[str, list[str]] = {}
         for worker, facts in leaves.items():
             workers.setdefault(facts.get(name, "nothing"), []).append(worker)
-        if len(workers) > 1:
-            values = (f"{_cut(value)} on {_listed(names)}" for value, names in workers.items())
+        # Of long texts, from where they differ.
+        first = max(0, len(os.path.commonprefix([*workers])) - _BEFORE) if max(map(len, workers)) > _SHOWN else 0
+        values = []
+        for value, names in workers.items():
+            shown = f"{'...' if first else ''}{value[first:][:_SHOWN]}{'...' if len(value) > first + _SHOWN else ''}"
+            who = ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
+            values.append(f"{shown} on {who}")
+        if len(values) > 1:
             phrases.append(f"{name}={' and '.join(values)}")
     more = [f"{len(phrases) - _MOST} more"] if len(phrases) > _MOST else []
     return "; ".join([*phrases[:_MOST], *more])
@@ -121,11 +128,3 @@ def _leaves(value: Any, name: str = "") -> dict[str, str]:
     else:
         return {name: text}
     return {key: leaf for path, part in parts.items() for key, leaf in _leaves(part, path).items()}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
