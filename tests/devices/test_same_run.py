@@ -144,7 +144,7 @@ def test_a_command_that_fails_tells_the_other_workers(monkeypatch):
     error.others_know = True
     with pytest.raises(UsageError), lost_peers.peer_failures_as_run_errors():
         raise error
-    assert len(told) == 2 and "which ended: No. See its output" in told[0] and "'bug'" in told[1]
+    assert len(told) == 2 and "which ended: No. Mend that, and start all workers" in told[0] and "'bug'" in told[1]
 
 
 WORKER = """\

@@ -29,10 +29,7 @@ _MISMATCH = re.compile(r"ollective instance \d+\b.*?(expected [^\n]+?)(?:\. |\n|
 _TOLD = re.compile(r"\[tfbert\] (.*?) \[/tfbert\]", re.S)
 """What a worker told the others that ended with an error of its own."""
 _SECONDS = 1.0
-_WAY_OUT = (
-    "See its output for the cause, then the network, and start all workers again: training resumes from its newest "
-    "checkpoint, if there is one."
-)
+_AGAIN = "start all workers again: training resumes from its newest checkpoint, if there is one."
 
 _HEARTBEAT = "/tensorflow.CoordinationService/Heartbeat"
 """The call by which each worker tells the first one that it lives."""
@@ -67,7 +64,7 @@ def peer_failures_as_run_errors() -> Iterator[None]:
         if not (isinstance(error, tf.errors.OpError) and is_peer_failure(error)):
             if is_command() and not getattr(error, "others_know", False):  # Here a command ends.
                 what = f"{_own_name()}, which ended: {first_line(error, 1000)}"
-                _tell_others(f"All workers must be able to go on. Received: {what}. {_WAY_OUT}")
+                _tell_others(f"All workers must be able to go on. Received: {what}. Mend that, and {_AGAIN}")
                 vars(error)["others_know"] = True
             raise
         message = str(error)
@@ -81,7 +78,8 @@ def peer_failures_as_run_errors() -> Iterator[None]:
             _tell_others(line)
         else:
             lost = f"{type(error).__name__}, lost contact with {_lost(message)}"
-            line = f"All workers must stay up and reachable. Received: {lost}. {_WAY_OUT}"
+            cause = f"See its output for the cause, then the network, and {_AGAIN}"
+            line = f"All workers must stay up and reachable. Received: {lost}. {cause}"
         failure = RunError(line)
         failure.others_know = True
         raise failure from error
