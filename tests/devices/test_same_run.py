@@ -179,6 +179,6 @@ def test_two_workers_say_the_same_and_go_on():
     assert [process.returncode for process in processes] == [0, 0], outputs
     first, second = (out.splitlines() for out, _ in outputs)
     assert first[:3] == second[:3] and len(first) == len(second) == 4
-    assert "seed=0 on worker 0 and 1 on worker 1" in first[0] and "long='xxx" in first[1]
+    assert "seed=0 on worker 0 and 1 on worker 1" in first[0] and "xx0' on worker 0 and ...xx" in first[1]
     for line in (first[3], second[3]):
         assert line.startswith("All workers must compute the same, in the same order. Received: collective"), line
