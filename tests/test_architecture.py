@@ -216,7 +216,7 @@ def test_gradients_need_tensorflow_alone():
 
 def test_the_step_needs_no_configuration():
     for path in [path for path in LIBRARY if path.parts[1] == "step"]:
-        used = set(own_imports(path)) - {("devices", "autotune"), ("devices", "lost_peers")}
+        used = set(own_imports(path)) - {("devices", name) for name in ("autotune", "lost_peers", "same_run")}
         assert {other[0] for other in used} <= {"step", "measure", "private"}, path
 
 

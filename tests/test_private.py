@@ -122,6 +122,10 @@ def test_what_coordination_is_configured_with():
         "coordinated_jobs",
     } <= set(taken)
     assert hasattr(type(context.context()), "coordination_service")
+    taken = inspect.signature(context.context().get_config_key_value).parameters
+    assert list(taken) == ["key", "timeout_in_ms"]
+    taken = inspect.signature(context.context().report_error_to_cluster).parameters
+    assert list(taken) == ["error_code", "error_message"]
 
 
 def test_device_datasets_are_changed_once(monkeypatch):

@@ -45,7 +45,13 @@ def worded(text: str) -> str:
 
 
 class _Worded(Exception):
-    """An error whose text is `worded` when it is shown."""
+    """An error whose text is `worded` when it is shown.
+
+    Attributes:
+        others_know: Whether the other workers of the run know of it, or raise it too.
+    """
+
+    others_know = False
 
     def __str__(self) -> str:
         return worded(super().__str__())
@@ -74,6 +80,7 @@ class Preempted(_Worded):
     """The run was asked to stop by SIGTERM or SIGINT and has saved a checkpoint. Exit status 75 (EX_TEMPFAIL)."""
 
     status = 75
+    others_know = True
 
 
 EXPECTED = (UsageError, RunError, Preempted)
@@ -102,8 +109,8 @@ def of_surroundings(error: BaseException) -> RunError | None:
 
 
 def first_line(error: BaseException | str, most: int = 200) -> str:
-    """An exception's message, or a text, cut to its first line and to `most` characters, without its full stop, the
-    nodes of TensorFlow's graph and numbers of errors."""
+    """An exception's message, or a text, cut to its first line without its full stop, the nodes of TensorFlow's graph
+    and numbers of errors, and to `most` characters: after a sentence, or else a word."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = _OF_GRAPH.sub("", lines[0]).strip()
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
@@ -111,7 +118,12 @@ def first_line(error: BaseException | str, most: int = 200) -> str:
         text, reason = match[1], match[2]
     if reason and reason not in text[:most]:
         text = f"{reason}: {text}"
-    return text[:most].rstrip(".") or type(error).__name__
+    text = text.rstrip(".") or type(error).__name__
+    if len(text) <= most:
+        return text
+    sentences, _, _ = text[:most].rpartition(". ")
+    words, _, _ = text[:most].rpartition(" ")
+    return sentences or f"{words or text[:most]} ..."
 
 
 def other_project() -> str:

@@ -101,18 +101,6 @@ _generated = itertools.count()
 loader.load_source = _load_generated
 
 
-def configure_coordination(**options: Any) -> None:
-    """Sets how workers find one another, and notice that one is lost. MultiWorkerMirroredStrategy has no option for
-    this: it sets its own values unless some are set already.
-
-    Args:
-        options: As TensorFlow's `configure_coordination_service`.
-    """
-    context.context().configure_coordination_service(**options)
-    # Without the barrier the first worker returns from registration at once, and then waits for the others for ever.
-    context.context().coordination_service.cluster_register_with_barrier = True
-
-
 def let_go_of_traced_gradients() -> None:
     """Lets what `tf.custom_gradient` has registered so far live as long as the graphs it was traced in.
 

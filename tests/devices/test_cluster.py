@@ -22,6 +22,7 @@ import tensorflow as tf
 import flags
 from tests.support import two_workers
 from tests.support.flag_values import defined
+from tests.support.processes import LIMIT_SECONDS, processes_of
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices import cluster as cluster_module
 from tfbert.devices.cluster import (
@@ -41,7 +42,6 @@ from tfbert.errors import RunError, UsageError
 from tfbert.launch.launcher import worker_environments
 
 ROOT = pathlib.Path(__file__).parents[2]
-LIMIT_SECONDS = 180
 
 
 @pytest.fixture(autouse=True)
@@ -499,29 +499,6 @@ def workers(environments, *, timeout_seconds=60.0, num_steps=0):
         yield processes
 
 
-@contextlib.contextmanager
-def processes_of(code, environments):
-    """A Python process for each environment; none is left afterwards."""
-    command = [sys.executable, "-c", *code]
-    common = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    processes = [
-        subprocess.Popen(
-            command, cwd=ROOT, env={**common, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for env in environments
-    ]
-    guards = [threading.Timer(LIMIT_SECONDS, process.kill) for process in processes]  # for reads, which have no limit
-    for guard in guards:
-        guard.start()
-    try:
-        yield processes
-    finally:
-        for process, guard in zip(processes, guards, strict=True):
-            guard.cancel()
-            process.kill()
-            process.communicate()
-
-
 def wait_until(condition, seconds: float = 20.0) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
@@ -578,6 +555,9 @@ def test_a_peer_that_answers_but_never_joins(frozen):
             _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "All 2 workers must join the cluster within cluster_timeout_seconds=5. Received: DeadlineExceeded" in err
+    (line,) = [line for line in err.splitlines() if line.startswith("All 2 workers must join")]
+    whole = ("Deadline Exceeded", "too early or too slowly")[frozen]
+    assert f"{whole}. See the other workers' output for the cause" in line
 
 
 @pytest.mark.slow

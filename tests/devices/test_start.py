@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.models import strategy_of
 from tfbert.config.parts import RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.devices import start
 from tfbert.errors import UsageError
 
@@ -26,7 +27,7 @@ def start_as(monkeypatch):
         monkeypatch.setenv("TF_CONFIG", json.dumps(workers))
         monkeypatch.setattr(start, "build_strategy", lambda *args, **kwargs: strategy_of(1))
         monkeypatch.setattr(start, "is_chief", lambda strategy: chief)
-        devices = start.start_devices(RuntimeConfig(device="cpu"))
+        devices = start.start_devices(Config(runtime=RuntimeConfig(device="cpu")))
         assert devices.chief is chief
 
     yield start_as
@@ -62,4 +63,4 @@ def test_a_hub_that_transformers_refuses_is_refused_with_the_way_out(monkeypatch
     start.check_hub()
     monkeypatch.setattr(start.metadata, "version", lambda name: "2.4.0")
     with pytest.raises(UsageError, match=r"below 1\. Received: 2\.4\.0, .*pip install 'huggingface-hub<1'"):
-        start.start_devices(RuntimeConfig(device="cpu"))
+        start.start_devices(Config(runtime=RuntimeConfig(device="cpu")))

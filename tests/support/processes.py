@@ -1,8 +1,15 @@
-"""Watching other processes."""
+"""Starting and watching other processes."""
 
 import contextlib
+import os
 import pathlib
+import subprocess
+import sys
+import threading
 import time
+
+ROOT = pathlib.Path(__file__).parents[2]
+LIMIT_SECONDS = 180
 
 
 def is_running(pid: int) -> bool:
@@ -16,3 +23,26 @@ def wait_until(condition, seconds: float = 10.0) -> bool:
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)
     return condition()
+
+
+@contextlib.contextmanager
+def processes_of(code, environments):
+    """A Python process for each environment; none is left afterwards."""
+    command = [sys.executable, "-c", *code]
+    common = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    processes = [
+        subprocess.Popen(
+            command, cwd=ROOT, env={**common, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for env in environments
+    ]
+    guards = [threading.Timer(LIMIT_SECONDS, process.kill) for process in processes]  # for reads, which have no limit
+    for guard in guards:
+        guard.start()
+    try:
+        yield processes
+    finally:
+        for process, guard in zip(processes, guards, strict=True):
+            guard.cancel()
+            process.kill()
+            process.communicate()

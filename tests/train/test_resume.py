@@ -424,9 +424,6 @@ class Worker:
         self.asked.append(opinion)
         return opinion or (self.others.pop(0) if self.others else False)
 
-    def is_same(self, number):
-        return True
-
 
 STRATEGY = types.SimpleNamespace(num_replicas_in_sync=1, cluster_resolver=None)
 
@@ -452,20 +449,6 @@ def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
             pass
         assert len(worker.asked) % 2 == 0, "every question is answered"
         assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("other", identity.EXAMPLES)
-def test_workers_with_other_examples_are_refused(other):
-    facts = {name: number for number, name in enumerate(identity.EXAMPLES)}
-    asked = []
-
-    def is_same(number):
-        asked.append(number)
-        return number != facts[other]
-
-    with pytest.raises(UsageError, match="All workers must have the same examples, in the same order"):
-        resume.check_same_examples(facts, types.SimpleNamespace(is_same=is_same))
-    assert len(asked) == 3  # Every worker answers every question, or another one waits.
 
 
 def test_who_stops_a_run_reads_how_it_goes_on(tmp_path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from tfbert.config.modes import mode_problems
 from tfbert.config.parts import Parts
@@ -32,6 +32,21 @@ UNTIL_STEP = "until_step"
 """The key of `run_config.json` beside the configuration: the values that options had up to an update of the run."""
 CONTENTS = "contents_crc32"
 """Likewise: what the files that options name held when the run read them."""
+
+
+MAY_DIFFER = frozenset(
+    {
+        # Paths: what the files hold is compared.
+        *("model_name_or_path", "vocab_file", "data_dir", "train_file", "validation_file", "test_file", "input_file"),
+        *("train_records", "validation_records"),
+        # What the chief alone writes or tells, and how.
+        *("output_dir", "output_file", "output_format", "save_steps", "save_total_limit", "keep_optimizer"),
+        *("logging_steps", "report_to", "push_to_hub", "hub_model_id", "hub_private_repo"),
+        # Each process's own.
+        *("cluster_timeout_seconds", "keep_freed_memory"),
+    }
+)
+"""The options that may differ between the workers of a run: no other worker's computation depends on them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,6 +124,11 @@ class Config(Parts):
             answering = dataclasses.replace(answering, doc_stride=sizes[0], max_query_length=sizes[1])
         pretraining = self.pretraining.with_masking() if facts.of_records else self.pretraining
         return dataclasses.replace(self, training=training, data=data, answering=answering, pretraining=pretraining)
+
+    def shared(self) -> dict[str, Any]:
+        """The options that all workers of a run must share, by name, as JSON holds them."""
+        values = {name: value for part in self.parts() for name, value in vars(part).items() if name not in MAY_DIFFER}
+        return {"mode": self.mode} | values
 
     def accumulating(self, steps: int | Literal["auto"]) -> Config:
         """The same run with that many micro-batches."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tfbert.devices.cluster import current_cluster
-from tfbert.errors import RunError, UsageError
+from tfbert.devices.private import fail_all_workers, has_workers
+from tfbert.devices.quiet import stderr_held_back
+from tfbert.errors import RunError, UsageError, first_line, is_command
 
 _PEER_ERRORS = (
     tf.errors.UnavailableError,
@@ -21,6 +24,12 @@ _PEER_ERRORS = (
     tf.errors.UnknownError,
 )
 _PEER_MESSAGES = re.compile(r"Collective ops is aborted|CoordinationService|remote target /job:")
+_MISMATCH = re.compile(r"ollective instance \d+\b.*?(expected [^\n]+?)(?:\. |\n|$)")
+"""What TensorFlow says where workers do not come to the same collective operation."""
+_TOLD = re.compile(r"\[tfbert\] (.*?) \[/tfbert\]", re.S)
+"""What a worker told the others that ended with an error of its own."""
+_SECONDS = 1.0
+_AGAIN = "start all workers again: training resumes from its newest checkpoint, if there is one."
 
 _HEARTBEAT = "/tensorflow.CoordinationService/Heartbeat"
 """The call by which each worker tells the first one that it lives."""
@@ -35,6 +44,8 @@ def is_peer_failure(error: BaseException) -> bool:
     worker froze. AbortedError and others may take their place, depending on which operation of a step notices first.
     """
     message = str(error)
+    if _MISMATCH.search(message):
+        return True
     if isinstance(error, tf.errors.InvalidArgumentError):  # Otherwise that of an operation of this worker's own.
         return _HEARTBEAT in message and _UNKNOWN_WORKER in message
     return isinstance(error, _PEER_ERRORS) and bool(_PEER_MESSAGES.search(message))
@@ -49,14 +60,38 @@ def peer_failures_as_run_errors() -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.OpError as error:
-        if not is_peer_failure(error):
+    except Exception as error:
+        if not (isinstance(error, tf.errors.OpError) and is_peer_failure(error)):
+            if is_command() and not getattr(error, "others_know", False):  # Here a command ends.
+                what = f"{_own_name()}, which ended: {first_line(error, 1000)}"
+                _tell_others(f"All workers must be able to go on. Received: {what}. Mend that, and {_AGAIN}")
+                vars(error)["others_know"] = True
             raise
-        raise RunError(
-            f"All workers must stay up and reachable. Received: {type(error).__name__}, lost contact with "
-            f"{_lost(str(error))}. See its output and the network for the cause, and start all workers again: "
-            "training resumes from its newest checkpoint, if there is one."
-        ) from error
+        message = str(error)
+        if told := _TOLD.search(message):
+            line = told[1]
+        elif found := _MISMATCH.search(message):
+            line = (
+                "All workers must compute the same, in the same order. Received: collective operations that differ, "
+                f"{found[1]}. Give all the same program, options and data."
+            )
+            _tell_others(line)
+        else:
+            lost = f"{type(error).__name__}, lost contact with {_lost(message)}"
+            cause = f"See its output for the cause, then the network, and {_AGAIN}"
+            line = f"All workers must stay up and reachable. Received: {lost}. {cause}"
+        failure = RunError(line)
+        failure.others_know = True
+        raise failure from error
+
+
+def _tell_others(line: str) -> None:
+    """Has the other workers end with a line; one that is about to find the same fault does so first."""
+    if has_workers():
+        with stderr_held_back(), contextlib.suppress(tf.errors.OpError):  # TensorFlow logs it, here and there.
+            time.sleep(_SECONDS)
+            fail_all_workers(f"[tfbert] {line} [/tfbert]")
+            time.sleep(_SECONDS / 4)
 
 
 def _lost(message: str) -> str:

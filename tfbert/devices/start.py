@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 
 import tensorflow as tf
 
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.devices.cluster import current_cluster
+from tfbert.devices.private import publish, published
+from tfbert.devices.same_run import check_same, versions_of
 from tfbert.devices.strategy import build_strategy, describe, is_chief
 from tfbert.errors import UsageError
 from tfbert.private import check_not_forked
@@ -21,6 +25,7 @@ log = logging.getLogger("tfbert")
 _NO_HUB = 1
 """The first version of huggingface-hub that transformers 4 does not take."""
 _WARNING = "warning: "
+_runs = itertools.count()
 _OF_CHIEF = "is_of_the_chief"
 """Marks what every worker would say of the same run."""
 
@@ -43,23 +48,42 @@ class Devices:
         return f"{describe(self.strategy)}, {self.policy}"
 
 
-def start_devices(config: RuntimeConfig) -> Devices:
-    """Sets the process up and builds the strategy; all workers must call this.
+def start_devices(config: Config) -> Devices:
+    """Sets the process up, builds the strategy and compares its workers' options; all of these must call this.
 
     Raises:
-        UsageError: for devices, or a cluster, that cannot be used; and in a process forked from one that had used
-            TensorFlow.
+        UsageError: for devices, or a cluster, that cannot be used; for workers of other options or versions; and in a
+            process forked from one that had used TensorFlow.
         RunError: for workers that do not answer in time.
     """
     check_not_forked()
     check_hub()
-    policy = runtime.set_up(config)
-    strategy = build_strategy(config)
+    policy = runtime.set_up(config.runtime)
+    strategy = build_strategy(config.runtime)
     chief = is_chief(strategy)
     if not chief:
         log.info("%s", _other_worker())
     inform_on_chief_alone(chief)
+    check_same(lambda: config.shared() | {"precision": policy} | versions_of("tf_keras"), strategy)
     return Devices(strategy=strategy, policy=policy, chief=chief)
+
+
+@contextlib.contextmanager
+def chief_ends_last(devices: Devices) -> Iterator[None]:
+    """Keeps the other workers at the end of the block until the chief is there: of one that ends before it, TensorFlow
+    says there that it has crashed."""
+    name = f"tfbert/ended/{next(_runs)}"
+    has_peers = isinstance(devices.strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    try:
+        yield
+    finally:
+        if has_peers and devices.chief:
+            with contextlib.suppress(tf.errors.OpError):
+                publish(name, "")
+    if has_peers and not devices.chief:
+        with contextlib.suppress(tf.errors.OpError):  # The chief is gone.
+            while published(name, seconds=1.0) is None:
+                pass
 
 
 def check_hub() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.devices.imports import without_collections
+from tfbert.devices.same_run import check_same, checksum
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import weights
 from tfbert.model.files import SCRATCH_LAYOUTS, load_config, load_tokenizer, own_vocab_size, resolve_model
@@ -40,6 +41,8 @@ __all__ = [
 log = logging.getLogger("tfbert")
 
 _MIN_POSITIONS = 512
+_OF_ITS_FILE = {"_name_or_path", "_commit_hash", "transformers_version", "architectures", "torch_dtype", "dtype"}
+"""What `config.json` says of how it was written."""
 _POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
@@ -78,7 +81,8 @@ def build_model(
         the task's labels.
 
     Raises:
-        UsageError: for files that do not fit each other, the tokenizer or `max_seq_length`.
+        UsageError: for files that do not fit each other, the tokenizer or `max_seq_length`; and on all workers alike
+            where theirs differ.
     """
     if directory is None:
         bert_config = _scratch_config(config, tokenizer, max_seq_length)
@@ -94,6 +98,7 @@ def build_model(
         bert_config.hidden_dropout_prob = bert_config.attention_probs_dropout_prob = dropout
         bert_config.classifier_dropout = None  # As the hidden one.
     head.describe_in(bert_config)
+    _check_same(bert_config, tokenizer, tensors)
     model = _create(bert_config, head)
 
     shapes = weights.get_weight_shapes(model)
@@ -255,6 +260,21 @@ def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
         norm(f"{layer}.output")
     linear("bert.pooler.dense", hidden, hidden)
     return shapes
+
+
+def _check_same(config: BertConfig, tokenizer: BertTokenizer, tensors: Mapping[str, np.ndarray]) -> None:
+    """Refuses workers with other models, before variables are made, whose values they share."""
+    values = json.loads(config.to_json_string(use_diff=False))
+    check_same(
+        lambda: {
+            "config.json": {name: value for name, value in values.items() if name not in _OF_ITS_FILE},
+            "vocabulary": f"{tokenizer.vocab_size} tokens, {checksum(tokenizer.vocab)}",
+            "tokenizer": tokenizer.casing,
+            "weights": f"{len(tensors)} of the file, {checksum(*(tensors[name] for name in sorted(tensors)))}",
+        },
+        rule="All workers must have the same model",
+        way_out="Give each a copy of the same directory",
+    )
 
 
 def _check_shapes(

@@ -4,6 +4,7 @@ entry per example or per token."""
 from __future__ import annotations
 
 import collections
+import dataclasses
 import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,6 +17,7 @@ from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
 from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
+from tfbert.devices.same_run import check_same, checksum
 from tfbert.measure.data_clock import timed_next
 from tfbert.measure.tracing import counted_alone
 from tfbert.private import let_go_of_traced_gradients
@@ -138,12 +140,14 @@ class Predictor:
             while plans:
                 hand_over()
                 chunk, plan = plans.popleft()
+                _check_same(chunk, self._strategy)
                 found = []
                 for rows in plan.rows:
                     found.append(self._next(batches))
                     if on_rows is not None:
                         on_rows(np.count_nonzero(rows != FILL))
                 yield _joined(found, chunk, plan, self._of_tokens)
+            _check_same(None, self._strategy)
         finally:
             work.put(None)  # Else tf.data's thread, and with it the process, would wait for work for ever.
 
@@ -245,6 +249,25 @@ def _computed(chunk: Chunk) -> Chunk:
 def _plan(chunk: Chunk, rows: int) -> BatchPlan:
     lengths = np.asarray(_computed(chunk).lengths)
     return plan_in_order_of_length(lengths, global_batch_size=rows, allowed_widths=exact_widths(lengths))
+
+
+def _check_same(chunk: Chunk | None, strategy: tf.distribute.Strategy) -> None:
+    """Refuses workers with other rows to predict, or with more of them; None for no more."""
+
+    check_same(
+        lambda: {"rows": "no more" if chunk is None else f"{len(chunk)}, {checksum(*_arrays_in(chunk))}"},
+        strategy,
+        rule="All workers must predict the same rows, in the same order",
+        way_out="Give each the same input",
+    )
+
+
+def _arrays_in(value: Any) -> Iterator[np.ndarray]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _arrays_in(getattr(value, field.name))
 
 
 def _joined(

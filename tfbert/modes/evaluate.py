@@ -15,7 +15,7 @@ from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import load_trained_model
 from tfbert.output import output_dir
 from tfbert.tasks.detect import check_files
-from tfbert.tasks.sets import Examples, subset
+from tfbert.tasks.sets import Examples, check_same_examples, subset
 from tfbert.tasks.trained import TrainedModel
 
 log = logging.getLogger("tfbert")
@@ -23,6 +23,7 @@ log = logging.getLogger("tfbert")
 _MAX_SHOWN_CLASSES = 20
 
 
+@peer_failures_as_run_errors()
 def evaluate_model(config: Config) -> dict[str, Any]:
     """Evaluates a saved model as the configuration says and writes `eval_results.json`.
 
@@ -37,7 +38,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
     """
-    devices = start_devices(config.runtime)
+    devices = start_devices(config)
     strategy, chief = devices.strategy, devices.chief
     directory = output_dir.run_directory(config, output_dir.start_time())
     if chief:
@@ -49,17 +50,17 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     with strategy.scope():
         model = load_trained_model(config)
     sets = labelled_sets(config.data, model)
+    check_same_examples(sets, strategy)
     log.info("evaluating %s on %s", model.name, devices)
 
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
     results: dict[str, Any] = {}
-    with peer_failures_as_run_errors():
-        for prefix, examples in sets.items():
-            found, predictions = evaluate_set(model, predictor, examples, prefix)
-            results |= found
-            if chief:
-                output_dir.make(directory)
-                model.task.write_evaluation(directory, predictions, examples, prefix)
+    for prefix, examples in sets.items():
+        found, predictions = evaluate_set(model, predictor, examples, prefix)
+        results |= found
+        if chief:
+            output_dir.make(directory)
+            model.task.write_evaluation(directory, predictions, examples, prefix)
     if chief:
         output_dir.make(directory)
         output_dir.write_json(directory / output_dir.EVAL_RESULTS, results)

@@ -65,7 +65,7 @@ def export(config: Config) -> dict[str, Any]:
         UsageError: for anything given that cannot be used; nothing has been written then.
         RunError: if it cannot be written.
     """
-    strategy = start_devices(config.runtime).strategy
+    strategy = start_devices(config).strategy
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name; a link points elsewhere.
     check_directory(directory, overwrite=config.output.overwrite_output_dir)
     has_data = bool(config.data.dataset or config.data.uses_files)

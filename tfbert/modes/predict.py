@@ -35,6 +35,7 @@ log = logging.getLogger("tfbert")
 _SECONDS_BETWEEN_REPORTS = 10.0
 
 
+@peer_failures_as_run_errors()
 def predict(config: Config) -> dict[str, float]:
     """Labels texts as the configuration says.
 
@@ -49,7 +50,7 @@ def predict(config: Config) -> dict[str, float]:
             output file is left then.
         RunError: for output that cannot be written, or predictions that are not finite.
     """
-    devices = start_devices(config.runtime)
+    devices = start_devices(config)
     strategy, chief = devices.strategy, devices.chief
     task = saved_task(config)
     entry = entry_of(task.name)
@@ -70,15 +71,14 @@ def predict(config: Config) -> dict[str, float]:
     skip = config.data.skip_bad_rows or (None if config.predict.text else False)
     bad_rows = BadRows(skip, is_logged=True)
     try:
-        with peer_failures_as_run_errors():
-            for job, writer in zip(jobs, writers, strict=True):
-                with writer:
-                    chunks = _introduced(job.chunks(model, bad_rows), introduction)
-                    found = predict_chunks(model, predictor, chunks, job.encoder(model), progress.advance)
-                    for chunk, predictions in found:
-                        model.check_finite(predictions, chunk.ids, job.name)
-                        writer.write(chunk.ids, predictions)
-                        progress.count += len(chunk.ids)
+        for job, writer in zip(jobs, writers, strict=True):
+            with writer:
+                chunks = _introduced(job.chunks(model, bad_rows), introduction)
+                found = predict_chunks(model, predictor, chunks, job.encoder(model), progress.advance)
+                for chunk, predictions in found:
+                    model.check_finite(predictions, chunk.ids, job.name)
+                    writer.write(chunk.ids, predictions)
+                    progress.count += len(chunk.ids)
     finally:
         progress.close()
     results = {

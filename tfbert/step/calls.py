@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import tf_keras as keras
@@ -15,30 +16,31 @@ class Calls(keras.Model):
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """As `tf_keras.Model.fit`."""
-        refusals.check_call(self.model, "fit", args, kwargs)
-        with one_line():
-            return super().fit(*args, **kwargs)
+        return self._as_keras("fit", args, kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """As `tf_keras.Model.evaluate`."""
-        refusals.check_call(self.model, "evaluate", args, kwargs)
-        with one_line():
-            return super().evaluate(*args, **kwargs)
+        return self._as_keras("evaluate", args, kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """As `tf_keras.Model.predict`."""
-        refusals.check_call(self.model, "predict", args, kwargs)
-        with one_line():
-            return super().predict(*args, **kwargs)
+        return self._as_keras("predict", args, kwargs)
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """As `tf_keras.Model.train_on_batch`."""
-        refusals.check_call(self.model, "train_on_batch", args, kwargs)
-        with one_line():
-            return super().train_on_batch(*args, **kwargs)
+        return self._as_keras("train_on_batch", args, kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """As `tf_keras.Model.test_on_batch`."""
-        refusals.check_call(self.model, "test_on_batch", args, kwargs)
+        return self._as_keras("test_on_batch", args, kwargs)
+
+    def _as_keras(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        refusals.check_call(self.model, name, args, kwargs)
+        method = getattr(super(), name)
         with one_line():
-            return super().test_on_batch(*args, **kwargs)
+            if not name.endswith("_on_batch"):
+                given = inspect.signature(method).bind(*args, **kwargs).arguments
+                self._check_same_call(keras, name, given)
+                if name == "fit" and self.model.built:
+                    self._check_same_start()
+            return method(*args, **kwargs)

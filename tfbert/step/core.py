@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import numbers
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +16,7 @@ from tfbert.step import gradients
 from tfbert.step.batch import num_rows_of, rows_of
 from tfbert.step.counters import StepCounters
 from tfbert.step.noise import noise_key
+from tfbert.step.same_call import check_same_call, check_same_start
 from tfbert.step.state import LayerState
 from tfbert.step.terms import Terms
 
@@ -50,6 +53,7 @@ class Step:
     seed: int
     counters: StepCounters
     marks_steps: bool
+    distribute_strategy: tf.distribute.Strategy
     _xla: bool
     _autograph: bool
     _terms: Terms
@@ -59,6 +63,7 @@ class Step:
     _trained: list[Any]
     _averages: list[tf.Variable]
     _unreached: list[str]
+    _compiled_with: dict[str, Any]
 
     def _begin(
         self,
@@ -85,6 +90,23 @@ class Step:
         self._unreached = []
         self._terms = None
         self._has_metrics = False
+        self._note_compiled()
+
+    def _note_compiled(self, **given: Any) -> None:
+        # Not tracked: Keras would save and load what is in it.
+        object.__setattr__(self, "_compiled_with", given)
+
+    def _check_same_call(self, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
+        """Refuses workers that call a method of this Keras's models with something else."""
+        check_same_call(self, keras, name, {**self._compiled_with, **given, **self._arguments()})
+
+    def _check_same_start(self) -> None:
+        """Refuses workers that have restored different states."""
+
+        def state() -> tuple[list[Any], Any]:
+            return self._values_of(self.model.trainable_variables), self._num_updates()
+
+        check_same_start(state, self.distribute_strategy)
 
     def _arguments(self) -> dict[str, Any]:
         """The constructor's arguments, for `get_config`: those that are numbers."""

@@ -156,6 +156,7 @@ class FineTuner(Step, Calls, OneProcess):
             self._terms = OwnLossTerms(self.model) if has_own else LossTerms(loss, kwargs.get("loss_weights"), names)
         self._has_metrics = any(m is not None for m in tf.nest.flatten([metrics, kwargs.get("weighted_metrics")]))
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        self._note_compiled(**given | kwargs | {"optimizer": self.optimizer})
         self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
 
     @property

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
+import tensorflow as tf
+
+from tfbert.devices.same_run import check_same
 
 
 class Examples(Protocol):
@@ -63,6 +66,24 @@ def eval_prefix(name: str) -> str:
     For a data set without a validation split, `test` takes its place.
     """
     return "eval" + ("" if name == "test" else name.removeprefix("validation"))
+
+
+def check_same_examples(sets: Mapping[str, Examples], strategy: tf.distribute.Strategy) -> None:
+    """Refuses workers that hold different examples, or the same in another order.
+
+    Args:
+        sets: This worker's, by name.
+        strategy: Each of its workers must call this function.
+
+    Raises:
+        UsageError: on all workers alike.
+    """
+    check_same(
+        lambda: {name: f"{len(part)} examples, {part.checksum('', 0):08x}" for name, part in sets.items()},
+        strategy,
+        rule="All workers must have the same examples, in the same order",
+        way_out="Give each the same files or tables; a data set that shuffles needs a seed",
+    )
 
 
 def place_of(row: int, lines: np.ndarray | None, unit: str) -> str:

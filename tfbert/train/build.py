@@ -33,7 +33,7 @@ from tfbert.step.finetuner import FineTuner
 from tfbert.step.optimizer import WarmupSchedule, build_optimizer
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.examples import load_data
-from tfbert.tasks.sets import Examples
+from tfbert.tasks.sets import Examples, check_same_examples
 from tfbert.tasks.texts.glue import decisive_metric
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train import resume
@@ -124,6 +124,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     with log_if_slow("reading the data"):
         contents = contents_of(config)  # Before they are read: what changes meanwhile must not pass for what was read.
         data = load_data(config.data, config.task_options)
+    check_same_examples({"train": data.train} | data.sets, strategy)
     task = data.task
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
     task.check_metric(metric)
@@ -153,7 +154,6 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(config, data, train, tokenizer, classifier.config)
-    resume.check_same_examples(facts, consensus)
     resumed, lines = None, []
     if start.resumed:
         resumed, lines = resume.check_same_run(start, facts, schedule.total_steps)

@@ -19,6 +19,7 @@ from tfbert.batches.schedule import Schedule, warmup_steps
 from tfbert.config.counted import counted
 from tfbert.config.run import CONTENTS, UNTIL_STEP, Config
 from tfbert.devices.preemption import Consensus
+from tfbert.devices.same_run import check_same
 from tfbert.devices.strategy import is_chief
 from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
@@ -26,7 +27,7 @@ from tfbert.output.lock import locked
 from tfbert.step.optimizer import share_at_end
 from tfbert.train import launch_mark
 from tfbert.train.found import CHECKPOINTS, Found, inspect
-from tfbert.train.identity import BATCH_ORDER, EVALUATION, EXAMPLES, Identity, differences, different_in, settings
+from tfbert.train.identity import BATCH_ORDER, EVALUATION, Identity, differences, different_in, settings
 from tfbert.train.saved_state import RunState, step_directory
 
 _SAME_SETTINGS = "Pass the same settings"
@@ -93,7 +94,17 @@ def open_directory(
                 stack.enter_context(locked(directory))
         with _together(consensus):
             start = decide(inspect(directory), config, num_replicas=strategy.num_replicas_in_sync)
-        _check_same(start, consensus)
+        check_same(
+            lambda: {
+                "checkpoint": f"step {start.resumed.step}" if start.resumed else "none",
+                "gradient_accumulation_steps": start.config.training.gradient_accumulation_steps,
+                "is_finished": start.finished is not None,
+            },
+            strategy,
+            rule="All workers must see the same checkpoints",
+            way_out="Put --output_dir on a file system that all workers share",
+            error=RunError,
+        )
         yield start
         launch_mark.done(directory)
 
@@ -158,23 +169,6 @@ def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
     """The schedule with the warm-up that the run began with: `warmup_ratio` of a longer run would be more."""
     begun = start.earlier.choices.get("warmup_steps") if start.earlier else None
     return schedule if begun is None else dataclasses.replace(schedule, warmup_steps=begun)
-
-
-def check_same_examples(facts: dict[str, Any], consensus: Consensus) -> None:
-    """Refuses workers that hold different examples, or the same in another order.
-
-    Args:
-        facts: Those of model, data and precision on this worker.
-        consensus: Between all workers, each of which must call this function.
-
-    Raises:
-        UsageError: on all workers alike.
-    """
-    if not all([consensus.is_same(facts[name]) for name in EXAMPLES]):  # A list: every worker answers every question.
-        raise UsageError(
-            "All workers must have the same examples, in the same order. Received: others on one worker than on "
-            "another. Give each the same files or tables; a data set that shuffles needs a seed."
-        )
 
 
 def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:
@@ -329,20 +323,6 @@ def _together(consensus: Consensus) -> Iterator[None]:
     if any(seen):
         kind = kinds[seen.index(True)]
         raise kind("All workers must be able to start. Received: one that is not. See its output for the cause.")
-
-
-def _check_same(start: Start, consensus: Consensus) -> None:
-    """Refuses workers that see different files."""
-    steps = start.config.training.gradient_accumulation_steps
-    step = start.resumed.step if start.resumed else 0
-    seen = (step, 0 if start.config.training.is_auto else steps, start.finished is not None)
-    if not all([consensus.is_same(number) for number in seen]):  # A list: every worker answers every question.
-        raise RunError(
-            "All workers must see the same checkpoints. "
-            f"Received: {start.checkpoints} with {f'step {step}' if step else 'none'} and "
-            f"gradient_accumulation_steps={steps} on this worker. "
-            "Put --output_dir on a file system that all workers share."
-        )
 
 
 def _other_run(start: Start, different: list[str], rule: str, way_out: str = _SAME_SETTINGS) -> UsageError:

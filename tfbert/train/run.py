@@ -15,7 +15,7 @@ from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.devices.lost_peers import peer_failures_as_run_errors
 from tfbert.devices.preemption import Consensus, StopRequest
-from tfbert.devices.start import start_devices
+from tfbert.devices.start import chief_ends_last, start_devices
 from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.output.callback import Callback
@@ -75,14 +75,15 @@ def finetune(config: Config, *, at_end: AtEnd | None = None, callbacks: Sequence
 
 def _finetune(config: Config, at_end: AtEnd | None, callbacks: Sequence[Callback]) -> dict[str, float]:
     started = time.perf_counter()
-    devices = start_devices(config.runtime)
+    devices = start_devices(config)
     strategy, consensus = devices.strategy, Consensus(devices.strategy)
     if _earlier_models:
         gc.collect()  # A model is full of reference cycles, and a GPU has no room for two models.
         runtime.reset_peak_memory()
     directory = output_dir.run_directory(config, output_dir.start_time())
     # Every stage waits for the other workers somewhere: if one of them fails, this must not look like a bug here.
-    with peer_failures_as_run_errors(), resume.open_directory(directory, config, strategy, consensus) as start:
+    failures = peer_failures_as_run_errors()
+    with chief_ends_last(devices), failures, resume.open_directory(directory, config, strategy, consensus) as start:
         if start.finished is None:
             run = build_run(start, strategy, consensus)
             _earlier_models.add(run.model)

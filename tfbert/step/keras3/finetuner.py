@@ -119,6 +119,8 @@ class FineTuner(Step, keras.Model):
                 jit_compile=False,
                 auto_scale_loss=auto_scale_loss,
             )
+        others = {"loss_weights": loss_weights, "steps_per_execution": steps_per_execution, "run_eagerly": run_eagerly}
+        self._note_compiled(**given | others | {"optimizer": self.optimizer, "auto_scale_loss": auto_scale_loss})
         private.unset_compiled_loss(self)
         self._has_metrics = private.compiled_metrics_of(self) is not None
         self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
@@ -255,7 +257,8 @@ class FineTuner(Step, keras.Model):
             num_workers = workers.num_workers_of(self.distribute_strategy)
             given = data.for_fit(given, self.model, seed=self.seed, num_workers=num_workers)
             if num_workers > 1:
-                given["callbacks"] = workers.callbacks_of(given.get("callbacks"), self.distribute_strategy)
+                strategy, check = self.distribute_strategy, self._check_same_start
+                given["callbacks"] = workers.callbacks_of(given.get("callbacks"), strategy, check)
             return super().fit(**given)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -292,4 +295,7 @@ class FineTuner(Step, keras.Model):
         given = data.arguments_of(name, self, args, kwargs)
         refusals.check_call(self.model, name, given)
         check_rows(given, self.model, getattr(self, "loss", None))
+        if not name.endswith("_on_batch"):
+            with one_line():
+                self._check_same_call(keras, name, given)
         return given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -26,20 +27,21 @@ def num_workers_of(strategy: tf.distribute.Strategy) -> int:
     return max(1, sum(len(jobs.get(job, ())) for job in ("chief", "worker")))
 
 
-def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
+def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy, check: Callable[[], None]) -> Any:
     """The callbacks for `fit` on this worker: all on the chief; on the others those that do not only write, and
     `BackupAndRestore` for reading. One that compares the workers before the first step comes last.
 
     Args:
         callbacks: As given to `fit`.
         strategy: Of several workers.
+        check: Compares them.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     given = [] if callbacks is None else keras.tree.flatten(callbacks)
     if not _is_chief(strategy):
         given = [each for each in map(_on_others, given) if each is not None]
-    return [*given, BeginAlike(strategy)]
+    return [*given, BeginAlike(check)]
 
 
 def _is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -55,35 +57,15 @@ def _on_others(callback: Any) -> Any:
 
 
 class BeginAlike(keras.callbacks.Callback):
-    """Raises ValueError before the first step where workers have restored different states, or only some of them one.
+    """Compares the workers before the first step, after the callbacks that restore.
 
     Args:
-        strategy: Of several workers.
+        check: Does so.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy):
+    def __init__(self, check: Callable[[], None]):
         super().__init__()
-        self._strategy = strategy
+        self._check = check
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Called after the callbacks that restore."""
-        values = [tf.reduce_sum(tf.abs(tf.cast(w.value, tf.float64))) for w in self.model.model.trainable_variables]
-        iterations = tf.cast(self.model.optimizer.iterations.value, tf.float64)
-        found = [self._of_all(each) for each in (iterations, tf.add_n(values))]
-        if any(len(set(each)) > 1 for each in found):
-            raise ValueError(
-                "Workers must begin with the same weights after the same number of steps. "
-                f"Received: steps {', '.join(f'{each:.0f}' for each in found[0])} and sums of the weights "
-                f"{', '.join(f'{each:.9g}' for each in found[1])}. "
-                "Restore from a directory that all of them can read, or from none."
-            )
-
-    def _of_all(self, value: tf.Tensor) -> list[float]:
-        count = self._strategy.num_replicas_in_sync
-
-        def own() -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            return tf.where(tf.range(count) == context.replica_id_in_sync_group, value, tf.zeros([], tf.float64))
-
-        parts = self._strategy.run(own)
-        return self._strategy.reduce("SUM", parts, axis=None).numpy().tolist()
+        self._check()

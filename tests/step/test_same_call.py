@@ -1,0 +1,201 @@
+"""What workers compare that call `fit` and the like: all that decides an update, and nothing that another machine or
+process has otherwise. Both Kerases."""
+
+import importlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbert
+from tests.support.either_keras import CLASSES, FEATURES, rows
+from tests.support.processes import processes_of
+from tfbert.errors import UsageError
+from tfbert.launch.launcher import worker_environments
+from tfbert.step import same_call
+
+KERASES = ("keras", "tf_keras")
+X, Y = rows(16)
+DATA = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+
+
+def tuner_of(keras, *, units=8, activation="tanh", rate=0.1, optimizer=None, compiled=None, layers=(), **options):
+    kinds = keras.layers
+    first = kinds.Dense(units, activation=activation)
+    inputs = kinds.Input([FEATURES])
+    model = keras.Sequential([inputs, first, *layers, kinds.Dropout(rate), kinds.Dense(CLASSES)])
+    tuner = tfbert.FineTuner(model, **options)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    compiled = {"optimizer": optimizer or keras.optimizers.AdamW(0.1), "loss": loss} | (compiled or {})
+    tuner.compile(**compiled)
+    return tuner
+
+
+@pytest.fixture(params=KERASES)
+def keras(request):
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def facts_of(keras, monkeypatch):
+    """The facts of a worker that calls `fit`, for a tuner made so, and these arguments."""
+
+    def facts_of(given=None, **options):
+        found = []
+        monkeypatch.setattr(same_call, "check_same", lambda facts, *_, **__: found.append(facts()))
+        tuner = tuner_of(keras, **options)
+        tuner._check_same_call(keras, "fit", {"x": X, "y": Y} | (given or {}))
+        return found[0]
+
+    return facts_of
+
+
+def lambda_in(file, keras):
+    return keras.layers.Lambda(eval(compile("lambda x: x * 2", file, "eval")))
+
+
+DIFFERENT = {
+    "a seed": lambda keras: {"seed": 1},
+    "accumulation": lambda keras: {"gradient_accumulation_steps": 2},
+    "clipping": lambda keras: {"max_grad_norm": 1.0},
+    "XLA": lambda keras: {"jit_compile": True},
+    "a shape": lambda keras: {"units": 9},
+    "an activation": lambda keras: {"activation": "relu"},
+    "a rate of dropout": lambda keras: {"rate": 0.2},
+    "a layer": lambda keras: {"layers": [keras.layers.ReLU()]},
+    "an optimizer": lambda keras: {"optimizer": keras.optimizers.SGD(0.1)},
+    "a learning rate": lambda keras: {"optimizer": keras.optimizers.AdamW(0.2)},
+    "a schedule": lambda keras: {"optimizer": keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.1, 9))},
+    "weight decay": lambda keras: {"optimizer": keras.optimizers.AdamW(0.1, weight_decay=0.5)},
+    "a loss": lambda keras: {"compiled": {"loss": "sparse_categorical_crossentropy"}},
+    "an option of the loss": lambda keras: {
+        "compiled": {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)}
+    },
+    "a metric": lambda keras: {"compiled": {"metrics": ["accuracy"]}},
+    "loss weights": lambda keras: {"compiled": {"loss_weights": [0.5]}},
+    "epochs": lambda keras: {"given": {"epochs": 2}},
+    "steps": lambda keras: {"given": {"steps_per_epoch": 2}},
+    "a batch size": lambda keras: {"given": {"batch_size": 4}},
+    "rows": lambda keras: {"given": {"x": X[:-1]}},
+    "labels": lambda keras: {"given": {"y": Y[::-1]}},
+    "validation": lambda keras: {"given": {"validation_data": (X, Y)}},
+    "class weights": lambda keras: {"given": {"class_weight": {0: 1.0, 1: 2.0}}},
+    "an argument that is new": lambda keras: {"given": {"of_another_version": 1}},
+    "texts": lambda keras: {"given": {"x": ["a text"] * 99}},
+    "batches": lambda keras: {"given": {"x": DATA}},
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_what_decides_an_update_is_compared(what, facts_of, keras):
+    assert facts_of() != facts_of(**DIFFERENT[what](keras))
+
+
+def test_what_a_process_has_otherwise_is_not_compared(facts_of, keras, tmp_path):
+    first = facts_of(layers=[lambda_in("/here/a.py", keras), keras.layers.Dropout(0.1, seed=1)])
+    keras.layers.Dense(1), keras.layers.Dense(1)  # Layers are numbered.
+    other = {"callbacks": [keras.callbacks.TerminateOnNaN()], "verbose": 2}
+    second = facts_of(other, layers=[lambda_in("/there/b.py", keras), keras.layers.Dropout(0.1, seed=2)])
+    assert first == second
+    assert facts_of({"x": DATA.take(1)}) != facts_of({"x": DATA}) == facts_of({"x": DATA})
+    (tmp_path / "vocab.txt").touch()
+    assert same_call.described(str(tmp_path / "vocab.txt")) == same_call.described(str(tmp_path))
+
+
+class WithoutConfiguration:
+    def get_config(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (np.float32(0.5), 0.5),
+        ({1: "dense_12", "seed": 3}, {"1": "dense"}),
+        (f"<function at {hex(id(X))}>", "<function>"),
+        (WithoutConfiguration(), {"class": "WithoutConfiguration", "config": None}),
+        (rows, "rows"),
+        (object(), "object"),
+        ((1, [None]), [1, [None]]),
+    ],
+)
+def test_a_description_is_the_same_in_every_process(value, expected):
+    assert same_call.described(value) == expected
+
+
+def test_data_sets_of_each_workers_own_may_differ():
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    own = DATA.with_options(options)
+    assert same_call.described(own) == same_call.described(own.take(1)) != same_call.described(DATA)
+
+
+def test_large_arrays_are_read_in_part(monkeypatch):
+    monkeypatch.setattr(same_call, "_MOST_BYTES", X.nbytes // 2)
+    other = X.copy()
+    other[0] += 1
+    assert same_call.described(X) == same_call.described(X.copy()) != same_call.described(other)
+
+
+def test_evaluation_within_fit_is_not_compared_again(keras, monkeypatch):
+    monkeypatch.setattr(same_call, "check_same", lambda *_, **__: pytest.fail("compared"))
+    tuner_of(keras)._check_same_call(keras, "evaluate", {"x": X, "_use_cached_eval_dataset": True})
+
+
+WORKER = """\
+import importlib, sys
+import numpy as np, tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()  # Before anything is computed.
+from tests.step.test_same_call import X, Y, tuner_of
+keras = importlib.import_module(sys.argv[1])
+own = strategy.cluster_resolver.task_id
+def train(given=None, **options):
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        tuner = tuner_of(keras, **options)
+        tuner.model.set_weights([(1 + own * weights) * each for each in tuner.model.get_weights()])
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+    try:
+        history = tuner.fit(**{"x": data, "verbose": 2 * own} | (given or {})).history
+        print("trained", round(history["loss"][-1], 5), flush=True)
+    except ValueError as error:
+        print(type(error).__name__, error, flush=True)
+    return tuner
+weights = 0.0
+train(seed=own)
+train(activation=("tanh", "relu")[own])
+train({"epochs": 1 + own})
+train(max_grad_norm=0.5)
+weights = 0.1
+train(max_grad_norm=0.5)
+weights = 0.0
+tuner = train()
+try:
+    tuner.predict(X[: 16 - own], verbose=0)
+except ValueError as error:
+    print(type(error).__name__, error, flush=True)
+"""
+EXPECTED = (
+    "seed=0 on worker 0 and 1 on worker 1",
+    "activation='tanh' on worker 0 and 'relu' on worker 1",
+    "epochs=1 on worker 0 and 2 on worker 1",
+    "trained",
+    "Workers must begin with the same weights after the same number of steps. Received: sum of the weights=",
+    "trained",
+    "x='float32[16, 5], ",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_worker
+@pytest.mark.parametrize("name", KERASES)
+def test_two_workers_that_differ_are_refused_and_those_alike_train(name):
+    with processes_of([WORKER, name], worker_environments(2)) as processes:
+        outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    first, second = (
+        [line for line in out.splitlines() if line.startswith(("trained", UsageError.__name__))] for out, _ in outputs
+    )
+    assert first == second and len(first) == len(EXPECTED), outputs
+    for line, expected in zip(first, EXPECTED, strict=True):
+        assert expected in line
