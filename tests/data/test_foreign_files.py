@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
@@ -159,7 +160,7 @@ def test_arrays_of_texts(tmp_path, text, name):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     check(read_file(path))
-    config = detect_task(Config(data=DataConfig(train_file=str(path))))
+    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path))))
     assert config.data.task == "auto" and not looks_like_squad(path)
     assert load_data(config.data).task.label_names == ("bad", "good")
 
@@ -182,7 +183,7 @@ def test_arrays_of_tagged_words(tmp_path, wrap):
     path.write_text(json.dumps(wrap(rows), indent=1))
     table = read_sentences(path)
     assert (table.words, table.tags) == ([["Ada", "wrote"], ["Hm"]], [["B-PER", "O"], ["O"]])
-    config = detect_task(Config(data=DataConfig(train_file=str(path))))
+    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path))))
     assert config.data.task == "token_classification"
 
 

@@ -26,7 +26,8 @@ def fake(monkeypatch):
 
 def test_a_call_trains_the_grid_and_gives_its_table(fake, tmp_path):
     (tmp_path / "train.tsv").touch()
-    options = {"train_file": tmp_path / "train.tsv", "validation_file": tmp_path / "train.tsv", "quiet": True}
+    options = {"train_file": tmp_path / "train.tsv", "validation_file": tmp_path / "train.tsv"}
+    options |= {"model": "scratch/tiny", "quiet": True}
     values = {"learning_rate": np.array([1e-5, 3e-5]), "xla": [True, False]}
     found = tfbert.sweep(values, seeds=[1, 2], output_dir=tmp_path / "out", **options)
     assert fake.started[:2] == ["learning_rate=1e-05,xla=true,seed=1", "learning_rate=1e-05,xla=true,seed=2"]
@@ -44,6 +45,7 @@ def test_a_call_trains_the_grid_and_gives_its_table(fake, tmp_path):
 def test_data_in_memory_is_read_from_files_that_hold_the_same(fake, tmp_path):
     texts, labels = ["good, or", 'so "what"', "bad\nline", "ü"], [1, 0, 1, 0]
     given = {"train": {"text": texts, "label": labels}, "validation": {"a": list(zip(texts, labels, strict=True))}}
+    given |= {"model": "scratch/tiny"}
     tfbert.sweep({"learning_rate": [1e-5]}, **given, output_dir=tmp_path / "out", quiet=True)
     data = json.loads((tmp_path / "out" / "learning_rate=1e-05" / "run_config.json").read_text())["data"]
     assert data["train_file"] == str(tmp_path / "out" / "data" / "train.parquet")
@@ -54,7 +56,8 @@ def test_data_in_memory_is_read_from_files_that_hold_the_same(fake, tmp_path):
     assert len(fake.started) == 1
     with pytest.raises(UsageError, match="whose columns have one type each. Received: train=columns of 4 rows"):
         mixed = {"text": texts, "label": [1, "x", 2.5, []]}
-        tfbert.sweep({"learning_rate": [1e-5]}, train=mixed, validation=0.5, output_dir=tmp_path / "b", quiet=True)
+        given |= {"train": mixed, "validation": 0.5, "output_dir": tmp_path / "b"}
+        tfbert.sweep({"learning_rate": [1e-5]}, **given, quiet=True)
 
 
 @pytest.mark.parametrize(

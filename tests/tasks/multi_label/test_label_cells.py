@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
@@ -211,7 +212,7 @@ def test_the_task_is_detected_where_that_is_beyond_doubt(write, form):
     options = {key: value for key, value in options.items() if key != "separator"}
     if not options.get("header", True):
         options = {"label_column": "1"} | options
-    config = detect_task(Config(data=DataConfig(train_file=write(name, content), **options)))
+    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=write(name, content), **options)))
     assert config.data.task == (NAME if form in DOUBTLESS else "auto")
 
 
@@ -238,7 +239,7 @@ def test_tables_in_memory_are_read_as_files_are(train, options):
 def test_lists_of_words_with_lists_of_tags_are_tagging_still(write):
     rows = [{"text": "a b", "tokens": ["a", "b"], "labels": ["O", "B-X"]}]
     path = write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert detect_task(Config(data=DataConfig(train_file=path))).data.task == "token_classification"
+    assert detect_task(Config(model=SCRATCH, data=DataConfig(train_file=path))).data.task == "token_classification"
 
 
 def test_other_sets_have_the_labels_of_training(write):

@@ -83,7 +83,13 @@ def find_label_columns(
             "Rename one, or pass --label_column with the right ones."
         )
     ids = usual_id_column(rest)
-    return Columns(texts=texts, labels=tuple(column for column in rest if column != ids), has_one_each=None)
+    labels = tuple(column for column in rest if column != ids)
+    if not labels:
+        raise UsageError(
+            f"No column looks like the labels. Received: {name} with columns {', '.join(map(repr, columns[:20]))}. "
+            f"Pass --label_column{hint}; texts without labels are for --mode=predict."
+        )
+    return Columns(texts=texts, labels=labels, has_one_each=None)
 
 
 def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
