@@ -1,6 +1,7 @@
 """Files as other programs write them: another encoding, Excel's first line, arrays of JSON, MRQA, a wrong ending."""
 
 import bz2
+import dataclasses
 import gzip
 import io
 import json
@@ -235,11 +236,12 @@ def test_a_key_that_the_first_row_lacks_is_a_column(tmp_path, as_lines):
 
 def test_no_consensus_in_snli_is_no_class(tmp_path):
     (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\n")
-    with pytest.raises(UsageError, match="Received: '-', which stands for a missing one, for 'gold_label'"):
-        read_file(tmp_path / "snli.tsv")
-    assert read_file(tmp_path / "snli.tsv", skip_bad_rows=True).labels == ["neutral"]
-    (tmp_path / "other.tsv").write_text("text\tlabel\na\t-\n")
-    assert read_file(tmp_path / "other.tsv").labels == ["-"]
+    config = DataConfig(train_file=str(tmp_path / "snli.tsv"))
+    with pytest.raises(UsageError, match="Received: '-', which stands for a missing one beside 'neutral' in .*line 2"):
+        load_data(config)
+    (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\na\td\tother\n")
+    data = load_data(dataclasses.replace(config, skip_bad_rows=True))
+    assert (data.task.label_names, data.train.lines.tolist()) == (("neutral", "other"), [3, 4])
 
 
 # --- MRQA ----------------------------------------------------------------------------------------------------------

@@ -11,10 +11,14 @@ from pyarrow import parquet
 
 import tfbert
 from tests.support.sweeps import FakeRuns
+from tfbert.config.commands import FINETUNE
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Signals
 from tfbert.modes import child
 from tfbert.python import sweep as module
+from tfbert.python.keywords import config_of
+from tfbert.python.on_disk import on_disk
+from tfbert.tasks.examples import load_data
 
 
 @pytest.fixture
@@ -58,6 +62,18 @@ def test_data_in_memory_is_read_from_files_that_hold_the_same(fake, tmp_path):
         mixed = {"text": texts, "label": [1, "x", 2.5, []]}
         given |= {"train": mixed, "validation": 0.5, "output_dir": tmp_path / "b"}
         tfbert.sweep({"learning_rate": [1e-5]}, **given, quiet=True)
+
+
+def test_the_names_and_the_order_of_classes_are_those_of_the_table(tmp_path):
+    """Also where another column has names too."""
+    datasets = pytest.importorskip("datasets")
+    kinds = {"label": datasets.ClassLabel(names=["b", "a"]), "other": datasets.ClassLabel(names=["x", "y", "z"])}
+    features = datasets.Features({"text": datasets.Value("string"), **kinds})
+    rows = {"text": ["good", "bad", "fine"], "label": [0, 1, 1], "other": [2, 0, 1]}
+    data = config_of(FINETUNE, None, {"model": "m"}, {"train": datasets.Dataset.from_dict(rows, features)}).data
+    written = load_data(on_disk(data, tmp_path))
+    assert written.task == load_data(data).task and written.task.label_names == ("b", "a")
+    assert written.train.labels.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import BinaryIO
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.json_rows import open_json_rows
+from tfbert.data.label_names import names_in_schema
 from tfbert.data.lines import SAVE_SHEET, lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
@@ -237,7 +238,7 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
         return UsageError(f"A .parquet file must be whole. Received: {path} ({first}). Write it again.")
 
     try:
-        columns = parquet.read_schema(path).names
+        schema = parquet.read_schema(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise broken(error) from None
 
@@ -253,4 +254,5 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
             # The last two: bytes that are not UTF-8, and times that Python cannot represent.
             raise broken(error) from None
 
-    return OpenFile(name=str(path), columns=columns, read=read, unit="row")
+    names = names_in_schema(schema.metadata)
+    return OpenFile(name=str(path), columns=schema.names, read=read, unit="row", label_names=names)

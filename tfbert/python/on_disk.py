@@ -7,7 +7,7 @@ import pathlib
 
 from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
-from tfbert.data.given_table import GivenTable
+from tfbert.data.label_names import schema_of_names
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.python.data import OPTIONS
@@ -30,13 +30,7 @@ def on_disk(data: DataConfig, directory: pathlib.Path) -> DataConfig:
         if isinstance(given, Given):
             parts = given.parts or (given,)
             paths[option] = ",".join(str(_written(part, directory)) for part in parts)
-    if not paths:
-        return data
-    names = data.label_names
-    tables = [part.source for option in paths for given in [getattr(data, option)] for part in given.parts or (given,)]
-    for classes in [*tables[0].label_names.values()] if isinstance(tables[0], GivenTable) and not names else ():
-        names = classes  # Ids in a file have no names: they are said beside it.
-    return dataclasses.replace(data, **paths, label_names=names)
+    return dataclasses.replace(data, **paths)
 
 
 def _written(given: Given, directory: pathlib.Path) -> pathlib.Path:
@@ -55,6 +49,8 @@ def _written(given: Given, directory: pathlib.Path) -> pathlib.Path:
     columns = zip(*rows, strict=True)
     try:
         written = pyarrow.table(dict(zip(table.columns, map(pyarrow.array, columns), strict=True)))
+        lists = {field.name for field in written.schema if pyarrow.types.is_list(field.type)}
+        written = written.replace_schema_metadata(schema_of_names(table.label_names, lists))
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(
             "Runs in other processes read data from files, whose columns have one type each. "

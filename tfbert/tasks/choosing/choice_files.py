@@ -140,7 +140,7 @@ def opened_table(
         )
         read = table_rows(columns, checks)
     named_by = id_column([column for column in file.columns if column not in columns.all]) if id_column else ""
-    found = _as_dicts(file, [*dict.fromkeys([*columns.all, *filter(None, [named_by])])])
+    found = _as_dicts(file, [*dict.fromkeys([*columns.all, *filter(None, [named_by])])], columns.label)
     if not columns.choices:  # They can only be inside of the questions.
         found, first = _with_first(found)
         if not isinstance(first, UsageError) and not isinstance(first.get(columns.question), Mapping):
@@ -224,12 +224,19 @@ def _rows(
             yield ((line, number) if levels == 2 else (line,)), asked
 
 
-def _as_dicts(file: OpenFile, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | UsageError]]:
+def _as_dicts(
+    file: OpenFile, wanted: Sequence[str], label: str = ""
+) -> Iterator[tuple[int, dict[str, Any] | UsageError]]:
     """Rows by column; those that the file does not have are left out. A line of JSON may have keys that the first line
-    lacks, but what a question is made of must be in the first."""
-    known = [column for column in wanted if column in file.columns]
+    lacks, but what a question is made of must be in the first. Ids of labels get the names that the data has for them.
+    """
+    known, names = [column for column in wanted if column in file.columns], file.label_names.get(label, ())
     for line, row in file.read(known):
-        yield line, row if isinstance(row, UsageError) else dict(zip(known, row, strict=True))
+        if not isinstance(row, UsageError):
+            row = dict(zip(known, row, strict=True))
+            if type(row.get(label)) is int and 0 <= row[label] < len(names):
+                row[label] = names[row[label]]
+        yield line, row
 
 
 def _with_first(rows: Iterator[tuple[int, Any]]) -> tuple[Iterator[tuple[int, Any]], Any]:

@@ -18,7 +18,6 @@ from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_tag_columns
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of
 from tfbert.data.given_table import FORMAT, GivenTable
-from tfbert.data.label_names import names_in_parquet
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
@@ -179,15 +178,13 @@ def open_sentences(
         require_label=tags == "required",
     )
     label = label if tags != "none" else ""
-    is_file = isinstance(source, pathlib.Path)
-    names = names_in_parquet(source, label) if is_file and format == "parquet" and label else None
     return SentenceFile(
         name=rows.name,
         format=format,
         columns=rows.columns,
         has_tags=bool(label),
         unit=rows.unit,
-        read=lambda others: sentences_of_rows(rows, words, label, names, others),
+        read=lambda others: sentences_of_rows(rows, words, label, rows.label_names.get(label), others),
     )
 
 

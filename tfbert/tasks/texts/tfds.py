@@ -15,7 +15,7 @@ from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_columns
 from tfbert.data.files import RawTable
-from tfbert.data.labels import NAMES_OR_MISSING, is_missing
+from tfbert.data.labels import NAMES_OR_MISSING, is_missing, stand_for_none
 from tfbert.data.rows import OpenFile, Row
 from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
 from tfbert.errors import UsageError
@@ -153,7 +153,7 @@ def _read_split(
             out.append(decoded(value, f"{column!r} of {name}, example {num_rows}"))
         labels.append(raw_label)
         lines.append(num_rows)
-    if set(labels) in ({"-1"}, {"-1.0"}):  # numbers without class names: -1 means unlabelled only if all are -1
+    if {*labels} and stand_for_none({*labels}) == {*labels}:
         columns, labels, lines = [[] for _ in texts], [], []
     names = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
     table = RawTable(
