@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.bad_rows import BadRows
@@ -36,6 +36,7 @@ class RawTable:
         label_names: The classes as the data set itself defines them, or as the user gives them. None: they are found
             from the training labels.
         is_regression: Whether the data set itself says that its labels are measurements.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -48,6 +49,7 @@ class RawTable:
     notes: tuple[str, ...] = ()
     label_names: tuple[str, ...] | None = None
     is_regression: bool = False
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.text)
@@ -130,6 +132,7 @@ def read_file(
         unit=file.unit,
         notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
         label_names=names,
+        columns={"text_column": texts, "label_column": (label,) if label else ()},
     )
 
 

@@ -15,7 +15,7 @@ NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
 MISSING = NAMES_OR_MISSING | {"#N/A", "#N/A N/A", "#NA", "#NV", "<NA>", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
 MISSING |= {"NaT", "\\N"}
 """Words that pandas and databases write for a missing value; see `_MISSING` for those of a form."""
-MARKS = frozenset({"-", "--", "---", "\u2013", "\u2014", "?", "."})
+MARKS = frozenset({"-", "--", "---", "\u2013", "\u2014"})
 """What stands for a missing label beside words and numbers, as `-` in SNLI, where annotators disagreed."""
 HELD_BACK = "-1"
 """What `datasets`, TensorFlow Datasets and GLUE write for a label that is held back."""

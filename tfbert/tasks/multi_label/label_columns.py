@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tfbert.data.columns import WORDS_NAMES, find_columns
+from tfbert.data.columns import WORDS_NAMES, find_columns, in_data
 from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.label_cells import holds_lists, is_indicator
@@ -56,6 +56,7 @@ def find_label_columns(
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
+    label_column = "".join(in_data([label_column], columns))
     asked = named_columns(label_column, columns)
     known = known if known and all(columns.count(label) == 1 for label in known) else ()
     if len(asked) > 1 or (known and not asked):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfbert.data.bad_rows import BadRows
@@ -32,6 +32,7 @@ class LabelSets:
         label_names: All labels in order, as the data set itself defines them or the user gives them. None: they are
             found from the training rows.
         has_all: Whether rows say of each of `label_names` whether they have it.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -44,6 +45,7 @@ class LabelSets:
     notes: tuple[str, ...] = ()
     label_names: tuple[str, ...] | None = None
     has_all: bool = False
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.text)
@@ -122,6 +124,11 @@ def read_label_sets(
         notes=(*bad_rows.skipped(file.name, len(kept), "example", "rows"), *note),
         label_names=found or (tuple(names) or None),
         has_all=found is not None,
+        # A column for each label is found by the label's name.
+        columns={
+            "text_column": columns.texts,
+            "label_column": () if columns.has_one_each is not False else columns.labels,
+        },
     )
 
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from tfbert.data.columns import in_data
 from tfbert.data.endings import IOB_ENDINGS, ending_of
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.tag_forms import TagForm, read_forms
@@ -148,6 +149,8 @@ def find_layout(
     rows = [row for block in blocks for row in block]
     counters = [column for column in range(size) if size > 1 and _counts(blocks, column)]
     notes: list[str] = []
+    indexes = list(map(str, range(size)))
+    text_column, label_column = in_data(text_column, indexes), "".join(in_data([label_column], indexes))
     text = _text_column(blocks, size, counters, name, text_column, notes)
     label = None
     if tags != "none" and (label_column or size > 1):

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
@@ -43,6 +43,7 @@ class TaggedTable:
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
         places: The line, or row, of each word of each sentence; None where a sentence has only one.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -52,6 +53,7 @@ class TaggedTable:
     unit: str = "line"
     notes: tuple[str, ...] = ()
     places: list[Sequence[int]] | None = None
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -81,6 +83,8 @@ class SentenceFile:
             (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
         id_column: The column that names the sentences, where each word has a row; else empty.
         notes: What the user should know of what was read so far, one line each.
+        chosen: The columns that are read, by the options that name them. In CoNLL, those that a user named: which are
+            found depends on how many there are.
     """
 
     name: str
@@ -91,6 +95,7 @@ class SentenceFile:
     read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
     id_column: str = ""
     notes: Callable[[], tuple[str, ...]] = tuple
+    chosen: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def sentence_format(path: pathlib.Path | GivenTable) -> str:
@@ -166,6 +171,7 @@ def open_sentences(
             unit="line",
             read=lambda others: file.sentences,
             notes=file.notes,
+            chosen={"text_column": tuple(text_column), "label_column": (label_column,) if label_column else ()},
         )
     if format == "csv":
         return _of_word_rows(*_named_word_rows(source, **options), tags)
@@ -185,6 +191,7 @@ def open_sentences(
         has_tags=bool(label),
         unit=rows.unit,
         read=lambda others: sentences_of_rows(rows, words, label, rows.label_names.get(label), others),
+        chosen={"text_column": (words,), "label_column": (label,) if label else ()},
     )
 
 
@@ -242,6 +249,7 @@ def read_sentences(
         unit=file.unit,
         notes=(*notes, *skipped),
         places=places if all(places) else None,
+        columns=file.chosen,
     )
 
 
@@ -363,4 +371,5 @@ def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceF
         read=lambda others: sentences_of_words(file, columns, others),
         id_column=columns.sentence,
         notes=lambda: (note,),
+        chosen={"text_column": (columns.word,), "label_column": (columns.tag,) if columns.tag else ()},
     )

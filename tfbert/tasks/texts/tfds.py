@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_columns
+from tfbert.data.columns import find_columns, in_data
 from tfbert.data.files import RawTable
 from tfbert.data.labels import NAMES_OR_MISSING, is_missing, stand_for_none
 from tfbert.data.rows import OpenFile, Row
@@ -119,6 +119,7 @@ def text_features(
     }
     strings = [name for name, feature in sorted(scalars.items()) if _kind(feature) == "O"]
     classes = [name for name, feature in scalars.items() if isinstance(feature, tfds.features.ClassLabel)]
+    text_column, label_column = in_data(text_column, [*scalars]), "".join(in_data([label_column], [*scalars]))
     texts, label = find_columns(
         f"dataset={dataset!r}",
         sorted(scalars),
@@ -166,6 +167,7 @@ def _read_split(
         unit="example",
         label_names=names,
         is_regression=names is None and _kind(feature) == "f",
+        columns={"text_column": tuple(texts), "label_column": (label,)},
     )
     return table, num_rows - len(lines)
 

@@ -37,7 +37,7 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
         strata = sets["train"].labels if task.label_names else None
         sets = hold_out(sets, config, notes, groups=groups, strata=strata)
-    return data_of(task, sets, notes, config)
+    return data_of(task, sets, notes, config, tables["train"].columns)
 
 
 def _class_words(asked: str) -> Container[str]:
