@@ -69,11 +69,11 @@ def about_columns(name: str, found: Mapping[str, Sequence[str]], asked: Mapping[
     """
     own = {option: asked.get(option, ()) for option in found if not named_by_user(*asked.get(option, ()))}
     columns = [column for option in own for column in found[option]]
-    if not columns:
-        return []
-    read = f"{name}: reading {' and '.join(map(repr, columns))}"
-    trained = [column for option in own for column in own[option] if column and found[option]]
+    trained = [column for option in own for column in own[option] if column]
     lacking = [str(column) for column in trained if _folded(column) not in map(_folded, columns)]
+    if not columns and not lacking:
+        return []
+    read = f"{name}: reading {' and '.join(map(repr, columns)) or 'the usual columns'}"
     if lacking:
         there = "which is not there" if len(lacking) == 1 else "which are not there"
         return [f"warning: {read}; the model was trained on {' and '.join(map(repr, lacking))}, {there}"]
