@@ -136,6 +136,7 @@ def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
             found.setdefault("max_seq_length", length)
         if isinstance(columns, list) and len(columns) in (1, 2):
             found.setdefault("num_texts", len(columns))
+            found.setdefault("columns", {"text_column": list(map(str, columns))})
     return found
 
 
