@@ -131,12 +131,14 @@ def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
     except UsageError:  # It does not exist, or is another program's.
         return found
     if isinstance(data, dict):
-        length, columns = data.get("max_seq_length"), data.get("text_column")
+        length, columns, label = (data.get(name) for name in ("max_seq_length", "text_column", "label_column"))
         if type(length) is int and length > 1:
             found.setdefault("max_seq_length", length)
         if isinstance(columns, list) and len(columns) in (1, 2):
             found.setdefault("num_texts", len(columns))
-            found.setdefault("columns", {"text_column": list(map(str, columns))})
+        one = isinstance(label, str) and label and "," not in label  # Several are the names of labels.
+        told = {"text_column": columns if isinstance(columns, list) else [], "label_column": [label] if one else []}
+        found.setdefault("columns", {option: [*map(str, names)] for option, names in told.items() if names})
     return found
 
 
