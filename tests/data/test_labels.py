@@ -208,6 +208,12 @@ def test_minus_one_is_a_number_where_labels_are_measurements(tmp_path):
         assert data.task.name == "regression" and data.train.labels.tolist() == labels
         assert data.validation["validation"].labels.tolist() == [2, -1, 3]
         assert any("-1, the only label below 0, is taken as a number (1 example)" in note for note in data.notes)
+    for options in ({}, {"task": "regression"}):
+        files = {f"{role}_file": write(tmp_path / f"{role}.csv", [-1, 0.5, "-", 3]) for role in ROLES}
+        data = load_data(DataConfig(**files, skip_bad_rows=True, **options))
+        assert data.train.labels.tolist() == data.validation["validation"].labels.tolist() == [-1, 0.5, 3]
+        with pytest.raises(UsageError, match="'-', which stands for a missing one beside '-1', '0.5', '3' in"):
+            load_data(DataConfig(**files, **options))
     held_back = DataConfig(test_file=write(tmp_path / "c.csv", [-1, -1]))
     assert read_labelled(DataConfig(test_file=path), (), [])["test"].labels == ["-1", "0", "1", "2"]
     with pytest.raises(UsageError, match="'-1', which stands for a missing one as all labels do"):

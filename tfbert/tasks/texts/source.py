@@ -14,7 +14,7 @@ from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import RawTable, read_file
 from tfbert.data.label_names import given_names, named_labels
-from tfbert.data.labels import MISSING, stand_for_none
+from tfbert.data.labels import MARKS, MISSING, stand_for_none
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import have_fractions, quoted, shortened
@@ -148,7 +148,9 @@ class _Labels:
     def _without_missing(self, table: RawTable) -> RawTable:
         labels, known = {*table.labels}, self._names or table.label_names or self._classes
         none = stand_for_none(labels, None if self._is_regression else known)
-        if not none or (self._is_regression and none != labels):
+        if self._is_regression and none != labels:  # -1 is a number, unless no label is another.
+            none &= MARKS
+        if not none:
             return self._with_doubt(table)
         bad_rows, others = BadRows(self._skips), sorted(labels - none)
 
