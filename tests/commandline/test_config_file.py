@@ -63,17 +63,17 @@ def test_a_file_is_the_same_as_its_flags(name, text):
 def test_the_command_line_replaces_what_the_file_says():
     file = write("run.yaml", "seed: 7\nxla: true\nmodel_name_or_path: scratch/mini\nmode: evaluate\n")
     config = parsed("--seed=8", "--model=scratch/tiny", file, "--noxla", mode="train")
-    assert config == parsed("--seed=8")
+    assert config == parsed("--seed=8", "--model=scratch/tiny")
     assert parsed("--config", "run.yaml", "--mode=train").runtime.seed == 7
 
 
 def test_a_list_may_hold_commas():
-    file = write("run.yaml", 'train_file: t.tsv\nlabel_names: ["a,b", c]\n')
+    file = write("run.yaml", 'model: m\ntrain_file: t.tsv\nlabel_names: ["a,b", c]\n')
     assert parsed(file).data.label_names == ("a,b", "c")
 
 
 def test_a_list_is_taken_where_a_text_may_be_several_values():
-    file = write("run.yaml", "train_file: t.tsv\nlabel_column: [toxic, obscene]\n")
+    file = write("run.yaml", "model: m\ntrain_file: t.tsv\nlabel_column: [toxic, obscene]\n")
     assert parsed(file).data.label_column == "toxic,obscene"
 
 

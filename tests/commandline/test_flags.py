@@ -143,6 +143,7 @@ GIVEN = {
     "hub_private_repo": ("true", True),
 }
 PREDICT = ["--mode=predict", "--model=saved", "--input_file={file}"]
+FILE = ["--train_file={file}", "--model=saved"]
 # Options that a rule ties to another one.
 BESIDE = {
     **{field.name: PREDICT for field in dataclasses.fields(PredictConfig)},
@@ -153,12 +154,11 @@ BESIDE = {
     **dict.fromkeys(("export_format", "export_float16"), ["--mode=export", "--model=saved", "--output_dir=exported"]),
     "hub_model_id": ["--push_to_hub"],
     "hub_private_repo": ["--push_to_hub"],
-    "data_dir": ["--dataset=glue/sst2"],
-    "label_names": ["--train_file={file}"],
-    "validation_file": ["--train_file={file}"],
-    "validation_split": ["--train_file={file}"],
-    "split_seed": ["--train_file={file}", "--validation_split=0.1"],
-    **dict.fromkeys(("test_file", "input_format", "delimiter", "skip_bad_rows"), ["--train_file={file}"]),
+    **dict.fromkeys(("dataset", "train_file"), ["--model=saved"]),
+    "data_dir": ["--dataset=glue/sst2", "--model=saved"],
+    **dict.fromkeys(("label_names", "validation_file", "validation_split"), FILE),
+    **dict.fromkeys(("test_file", "input_format", "delimiter", "skip_bad_rows"), FILE),
+    "split_seed": [*FILE, "--validation_split=0.1"],
     "header": ["--text_column=0", "--label_column=1"],
     "mixed_precision_dtype": ["--mixed_precision"],
     "max_compiled_shapes": ["--xla"],
@@ -228,7 +228,7 @@ def test_every_flag_reaches_its_field_and_the_json(part, field, fill, tmp_path):
 
 def test_flags_beside_a_run_config_replace_its_values(tmp_path):
     path = tmp_path / "run_config.json"
-    first = parse("--seed=7", "--max_steps=5", "--text_column=a,b", "--class_weights=1,2", "--xla", "--dataset=imdb")
+    first = parse("--seed=7", "--max_steps=5", "--text_column=a,b", "--class_weights=1,2", "--xla", "--dataset=demo")
     path.write_text(first.to_json())
     second = parse(f"--run_config={path}", "--seed=8", "--noxla", "--class_weights=balanced")
     assert second.runtime == dataclasses.replace(first.runtime, seed=8, xla=False)
@@ -238,7 +238,7 @@ def test_flags_beside_a_run_config_replace_its_values(tmp_path):
 
 def test_a_flag_back_at_its_default_also_replaces(tmp_path):
     path = tmp_path / "run_config.json"
-    path.write_text(parse("--seed=7", "--global_batch_size=8", "--train_file=", "--dataset=imdb").to_json())
+    path.write_text(parse("--seed=7", "--global_batch_size=8", "--train_file=", "--dataset=demo").to_json())
     config = parse(f"--run_config={path}", "--seed=42", "--global_batch_size=32", "--dataset=")
     assert config == Config()
 
@@ -256,8 +256,9 @@ def test_the_alias_beside_a_run_config(tmp_path):
 
 def test_a_flag_file_is_the_same_as_its_flags(tmp_path):
     path = tmp_path / "sst2.flags"
-    path.write_text("# Scores 0.86.\n--dataset=glue/sst2\n--num_train_epochs=1\n\n--mixed_precision\n")
-    assert parse(f"--flagfile={path}") == parse("--dataset=glue/sst2", "--num_train_epochs=1", "--mixed_precision")
+    path.write_text("# Scores 0.86.\n--dataset=glue/sst2\n--num_train_epochs=1\n\n--mixed_precision\n--model=m\n")
+    words = ("--dataset=glue/sst2", "--num_train_epochs=1", "--mixed_precision", "--model=m")
+    assert parse(f"--flagfile={path}") == parse(*words)
     later = parse(f"--flagfile={path}", "--num_train_epochs=2")
     assert (later.training.num_train_epochs, later.data.dataset) == (2.0, "glue/sst2")
 
@@ -288,7 +289,7 @@ def test_one_text_column_is_a_tuple_of_one():
 
 def test_all_broken_rules_come_at_once():
     with pytest.raises(UsageError) as caught:
-        parse("--global_batch_size=0", "--learning_rate=-1", "--train_file=no/such.tsv", "--num_replicas=3")
+        parse("--global_batch_size=0", "--learning_rate=-1", "--train_file=no.tsv", "--model=m", "--num_replicas=3")
     lines = str(caught.value).splitlines()
     assert len(lines) == 4
     for name in ("global_batch_size", "learning_rate", "train_file", "num_replicas"):

@@ -19,7 +19,7 @@ PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, P
 PARTS += [BenchmarkConfig, CorpusConfig, PretrainingConfig]
 PART_NAMES = {"model", "data", "tagging", "answering", "training", "runtime", "output", "predict", "export", "hub"}
 PART_NAMES |= {"benchmark", "choosing", "corpus", "multi_label", "pretraining"}
-SAVED = ModelConfig(model_name_or_path="saved")
+SAVED, SCRATCH = ModelConfig(model_name_or_path="saved"), ModelConfig(model_name_or_path="scratch/tiny")
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -45,7 +45,6 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
 @pytest.mark.parametrize(
     "part, values, name",
     [
-        ("model", {"model_name_or_path": ""}, "model_name_or_path"),
         ("model", {"model_name_or_path": "scratch/huge"}, "scratch/huge"),
         ("model", {"vocab_file": "no/such/vocab.txt"}, "vocab_file"),
         ("data", {"dataset": "glue/sst2", "train_file": "{file}"}, "dataset"),
@@ -121,7 +120,7 @@ def test_each_rule_names_the_option_the_value_and_a_way_out(part, values, name, 
     values = {key: where.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
     kind = type(getattr(Config(), part))
     with pytest.raises(UsageError) as caught:
-        Config(**{part: kind(**values)})
+        Config(**{"model": SCRATCH, part: kind(**values)})
     (line,) = str(caught.value).splitlines()
     assert name in line
     assert "Received: " in line
@@ -131,7 +130,7 @@ def test_each_rule_names_the_option_the_value_and_a_way_out(part, values, name, 
 def test_all_problems_come_in_one_error():
     with pytest.raises(UsageError) as caught:
         Config(
-            model=ModelConfig(model_name_or_path=""),
+            model=ModelConfig(model_name_or_path="scratch/huge"),
             training=TrainingConfig(global_batch_size=0, learning_rate=-1.0, lr_schedule="exponential"),
             runtime=RuntimeConfig(strategy="tpu"),
             output=OutputConfig(logging_steps=0),
@@ -140,6 +139,32 @@ def test_all_problems_come_in_one_error():
     assert len(lines) == 6
     for name in ("model_name_or_path", "global_batch_size", "learning_rate", "lr_schedule", "strategy", "logging_step"):
         assert sum(name in line for line in lines) == 1, name
+
+
+@pytest.mark.parametrize("mode", ["train", "benchmark"])
+@pytest.mark.parametrize("what", ["train_file", "dataset", "train_records"])
+def test_only_the_built_in_data_has_a_model_of_its_own(mode, what, tmp_path):
+    """Untrained weights of two layers learn next to nothing of a user's data: who wants them says so."""
+    path = tmp_path / "rows.tsv"
+    path.write_text("text\tlabel\n")
+    parts = {
+        "train_file": {"data": DataConfig(train_file=str(path))},
+        "dataset": {"data": DataConfig(dataset="glue/sst2")},
+        "train_records": {
+            "data": DataConfig(task="pretraining"),
+            "pretraining": PretrainingConfig(train_records=("r",)),
+        },
+    }[what]
+    Config(mode=mode, model=SCRATCH, **parts)
+    with pytest.raises(UsageError, match="^Data of your own needs a model .*random weights.$"):
+        Config(mode=mode, **parts)
+    if mode == "train":
+        with pytest.raises(UsageError, match="^Data of your own needs a model "):
+            Config(runtime=RuntimeConfig(sweep="learning_rate=1e-5,3e-5"), **parts)
+        Config(runtime=RuntimeConfig(sweep="model=scratch/tiny,scratch/mini"), **parts)
+    for built_in in (DataConfig(), DataConfig(dataset="demo"), DataConfig(task="pretraining")):
+        assert Config(mode=mode, data=built_in).model == ModelConfig()
+        assert Config(data=built_in).resolved().model == SCRATCH
 
 
 def test_evaluating_every_so_often_without_examples_is_refused(tmp_path):
@@ -151,9 +176,10 @@ def test_evaluating_every_so_often_without_examples_is_refused(tmp_path):
 def test_what_needs_evaluation_is_refused_without_any(watch, tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_text("text\tlabel\n")
-    with pytest.raises(UsageError, match=f"{next(iter(watch))} needs examples to evaluate on"):
-        Config(data=DataConfig(train_file=str(path)), training=TrainingConfig(**watch))
-    Config(data=DataConfig(train_file=str(path), validation_file=str(path)), training=TrainingConfig(**watch))
+    with pytest.raises(UsageError, match=f"^{next(iter(watch))} needs examples to evaluate on"):
+        Config(model=SCRATCH, data=DataConfig(train_file=str(path)), training=TrainingConfig(**watch))
+    data = DataConfig(train_file=str(path), validation_file=str(path))
+    Config(model=SCRATCH, data=data, training=TrainingConfig(**watch))
     Config(training=TrainingConfig(**watch))
 
 
@@ -191,7 +217,7 @@ def test_a_metric_may_be_named_as_the_log_names_it(name):
 
 def test_resolved_names_no_data_set_beside_files(tmp_path):
     (tmp_path / "rows.tsv").write_text("text\tlabel\n")
-    config = Config(data=DataConfig(train_file=str(tmp_path / "rows.tsv"))).resolved()
+    config = Config(model=SCRATCH, data=DataConfig(train_file=str(tmp_path / "rows.tsv"))).resolved()
     assert config.data.dataset == "" and config.data.source == str(tmp_path / "rows.tsv")
 
 
@@ -338,7 +364,7 @@ def test_each_option_that_is_refused_has_its_line():
     "mode, parts, match",
     [
         ("evaluate", {"data": DataConfig()}, "needs labelled examples"),
-        ("evaluate", {"model": ModelConfig()}, "needs a trained model.*'scratch/tiny'"),
+        ("evaluate", {"model": ModelConfig()}, "needs a trained model.*model_name_or_path=''"),
         ("evaluate", {"data": DataConfig(dataset="x", header=False, text_column=("0",))}, "label_column must be given"),
         ("predict", {"predict": PredictConfig()}, "one source of texts"),
         ("predict", {"data": DataConfig(dataset="glue/rte")}, "one source of texts"),

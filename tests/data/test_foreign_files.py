@@ -2,6 +2,7 @@
 
 import bz2
 import csv
+import dataclasses
 import gzip
 import io
 import json
@@ -14,6 +15,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
@@ -248,7 +250,7 @@ def test_arrays_of_texts(tmp_path, text, name):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     check(read_file(path))
-    config = detect_task(Config(data=DataConfig(train_file=str(path))))
+    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path))))
     assert config.data.task == "auto" and not looks_like_squad(path)
     assert load_data(config.data).task.label_names == ("bad", "good")
 
@@ -271,7 +273,7 @@ def test_arrays_of_tagged_words(tmp_path, wrap):
     path.write_text(json.dumps(wrap(rows), indent=1))
     table = read_sentences(path)
     assert (table.words, table.tags) == ([["Ada", "wrote"], ["Hm"]], [["B-PER", "O"], ["O"]])
-    config = detect_task(Config(data=DataConfig(train_file=str(path))))
+    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path))))
     assert config.data.task == "token_classification"
 
 
@@ -323,11 +325,12 @@ def test_a_key_that_the_first_row_lacks_is_a_column(tmp_path, as_lines):
 
 def test_no_consensus_in_snli_is_no_class(tmp_path):
     (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\n")
-    with pytest.raises(UsageError, match="Received: '-', which stands for a missing one, for 'gold_label'"):
-        read_file(tmp_path / "snli.tsv")
-    assert read_file(tmp_path / "snli.tsv", skip_bad_rows=True).labels == ["neutral"]
-    (tmp_path / "other.tsv").write_text("text\tlabel\na\t-\n")
-    assert read_file(tmp_path / "other.tsv").labels == ["-"]
+    config = DataConfig(train_file=str(tmp_path / "snli.tsv"))
+    with pytest.raises(UsageError, match="Received: '-', which stands for a missing one beside 'neutral' in .*line 2"):
+        load_data(config)
+    (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\na\td\tother\n")
+    data = load_data(dataclasses.replace(config, skip_bad_rows=True))
+    assert (data.task.label_names, data.train.lines.tolist()) == (("neutral", "other"), [3, 4])
 
 
 # --- MRQA ----------------------------------------------------------------------------------------------------------

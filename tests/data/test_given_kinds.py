@@ -199,7 +199,10 @@ def test_classes_of_a_datasets_dataset_have_their_names_and_order(tmp_path):
     for view in (data.with_format("numpy"), data.shuffle(seed=1).sort("text"), data.select([0, 1, 2])):
         assert read_file(table(view)).labels == found.labels
     unlabelled = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, -1]}, features)
-    with pytest.raises(UsageError, match="Every row needs a label. Received: none for 'label' in .*row 2"):
+    with pytest.raises(
+        UsageError,
+        match="Every row needs a label. Received: -1, which stands for a missing one, for 'label' in .*row 2",
+    ):
         read_file(table(unlabelled))
     listed = getattr(datasets, "List", datasets.Sequence)(datasets.ClassLabel(names=["O", "B-X"]))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": listed})

@@ -101,7 +101,7 @@ def test_a_file_of_names_has_one_a_line(tmp_path):
     "labels, given, message",
     [
         (["1", "2"], ("a", "b"), r"names of label_names, or their numbers 0 to 1. Received: '2' in .*, line 3"),
-        (["1", "-1"], ("a", "b"), r"Received: '-1' in .*, line 3"),
+        (["1", "-1"], ("a", "b"), r"Received: '-1', which stands for a missing one .* in .*, line 3"),
         (["a", "c"], ("a", "b"), r"Received: 'c' in .*, line 3"),
         (["a", "1"], ("a", "b"), r"Received: '1' beside names in .*, line 3"),
         (["0", "1"], ("a", "b", "c"), r"as many as the model's labels, 2: a, b. Received: 3 names, 'a', 'b', 'c'"),

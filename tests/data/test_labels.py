@@ -1,5 +1,7 @@
 """Labels that stand for none: refused alike in every format, classes where that was said."""
 
+import contextlib
+import dataclasses
 import gzip
 import json
 
@@ -8,8 +10,10 @@ import pytest
 from pyarrow import parquet
 
 from tfbert.config.data import DataConfig
+from tfbert.config.given import Given
 from tfbert.data.files import read_file
-from tfbert.data.labels import NAMES_OR_MISSING
+from tfbert.data.given_kinds import given_table
+from tfbert.data.labels import MARKS, NAMES_OR_MISSING, stand_for_none
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.texts.source import read_labelled
@@ -30,14 +34,20 @@ def write(path, labels):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         separator = "," if path.suffix == ".csv" else "\t"
-        lines = [separator.join(["text", "label"]), *(f"{row['text']}{separator}{row['label'] or ''}" for row in rows)]
+        lines = [
+            separator.join(["text", "label"]),
+            *(f"{row['text']}{separator}{'' if row['label'] is None else row['label']}" for row in rows),
+        ]
         data = "\n".join(lines).encode()
         path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return str(path)
 
 
+OTHERS = ["NaT", "\\N", "(null)", "<null>", "[NULL]", "#VALUE!", "#DIV/0!", "#NAME?", "#WERT!", "Err:502"]
+
+
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("label", [*OF_PANDAS.split("|"), "NAN", " N/A ", "", None])
+@pytest.mark.parametrize("label", [*OF_PANDAS.split("|"), *OTHERS, "NAN", " N/A ", "", None])
 def test_a_label_that_stands_for_none_is_refused_in_every_format(tmp_path, name, label):
     path = write(tmp_path / name, ["0", "1", label])
     with pytest.raises(UsageError, match=rf"needs a label\. Received: .* in .*{name}, (line [34]|row 3)\.") as caught:
@@ -48,7 +58,7 @@ def test_a_label_that_stands_for_none_is_refused_in_every_format(tmp_path, name,
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_names_of_classes(tmp_path, name):
-    labels = ["none", "NONE", "Null", "na", "nano", "-", "unknown"]
+    labels = ["none", "NONE", "Null", "na", "nano", "-", "unknown", "(none)", "#wow!", "#WOW", "N"]
     assert read_file(write(tmp_path / name, labels)).labels == labels
 
 
@@ -71,3 +81,140 @@ def test_a_saved_models_classes_are_classes(tmp_path):
         read_labelled(config, ("against", "favor"), [])
     path = write(tmp_path / "b.tsv", ["NaN", "favor"])
     assert read_labelled(DataConfig(validation_file=path), ("nan", "favor"), [])["eval"].labels[0] == "NaN"
+
+
+NONE = [  # What stands for none among the labels of a whole set.
+    ("0 1 2 -1", "-1"),  # SNLI, as `datasets` has it.
+    ("0.0 1.0 2.0 -1.0", "-1.0"),
+    ("0 -1", ""),  # There must be two classes.
+    ("3 -1", ""),
+    ("-1", "-1"),  # The test sets of GLUE.
+    ("-1 1 2 3", "-1"),
+    ("-1 yes no", "-1"),
+    ("-1 0 1", ""),  # A sentiment.
+    ("-1 1", ""),  # Of support-vector machines.
+    ("-1 +1", ""),
+    ("-1 -2 0 1", ""),
+    ("-1 0.5 3", ""),  # Scores.
+    ("- entailment neutral", "-"),
+    ("- 0 1", "-"),
+    ("- -1 0 2", "- -1"),
+    ("-- \u2013 a b", "-- \u2013"),
+    ("- 1.5 2.5", "-"),
+    ("-", "-"),
+    ("- +", ""),
+    ("- + 0", ""),
+    (". ?", ""),
+    ("? a b", ""),
+    (", . -", ""),
+    ("\N{SLIGHTLY SMILING FACE} -", ""),
+    ("a b", ""),
+]
+
+
+@pytest.mark.parametrize("labels, none", NONE)
+def test_what_stands_for_none_is_decided_by_the_whole_set(labels, none):
+    assert stand_for_none(set(labels.split())) == set(none.split())
+    assert stand_for_none(set(labels.split()), set(labels.split())) == set()
+    unknown = {label for label in labels.split() if float_or_zero(label) == -1 or label in MARKS}
+    assert stand_for_none(set(labels.split()), {"other"}) == unknown, "a model's classes are known"
+
+
+def float_or_zero(text):
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+ROLES = ("train", "validation")
+
+
+def in_forms(directory, labels):
+    """The same rows in every form: a path, or a table in memory, for each of `ROLES`."""
+    texts = [f"text {i}" for i in range(len(labels))]
+    columns = {"text": texts, "label": labels}
+    given = {
+        "columns": columns,
+        "pairs": list(zip(texts, labels, strict=True)),
+        "records": [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)],
+        "Arrow": pyarrow.table(columns),
+    }
+    with contextlib.suppress(ImportError):
+        import pandas
+
+        given["frame"] = pandas.DataFrame(columns)
+    forms = {name: dict.fromkeys(ROLES, write(directory / name, labels)) for name in ("a.csv", "a.jsonl", "a.parquet")}
+    for name, value in given.items():
+        tables = {role: given_table(role, value) for role in ROLES}
+        forms[name] = {role: Given(table.name, table) for role, table in tables.items()}
+    return forms
+
+
+@pytest.mark.parametrize(
+    "labels, expected",
+    [
+        ([0, 1, 2, -1], "'-1', which stands for a missing one beside '0', '1', '2' in"),
+        (["no", "yes", "-", "no"], "'-', which stands for a missing one beside 'no', 'yes' in"),
+        ([1, -1, 0, 1], ("-1", "0", "1")),
+        ([1, -1, 1, -1], ("-1", "1")),
+        (["+", "-", "+", "-"], ("+", "-")),
+    ],
+)
+def test_every_form_of_the_same_rows_means_the_same(tmp_path, labels, expected):
+    for form, sources in in_forms(tmp_path, labels).items():
+        config = DataConfig(**{f"{role}_file": source for role, source in sources.items()})
+        if isinstance(expected, tuple):
+            data = load_data(config)
+            assert data.task.label_names == expected, form
+            assert data.train.labels.tolist() == [expected.index(str(label)) for label in labels], form
+            doubt = "-1, the only label below 0, is taken as a class (1 example); drop these rows if it stands for a"
+            assert any(doubt in note for note in data.notes) == (expected == ("-1", "0", "1")), form
+            continue
+        with pytest.raises(UsageError, match=f"^Every row needs a label. Received: {expected} ") as caught:
+            load_data(config)
+        assert "if it is a class, name all classes with" in str(caught.value), form
+        data = load_data(dataclasses.replace(config, skip_bad_rows=True))
+        assert len(data.train) == len(data.validation["validation"]) == 3 and "-" not in "".join(data.task.label_names)
+        assert any("1 of 4 rows skipped; the first: Every row needs a label" in note for note in data.notes), form
+        names = tuple(sorted({str(label) for label in labels}))
+        assert load_data(dataclasses.replace(config, label_names=names)).task.label_names == names, form
+
+
+def test_other_sets_are_read_as_the_training_data(tmp_path):
+    """A small set may lack what shows that -1 and a sign are classes."""
+    train = write(tmp_path / "train.csv", [-1, 0, 1, 1])
+    few = write(tmp_path / "few.csv", [-1, 0])
+    assert load_data(DataConfig(train_file=train, validation_file=few)).validation["validation"].labels.tolist() == [
+        0,
+        1,
+    ]
+    named = DataConfig(
+        train_file=train, validation_file=write(tmp_path / "b.csv", [0, 1]), label_names=("-1", "0", "1")
+    )
+    assert load_data(named).validation["validation"].labels.tolist() == [1, 2]
+    train = write(tmp_path / "c.csv", [2, 0, 1, 1])
+    with pytest.raises(UsageError, match="'-1', which stands for a missing one beside '0' in .*few.csv, line 2"):
+        load_data(DataConfig(train_file=train, validation_file=few))
+    with pytest.raises(UsageError, match="'-1', which stands for a missing one beside '0' in .*few.csv, line 2"):
+        read_labelled(DataConfig(test_file=few), ("0", "1"), [])
+    assert read_labelled(DataConfig(test_file=few), ("-1", "0", "1"), [])["test"].labels == ["-1", "0"]
+
+
+def test_minus_one_is_a_number_where_labels_are_measurements(tmp_path):
+    for labels, options in (([-1, 0.5, 3], {}), ([-1, 0, 1, 2], {"task": "regression"})):
+        path = write(tmp_path / "a.csv", labels)
+        data = load_data(DataConfig(train_file=path, validation_file=write(tmp_path / "b.csv", [2, -1, 3]), **options))
+        assert data.task.name == "regression" and data.train.labels.tolist() == labels
+        assert data.validation["validation"].labels.tolist() == [2, -1, 3]
+        assert any("-1, the only label below 0, is taken as a number (1 example)" in note for note in data.notes)
+    for options in ({}, {"task": "regression"}):
+        files = {f"{role}_file": write(tmp_path / f"{role}.csv", [-1, 0.5, "-", 3]) for role in ROLES}
+        data = load_data(DataConfig(**files, skip_bad_rows=True, **options))
+        assert data.train.labels.tolist() == data.validation["validation"].labels.tolist() == [-1, 0.5, 3]
+        with pytest.raises(UsageError, match="'-', which stands for a missing one beside '-1', '0.5', '3' in"):
+            load_data(DataConfig(**files, **options))
+    held_back = DataConfig(test_file=write(tmp_path / "c.csv", [-1, -1]))
+    assert read_labelled(DataConfig(test_file=path), (), [])["test"].labels == ["-1", "0", "1", "2"]
+    with pytest.raises(UsageError, match="'-1', which stands for a missing one as all labels do"):
+        read_labelled(held_back, (), [])

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.support.flag_values import SCRATCH
 from tests.support.processes import is_running, wait_until
 from tests.support.reports import make_run
 from tfbert.config.benchmark import BenchmarkConfig
@@ -109,7 +110,7 @@ def test_options_that_do_not_fit(parts, match):
     [
         {"benchmark": BenchmarkConfig(benchmark_steps=20, benchmark_warmup_steps=20)},
         {"benchmark": BenchmarkConfig(benchmark_accuracy=True, benchmark_warmup_steps=60)},
-        {"data": DataConfig(train_file=__file__)},
+        {"data": DataConfig(train_file=__file__), "model": SCRATCH},
     ],
 )
 def test_options_that_fit(parts):
@@ -322,7 +323,8 @@ def test_a_file_of_questions_is_measured_as_it_is_trained_on(tmp_path, monkeypat
     paragraph = {"context": "bad film", "qas": [{"id": "1", "question": "what?", "answers": answers}]}
     (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
     output = OutputConfig(output_dir=str(tmp_path / "grid"))
-    config = dataclasses.replace(grid(), data=DataConfig(train_file=str(tmp_path / "train.json")), output=output)
+    data = DataConfig(train_file=str(tmp_path / "train.json"))
+    config = dataclasses.replace(grid(), model=SCRATCH, data=data, output=output)
     with pytest.raises(RunError, match="1 row that failed"):
         run_benchmark(config)
     (row,) = rows

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 from transformers import BertConfig
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
@@ -88,7 +89,7 @@ def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path, mon
 
     def masks(name=str(records), **options):
         named = PretrainingConfig(train_records=(name,), **options)
-        found = with_records(Config(data=TASK, pretraining=named)).pretraining
+        found = with_records(Config(model=SCRATCH, data=TASK, pretraining=named)).pretraining
         return found.masked_lm_prob, found.whole_word_masking
 
     assert masks() == (0.3, True)
@@ -139,7 +140,7 @@ def test_a_model_remembers_how_its_words_were_masked(tmp_path):
 def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
     records = prepared(tmp_path, PretrainingConfig())
     named = PretrainingConfig(train_records=(str(records),), masked_lm_prob=0.2, whole_word_masking=False)
-    found = with_records(Config(data=TASK, pretraining=named))
+    found = with_records(Config(model=SCRATCH, data=TASK, pretraining=named))
     assert found.data.max_seq_length == 24 and found.model.vocab_file == str(records / "vocab.txt")
     # What is asked for stays, and a model has a vocabulary of its own.
     asked = Config(
@@ -150,4 +151,4 @@ def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
     assert with_records(asked) == asked
     (records / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match="Received: "):
-        with_records(Config(data=TASK, pretraining=named))
+        with_records(Config(model=SCRATCH, data=TASK, pretraining=named))

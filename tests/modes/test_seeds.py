@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.support.flag_values import defined
+from tests.support.flag_values import SCRATCH, defined
 from tests.support.processes import is_running, wait_until
 from tests.support.reports import make_run
 from tfbert.commandline.options import config_from_flags
@@ -211,6 +211,7 @@ def test_each_run_is_the_command_with_its_seed(tmp_path, monkeypatch):
 
 def test_words_make_the_same_configuration():
     config = Config(
+        model=SCRATCH,
         data=DataConfig(dataset="imdb", text_column=("a,b", 'say "x"')),
         training=TrainingConfig(class_weights=(1.0, 2.5), gradient_accumulation_steps="auto"),
         runtime=RuntimeConfig(keep_freed_memory=False, xla=True, seeds=(1, 2)),
@@ -218,7 +219,7 @@ def test_words_make_the_same_configuration():
     values = defined()
     values(["x", *option_words(config)])
     assert config_from_flags(values) == config
-    assert option_words(config, ("seeds", "xla", "class_weights", "dataset", "text_column")) == [
+    assert option_words(config, ("seeds", "xla", "class_weights", "dataset", "text_column", "model_name_or_path")) == [
         "--gradient_accumulation_steps=auto",
         "--nokeep_freed_memory",
     ]

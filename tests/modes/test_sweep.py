@@ -258,7 +258,7 @@ def test_a_sweep_that_was_killed_goes_on_and_gives_the_same_table(corpus):
     """The sweep itself and then a run of it are killed by SIGKILL, which nobody can handle."""
     common = [f"--train_file={corpus / 'train.tsv'}", f"--validation_file={corpus / 'dev.tsv'}", "--max_seq_length=16"]
     common += ["--max_steps=60", "--device=cpu", "--logging_steps=1", "--save_steps=5", "--eval_steps=20"]
-    common += ["--sweep=learning_rate=1e-3,5e-3", "--seeds=5,6"]
+    common += ["--sweep=learning_rate=1e-3,5e-3", "--seeds=5,6", "--model=scratch/tiny"]
 
     def command(name):
         return [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={corpus / name}"]

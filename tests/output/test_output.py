@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig
 from tfbert.config.run import Config
@@ -40,7 +41,7 @@ def test_other_modes_than_training_are_named_besides():
 
 def test_files_are_named_without_their_endings(tmp_path):
     (tmp_path / "my reviews.tsv.gz").write_text("")
-    config = Config(data=DataConfig(train_file=str(tmp_path / "my reviews.tsv.gz")))
+    config = Config(model=SCRATCH, data=DataConfig(train_file=str(tmp_path / "my reviews.tsv.gz")))
     assert output_dir.run_directory(config, NOW).name == f"my_reviews-tiny-{NOW}"
 
 

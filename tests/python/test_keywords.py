@@ -122,7 +122,9 @@ print("tensorflow" in sys.modules)
 
 def test_rules_are_those_of_the_command_in_arguments(as_python):
     assert refused(tfbert.finetune, num_replicas=2).endswith("Pass strategy='mirrored' or drop num_replicas.")
-    assert refused(tfbert.finetune, train_file=pathlib.Path("no.tsv")).startswith("train_file must be a file")
+    assert "Pass model='bert-base-uncased' or another" in refused(tfbert.finetune, train=[("good", 1), ("bad", 0)])
+    wrong = refused(tfbert.finetune, model="m", train_file=pathlib.Path("no.tsv"))
+    assert wrong.startswith("train_file must be a file")
 
 
 @pytest.mark.parametrize(

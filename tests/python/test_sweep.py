@@ -12,18 +12,20 @@ from pyarrow import parquet
 
 import tfbert
 from tests.support.sweeps import FakeRuns, files_in
+from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
 from tfbert.data.files import read_file
 from tfbert.data.given_kinds import given_table
 from tfbert.data.given_table import GivenTable, make_table
-from tfbert.data.label_names import names_in_parquet
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Signals
 from tfbert.modes import child
 from tfbert.python import sweep as module
+from tfbert.python.keywords import config_of
 from tfbert.python.on_disk import on_disk
+from tfbert.tasks.examples import load_data
 
 
 @pytest.fixture
@@ -35,7 +37,8 @@ def fake(monkeypatch):
 
 def test_a_call_trains_the_grid_and_gives_its_table(fake, tmp_path):
     (tmp_path / "train.tsv").touch()
-    options = {"train_file": tmp_path / "train.tsv", "validation_file": tmp_path / "train.tsv", "quiet": True}
+    options = {"train_file": tmp_path / "train.tsv", "validation_file": tmp_path / "train.tsv"}
+    options |= {"model": "scratch/tiny", "quiet": True}
     values = {"learning_rate": np.array([1e-5, 3e-5]), "xla": [True, False]}
     found = tfbert.sweep(values, seeds=[1, 2], output_dir=tmp_path / "out", **options)
     assert fake.started[:2] == ["learning_rate=1e-05,xla=true,seed=1", "learning_rate=1e-05,xla=true,seed=2"]
@@ -53,6 +56,7 @@ def test_a_call_trains_the_grid_and_gives_its_table(fake, tmp_path):
 def test_data_in_memory_is_read_from_files_that_hold_the_same(fake, tmp_path):
     texts, labels = ["good, or", 'so "what"', "bad\nline", "ü"], [1, 0, 1, 0]
     given = {"train": {"text": texts, "label": labels}, "validation": {"a": list(zip(texts, labels, strict=True))}}
+    given |= {"model": "scratch/tiny"}
     tfbert.sweep({"learning_rate": [1e-5]}, **given, output_dir=tmp_path / "out", quiet=True)
     data = json.loads((tmp_path / "out" / "learning_rate=1e-05" / "run_config.json").read_text())["data"]
     assert data["train_file"] == str(tmp_path / "out" / "data" / "train.parquet")
@@ -65,9 +69,9 @@ def test_data_in_memory_is_read_from_files_that_hold_the_same(fake, tmp_path):
 
 def rows_of(table):
     """The columns of a table or a file, the rows of those whose names are their own, and the classes that it names."""
-    file, is_file = open_rows(table, "parquet"), isinstance(table, pathlib.Path)
+    file = open_rows(table, "parquet")
     once = [column for column in file.columns if file.columns.count(column) == 1]
-    names = {column: names_in_parquet(table, column) if is_file else table.label_names.get(column) for column in once}
+    names = {column: file.label_names.get(column) for column in once}
     return file.columns, [row for _, row in file.read(once)], names
 
 
@@ -138,7 +142,8 @@ def test_columns_that_nobody_reads_may_hold_anything(fake, tmp_path):
     columns = {"text": ["a", "b"] * 4, "label": [0, 1] * 4, "image": [Image(), None] * 4, "day": [{1}, 2] * 4}
     for _ in range(2):  # Another object each time, of which nothing is told apart.
         given = columns | {"image": [Image() for _ in range(8)], "day": [np.datetime64("2026-11-26")] * 8}
-        assert tfbert.sweep({"xla": [True]}, train=given, validation=0.5, output_dir=tmp_path / "out", quiet=True)
+        options = {"model": "scratch/tiny", "validation": 0.5, "output_dir": tmp_path / "out", "quiet": True}
+        assert tfbert.sweep({"xla": [True]}, train=given, **options)
     assert len(fake.started) == 1
     table = read_file(tmp_path / "out" / "data" / "train.parquet")
     assert (table.text, table.labels) == (columns["text"], ["0", "1"] * 4)
@@ -148,7 +153,8 @@ def test_columns_that_nobody_reads_may_hold_anything(fake, tmp_path):
 
 def test_rows_that_cannot_be_read_are_refused_or_left_out_as_everywhere(fake, tmp_path):
     rows = [{"text": "a", "label": 1}, "b", {"text": "c", "label": 0}]
-    options = {"train": rows, "validation": rows[:1], "output_dir": tmp_path / "out", "quiet": True}
+    options = {"model": "scratch/tiny", "train": rows, "validation": rows[:1], "quiet": True}
+    options |= {"output_dir": tmp_path / "out"}
     with pytest.raises(UsageError, match="Each record is a dictionary. Received: 'b' .*in train, row 2"):
         tfbert.sweep({"xla": [True]}, **options)
     assert fake.started == [] and not (tmp_path / "out").exists()
@@ -158,7 +164,7 @@ def test_rows_that_cannot_be_read_are_refused_or_left_out_as_everywhere(fake, tm
 
 TEXTS, LABELS = ["good", "bad", "fine", "poor"], ["pos", "neg", "pos", "neg"]
 ROWS = list(zip(TEXTS, LABELS, strict=True))
-GIVEN = {"train": ROWS, "validation": {"a": ROWS, "b": ROWS[1:]}, "test": ROWS[:2]}
+GIVEN = {"model": "scratch/tiny", "train": ROWS, "validation": {"a": ROWS, "b": ROWS[1:]}, "test": ROWS[:2]}
 
 
 @pytest.mark.parametrize(
@@ -209,6 +215,18 @@ def test_data_may_be_repaired_while_there_is_no_run(fake, tmp_path):
         without = {name: part for name, part in GIVEN.items() if name != "test"} | {"train": ROWS[::-1]}
         tfbert.sweep({"xla": [True]}, **without, output_dir=tmp_path / "other", quiet=True)
         tfbert.sweep({"xla": [True]}, **GIVEN | {"train": ROWS[::-1]}, output_dir=tmp_path / "other", quiet=True)
+
+
+def test_the_names_and_the_order_of_classes_are_those_of_the_table(tmp_path):
+    """Also where another column has names too."""
+    datasets = pytest.importorskip("datasets")
+    kinds = {"label": datasets.ClassLabel(names=["b", "a"]), "other": datasets.ClassLabel(names=["x", "y", "z"])}
+    features = datasets.Features({"text": datasets.Value("string"), **kinds})
+    rows = {"text": ["good", "bad", "fine"], "label": [0, 1, 1], "other": [2, 0, 1]}
+    data = config_of(FINETUNE, None, {"model": "m"}, {"train": datasets.Dataset.from_dict(rows, features)}).data
+    written = load_data(on_disk(data, tmp_path, []))
+    assert written.task == load_data(data).task and written.task.label_names == ("b", "a")
+    assert written.train.labels.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

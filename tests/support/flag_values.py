@@ -1,8 +1,11 @@
-"""The command's flags, apart from those of the process."""
+"""The command's flags, apart from those of the process; and the model of tests whose model does not matter."""
 
 from absl import flags as absl_flags
 
 import flags
+from tfbert.config.parts import ModelConfig
+
+SCRATCH = ModelConfig(model_name_or_path="scratch/tiny")
 
 
 def defined():

@@ -126,9 +126,9 @@ def run_of(kind, corpus, name, **runtime):
 
 
 def config_of(*arguments):
-    """The configuration that a command line describes."""
+    """The configuration that a command line describes; `scratch/tiny`, where it names no model."""
     values = defined()
-    values(["run_finetune.py", *map(str, arguments)])
+    values(["run_finetune.py", "--model=scratch/tiny", *map(str, arguments)])
     return flags.config_from_flags(values)
 
 

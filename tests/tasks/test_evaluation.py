@@ -247,7 +247,8 @@ def test_the_longest_input_is_that_of_training_unless_asked(runs, tmp_path, logg
     # A directory whose config.json does not say: run_config.json does; without it, 128.
     shutil.copytree(runs / "single", tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
     config = json.loads((tmp_path / "copy" / "config.json").read_text())
-    assert config.pop("tfbert") == {"num_texts": 1, "max_seq_length": 16}
+    columns = {"text_column": ["sentence"], "label_column": ["label"]}
+    assert config.pop("tfbert") == {"num_texts": 1, "max_seq_length": 16, "columns": columns}
     (tmp_path / "copy" / "config.json").write_text(json.dumps(config))
     assert load(tmp_path / "copy")[0].max_seq_length == 16
     (tmp_path / "copy" / "run_config.json").unlink()

@@ -101,6 +101,11 @@ class DataConfig(Options):
         return bool(self.train_file or self.validation_file or self.test_file)
 
     @property
+    def is_built_in(self) -> bool:
+        """Whether they are the built-in ones."""
+        return not self.uses_files and self.dataset in ("", "demo")
+
+    @property
     def reads_files(self) -> bool:
         """Whether any of the examples come from files, rather than from memory."""
         paths = filter(None, (self.train_file, *self.validation_files, self.test_file))
@@ -201,7 +206,7 @@ class DataConfig(Options):
                 "Examples to evaluate on come from a file or from the training examples, not both. "
                 f"{received} with validation_file={self.validation_file!r}. Drop one."
             ]
-        if not self.uses_files and self.dataset in ("", "demo"):
+        if self.is_built_in:
             return [f"validation_split is for your own data; the built-in data has both parts. {received}. Drop it."]
         return []
 
@@ -214,6 +219,6 @@ class DataConfig(Options):
                 "label_names takes the names of two classes or more, or a file with one name a line. "
                 f"{received}, which is no file. Check the path."
             ]
-        if self.label_names and not self.uses_files and self.dataset in ("", "demo"):
+        if self.label_names and self.is_built_in:
             return [f"label_names says what numbers in your own data mean. {received} without any. Drop it."]
         return []

@@ -1,4 +1,5 @@
-"""Data in memory, which Python users give in the place of a file. Imports nothing but the standard library."""
+"""Values that stand in options in the place of what a user names: data in memory for a file, and the columns that a
+saved model was trained on. Imports nothing but the standard library."""
 
 from __future__ import annotations
 
@@ -41,6 +42,10 @@ class Given(str):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Given, (str.__str__(self), self.source, self.parts)
+
+
+class Recorded(str):
+    """A column that a saved model was trained on, where its user names none: it is read where the data has it."""
 
 
 def names_given_data(*values: Any) -> bool:

@@ -77,7 +77,7 @@ def _files(config: Parts) -> list[str]:
 
 
 def _train(config: Parts) -> list[str]:
-    out = _seeds(config)
+    out = _unnamed_model(config) + _seeds(config)
     if facts_of(config.data.task).of_records:
         return out + _pretrain(config)
     if config.data.test_file == STANDARD_STREAM:
@@ -94,6 +94,18 @@ def _train(config: Parts) -> list[str]:
             for name, value in evaluation_options(config).items()
         ]
     return out + _indexes(config, ("text_column", "label_column"))
+
+
+def _unnamed_model(config: Parts) -> list[str]:
+    """A line for data of the user's own without a model: random weights would learn little, and nobody would know."""
+    records = config.pretraining.train_records
+    if config.model.model_name_or_path or (config.data.is_built_in and not records):
+        return []
+    data = ",".join(records) or config.data.source
+    return [
+        f"Data of your own needs a model to start from. Received: model_name_or_path='' with {data}. "
+        "Pass --model=bert-base-uncased or another pretrained one; --model=scratch/tiny has random weights."
+    ]
 
 
 def _seeds(config: Parts) -> list[str]:

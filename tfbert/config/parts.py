@@ -45,6 +45,8 @@ SCRATCH_SIZES = (
 )
 _MOST_OF_CONFIG = 1 << 24
 """Bytes of a model's `config.json`, beyond which it is none."""
+OF_BUILT_IN = "scratch/tiny"
+"""The model of the built-in data, unless another is named."""
 MAX_COMPILED_SHAPES = 6
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
 ExportFormat = Literal["saved_model", "keras_hub", "onnx", "tflite"]
@@ -56,26 +58,27 @@ GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnl
 class ModelConfig(Options):
     """Which weights to start from."""
 
-    model_name_or_path: str = option("scratch/tiny", resume="same")
+    model_name_or_path: str = option("", resume="same")
     """A Hugging Face hub name, a local directory, a KerasHub preset's name or `.keras` file, or `scratch/SIZE` (tiny,
     mini, small, medium, base, large, or one of the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a
-    vocabulary learned from the training text."""
+    vocabulary learned from the training text. Empty: `scratch/tiny`, with the built-in data alone."""
     vocab_file: str = option("", resume="content", modes=EVERY)
     """A WordPiece vocabulary, one token per line. Empty: the model's own; for `scratch/`, one learned from the text."""
 
     @property
+    def name(self) -> str:
+        """`model_name_or_path`, or what it is where it is empty."""
+        return self.model_name_or_path or OF_BUILT_IN
+
+    @property
     def is_scratch(self) -> bool:
         """Whether the weights start random rather than pretrained."""
-        return self.model_name_or_path.startswith(SCRATCH_PREFIX)
+        return self.name.startswith(SCRATCH_PREFIX)
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = []
-        if not self.model_name_or_path:
-            out.append(
-                "A model is needed. Received: model_name_or_path=''. Pass a hub name, a directory, or scratch/tiny."
-            )
-        size = self.model_name_or_path.removeprefix(SCRATCH_PREFIX)
+        size = self.name.removeprefix(SCRATCH_PREFIX)
         if self.is_scratch and size not in SCRATCH_SIZES:
             out.append(
                 f"A scratch model has one of the sizes {', '.join(_NAMED_SIZES)}, or L-2_H-128 to L-12_H-768. "

@@ -101,9 +101,8 @@ class Config(Parts):
         Raises:
             UsageError: for sizes of windows that do not go with the length of rows.
         """
-        is_demo = not self.data.uses_files and self.data.dataset in ("", "demo")
         facts = facts_of(self.data.task)
-        epochs = facts.demo_epochs if is_demo else _EPOCHS
+        epochs = facts.demo_epochs if self.data.is_built_in else _EPOCHS
         optimizer = OPTIMIZERS[self.training.optimizer]
         training = dataclasses.replace(
             self.training,
@@ -123,7 +122,10 @@ class Config(Parts):
             sizes = window_sizes(self.max_seq_length, answering.doc_stride, answering.max_query_length)
             answering = dataclasses.replace(answering, doc_stride=sizes[0], max_query_length=sizes[1])
         pretraining = self.pretraining.with_masking() if facts.of_records else self.pretraining
-        return dataclasses.replace(self, training=training, data=data, answering=answering, pretraining=pretraining)
+        model = dataclasses.replace(self.model, model_name_or_path=self.model.name)
+        return dataclasses.replace(
+            self, model=model, training=training, data=data, answering=answering, pretraining=pretraining
+        )
 
     def shared(self) -> dict[str, Any]:
         """The options that all workers of a run must share, by name, as JSON holds them."""

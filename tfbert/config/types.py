@@ -17,7 +17,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tfbert.config.given import Given
+from tfbert.config.given import Given, Recorded
 from tfbert.errors import UsageError
 
 _OF_PATHS = ("_file", "_dir", "_path", "_files", "_records")
@@ -141,10 +141,10 @@ def _text(value: Any) -> str:
 
 def _named(value: Any, name: str) -> str:
     """Text; for an option that takes a path, also a path."""
+    if isinstance(value, Given | Recorded):
+        return value
     if not is_path(name):
         return _text(value)
-    if isinstance(value, Given):
-        return value
     text = _text(os.fspath(value))
     return str(pathlib.Path(text).expanduser()) if text.startswith("~/") else text
 

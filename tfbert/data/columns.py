@@ -3,8 +3,9 @@ usual names."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
+from tfbert.config.given import Recorded
 from tfbert.data.labels import SPANS
 from tfbert.errors import UsageError
 
@@ -37,6 +38,50 @@ RENAME = "Columns of one name cannot be told apart: rename all but one, or drop 
 """What to do about them: no option could name one."""
 
 
+def named_by_user(*columns: str) -> tuple[str, ...]:
+    """Those of these columns that a user named, rather than the training of a saved model."""
+    return tuple(column for column in columns if column and not isinstance(column, Recorded))
+
+
+def in_data(asked: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Columns as a user named them; those of a saved model's training only where all of them are there, in any case.
+
+    Args:
+        asked: The columns, all named by one or the other; empty for none.
+        columns: Those of the data.
+    """
+    if named_by_user(*asked):
+        return tuple(asked)
+    folded = {_folded(column): column for column in reversed(columns)} | {column: column for column in columns}
+    found = tuple(folded.get(str(column), folded.get(_folded(column), "")) for column in asked)
+    return found if all(found) else ()
+
+
+def _folded(column: str) -> str:
+    return column.strip().casefold()
+
+
+def about_columns(name: str, found: Mapping[str, Sequence[str]], asked: Mapping[str, Sequence[str]]) -> list[str]:
+    """A line about the columns that are read where no user named them.
+
+    Args:
+        name: What messages call the data.
+        found: The columns that are read, by the options that name them.
+        asked: What these options hold.
+    """
+    own = {option: asked.get(option, ()) for option in found if not named_by_user(*asked.get(option, ()))}
+    columns = [column for option in own for column in found[option]]
+    trained = [column for option in own for column in own[option] if column]
+    lacking = [str(column) for column in trained if _folded(column) not in map(_folded, columns)]
+    if not columns and not lacking:
+        return []
+    read = f"{name}: reading {' and '.join(map(repr, columns)) or 'the usual columns'}"
+    if lacking:
+        there = "which is not there" if len(lacking) == 1 else "which are not there"
+        return [f"warning: {read}; the model was trained on {' and '.join(map(repr, lacking))}, {there}"]
+    return [f"{read}, as in training" if trained else f"{read}, found by name"]
+
+
 def find_columns(
     name: str,
     columns: Sequence[str],
@@ -62,8 +107,9 @@ def find_columns(
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
     has = f"Received: {name} with columns {_listed(columns)}."
+    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
     by_lower = _asked_for(columns, text_column, label_column, has, hint)
-    texts = tuple(text_column)
+    texts = text_column
     if not texts:
         pairs = [pair for pair in TEXT_PAIRS if all(part in by_lower for part in pair)]
         in_pairs = {part for pair in pairs for part in pair}
@@ -118,6 +164,7 @@ def find_tag_columns(
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
     has = f"Received: {name} with columns {_listed(columns)}."
+    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
     by_lower = _asked_for(columns, text_column, label_column, has)
     if len(text_column) > 1:
         raise UsageError(

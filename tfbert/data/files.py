@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
 from tfbert.data.given_table import GivenTable
-from tfbert.data.label_names import named_id, names_in_parquet
+from tfbert.data.label_names import named_id
 from tfbert.data.labels import label_text
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.data.rows import file_format, open_rows
@@ -36,6 +36,7 @@ class RawTable:
         label_names: The classes as the data set itself defines them, or as the user gives them. None: they are found
             from the training labels.
         is_regression: Whether the data set itself says that its labels are measurements.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -48,6 +49,7 @@ class RawTable:
     notes: tuple[str, ...] = ()
     label_names: tuple[str, ...] | None = None
     is_regression: bool = False
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.text)
@@ -68,7 +70,7 @@ def read_file(
     require_label: bool = True,
     skip_bad_rows: bool = False,
     class_words: Container[str] = (),
-    names_ids: bool = False,
+    names_ids: bool = True,
 ) -> RawTable:
     """Reads a file of examples.
 
@@ -87,7 +89,7 @@ def read_file(
         require_label: Whether a file without a label column is an error.
         skip_bad_rows: Leave out rows that cannot be used, rather than stop at the first; a note counts them.
         class_words: Words that usually stand for a missing label, but are classes here.
-        names_ids: Whether labels get the names that a Parquet file itself has for their ids.
+        names_ids: Whether labels get the names that the data itself has for their ids.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad row.
@@ -103,8 +105,7 @@ def read_file(
         require_label=require_label,
         hint=file.hint,
     )
-    has_names = names_ids and bool(label) and format == "parquet" and isinstance(source, pathlib.Path)
-    names = names_in_parquet(source, label) if has_names else None
+    names = file.label_names.get(label) if names_ids else None
     wanted = [*texts, label] if label else list(texts)
     values: list[list] = [[] for _ in wanted]
     lines, bad_rows = [], BadRows(skip_bad_rows)
@@ -130,7 +131,8 @@ def read_file(
         lines=lines,
         unit=file.unit,
         notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
-        label_names=names or file.label_names.get(label),
+        label_names=names,
+        columns={"text_column": texts, "label_column": (label,) if label else ()},
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tfbert.config.types import shown
 from tfbert.data.given_table import GivenTable, make_table, plain
+from tfbert.data.label_names import names_in_schema
 from tfbert.errors import UsageError
 
 WHAT = (
@@ -110,7 +111,7 @@ def _of_arrow(argument: str, value: Any) -> GivenTable:
         for batch in table.select(places).to_batches(max_chunksize=_BATCH):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    return make_table(argument, kind, table.column_names, table.num_rows, read)
+    return make_table(argument, kind, table.column_names, table.num_rows, read, names_in_schema(table.schema.metadata))
 
 
 def _of_columns(argument: str, columns: Mapping[Any, Any]) -> GivenTable:
@@ -202,31 +203,19 @@ def _of_hugging_face(argument: str, dataset: Any) -> GivenTable:
     stored = dataset.with_format(None)
     columns = list(stored.column_names)
     names = {column: found for column in columns if (found := _class_names(stored.features[column]))}
-    scalars = {column: found for column, found in names.items() if hasattr(stored.features[column], "names")}
 
     def read(places: list[int]) -> Iterator[Sequence[Any]]:
         wanted = [columns[place] for place in places]
         for batch in stored.select_columns(list(dict.fromkeys(wanted))).iter(_BATCH):
-            yield from zip(*(_named(batch[column], names.get(column)) for column in wanted), strict=True)
+            yield from zip(*(batch[column] for column in wanted), strict=True)
 
-    return make_table(argument, "Dataset", columns, len(stored), read, scalars)
+    return make_table(argument, "Dataset", columns, len(stored), read, names)
 
 
 def _class_names(feature: Any) -> tuple[str, ...]:
     """The names of the classes of a feature, or of a list of them; empty for any other feature."""
     inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)
     return tuple(getattr(inner, "names", None) or ())
-
-
-def _named(values: list[Any], names: tuple[str, ...] | None) -> list[Any]:
-    """The names of class ids. Any other number, such as -1, stands for no label, and is none."""
-    if names is None:
-        return values
-
-    def name(value: Any) -> Any:
-        return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
-
-    return [[name(item) for item in value] if isinstance(value, list) else name(value) for value in values]
 
 
 def _has_arrow(value: Any) -> bool:

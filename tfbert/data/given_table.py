@@ -55,7 +55,7 @@ def make_table(
         columns: The columns' names; all become text.
         num_rows: The number of rows.
         read: Takes the places of the wanted columns; iterates over the rows, or over what is wrong with them.
-        label_names: The names of a column's classes.
+        label_names: The names of ids, by column.
 
     Raises:
         UsageError: for no rows.

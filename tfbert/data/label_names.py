@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.directories import arrow_schema, is_tree
 from tfbert.data.foreign_files import read_text
-from tfbert.data.labels import canonical
+from tfbert.data.labels import HELD_BACK, canonical
 from tfbert.errors import UsageError
 
 _RULE = "A file of label names must be a text file with one name a line"
@@ -45,7 +44,12 @@ def given_names(config: DataConfig) -> tuple[str, ...]:
     return tuple(names)
 
 
-def named_labels(distinct: Iterable[str], names: tuple[str, ...], where: Callable[[str], str]) -> dict[str, str]:
+def named_labels(
+    distinct: Iterable[str],
+    names: tuple[str, ...],
+    where: Callable[[str], str],
+    written: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """The name of each label of a table, which holds either names or ids, not some of each.
 
     Args:
@@ -53,6 +57,7 @@ def named_labels(distinct: Iterable[str], names: tuple[str, ...], where: Callabl
         names: The name of each id. Where some of them are whole numbers, labels that could be names as well as other
             ids are refused.
         where: The place where a label occurs first, for messages.
+        written: The names of the training data's labels, which say what ambiguous ones are.
 
     Raises:
         UsageError: for a label that is neither a name nor an id, and for labels that are ambiguous.
@@ -67,6 +72,9 @@ def named_labels(distinct: Iterable[str], names: tuple[str, ...], where: Callabl
         for label in distinct
     }
     are_ids, are_names = (None not in found.values() for found in (by_id, by_name))
+    if written and are_ids and are_names:
+        fits = [all(written.get(label, name) == name for label, name in found.items()) for found in (by_id, by_name)]
+        are_ids, are_names = fits if any(fits) else (True, True)
     if are_ids and are_names and by_id != by_name:
         label = next(label for label in distinct if by_id[label] != by_name[label])
         raise UsageError(
@@ -88,27 +96,29 @@ def named_labels(distinct: Iterable[str], names: tuple[str, ...], where: Callabl
     )
 
 
-def names_in_parquet(path: pathlib.Path, column: str) -> tuple[str, ...] | None:
-    """The names of a column's ids, where Hugging Face's `datasets` wrote them into the file's schema.
+def names_in_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+    """The names of ids, by column, where Hugging Face's `datasets` wrote them into the schema of a table.
 
     It writes the type of a class as `{"names": [...]}`, that of a list of classes as `{"feature": {"names": [...]}}`;
     before 2022, `[{"names": [...]}]`.
 
     Args:
-        path: A Parquet file, or a directory of examples.
-        column: The column of the ids, or of lists of them.
+        metadata: Of a schema of Arrow or Parquet.
     """
-    if is_tree(path):
-        return None
+    found = {}
     try:
-        value = json.loads((arrow_schema(path).metadata or {}).get(b"huggingface", b"null"))
-        feature = value["info"]["features"][column]
-        feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
-        names = feature["names"]
-    except (KeyError, IndexError, TypeError, ValueError, RecursionError, AttributeError):
-        return None
-    is_names = isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names)
-    return tuple(sys.intern(name.strip()) for name in names) if is_names else None
+        features = json.loads((metadata or {}).get(b"huggingface", b"null"))["info"]["features"].items()
+    except (KeyError, TypeError, ValueError, RecursionError, AttributeError):
+        return found
+    for column, feature in features:
+        try:
+            feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
+            names = feature["names"]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            continue
+        if isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names):
+            found[column] = tuple(sys.intern(name.strip()) for name in names)
+    return found
 
 
 def named_id(value: Any, names: Sequence[str], column: str, where: str) -> Any:
@@ -121,11 +131,11 @@ def named_id(value: Any, names: Sequence[str], column: str, where: str) -> Any:
         where: What messages call the row.
 
     Raises:
-        UsageError: for -1, by which `datasets` says that there is no label, and for any other id without a name.
+        UsageError: for an id without a name, such as -1, by which `datasets` says that there is no label.
     """
     if type(value) is not int:
         return value
-    if value == -1:
+    if str(value) == HELD_BACK:
         raise UsageError(
             f"Every row needs a label. Received: -1, which stands for a missing one, for {column!r} in {where}. "
             "Add it or drop the row."

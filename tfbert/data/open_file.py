@@ -32,7 +32,8 @@ class OpenFile:
         read: Takes the wanted columns and iterates over the rows. Bytes that are not UTF-8 appear as lone surrogates.
         unit: What the rows' numbers count: `line` or `row`.
         hint: What to try if no column is the right one, for the end of a message: empty, or ", or ...".
-        label_names: The names of a column's classes, in their order, where the data itself has them.
+        label_names: The names of a column's ids, or of those in its lists, in their order, where the data itself has
+            them.
     """
 
     name: str

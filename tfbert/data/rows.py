@@ -24,6 +24,7 @@ from tfbert.data.directories import arrow_schema, is_tree, open_tree, saved_file
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.json_rows import open_json_rows
+from tfbert.data.label_names import names_in_schema
 from tfbert.data.lines import check_no_fasttext, lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
@@ -302,4 +303,5 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
             # The last two: bytes that are not UTF-8, and times that Python cannot represent.
             raise broken(error) from None
 
-    return OpenFile(name=str(path), columns=columns, read=read, unit="row")
+    names = names_in_schema(schema.metadata)
+    return OpenFile(name=str(path), columns=columns, read=read, unit="row", label_names=names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbert.config.rules import architecture_problem
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag nee
     from transformers import BertConfig
 
 OWN_FIELD = "tfbert"
-"""The field in which training records what transformers has no name for: `num_texts` and `max_seq_length`."""
+"""The field in which training records what transformers has no name for: `num_texts`, `max_seq_length`, `columns`."""
 
 _LAYOUT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
@@ -45,7 +45,14 @@ def _is_own_field(value: Any) -> bool:
         isinstance(value, dict)
         and _or_null(_whole(1, 2))[1](value.get("num_texts"))
         and _or_null(_whole(2, 1 << 20))[1](value.get("max_seq_length"))
+        and _is_columns(value.get("columns", {}))
     )
+
+
+def _is_columns(value: Any) -> bool:
+    """Whether a value is lists of names by name."""
+    lists = value.values() if isinstance(value, dict) else [None]
+    return all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
 
 
 # The limits are far above every BERT, and low enough that nothing here takes a minute or fills the memory.
@@ -69,7 +76,7 @@ _RULES: dict[str, Rule] = {
     "architectures": _or_null(
         ("a list of names", lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value))
     ),
-    OWN_FIELD: _or_null(("an object with num_texts (1 or 2) and max_seq_length (2 or more)", _is_own_field)),
+    OWN_FIELD: _or_null(("an object with num_texts (1 or 2), max_seq_length (2 or more), columns", _is_own_field)),
 }
 
 
@@ -150,20 +157,29 @@ def _shown(key: str, values: dict[str, Any], path: pathlib.Path) -> str:
     return f"{key}={reprlib.repr(values[key])} in {path}"
 
 
-def record_inputs(config: BertConfig, *, num_texts: int | None, max_seq_length: int, **others: Any) -> None:
+def record_inputs(
+    config: BertConfig,
+    *,
+    num_texts: int | None,
+    max_seq_length: int,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    **others: Any,
+) -> None:
     """Records in a model's configuration, and so in its `config.json`, what inputs it is trained on.
 
     Args:
         config: The model's.
         num_texts: 1 for single texts, 2 for pairs; None if unknown.
         max_seq_length: Longest input in tokens.
+        columns: Those of the training data, by the options that name them.
         **others: Anything that JSON can hold.
 
     Raises:
         UsageError: for pairs on a model that cannot tell the second text from the first.
     """
     check_token_types(config, num_texts or 1)
-    setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length, **others})
+    read = {"columns": {option: [*names] for option, names in columns.items()}} if columns else {}
+    setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length, **read, **others})
 
 
 def check_token_types(config: BertConfig, num_texts: int) -> None:

@@ -117,7 +117,7 @@ def load_tokenizer(
         return keras_hub.load_tokenizer(preset)
     if directory is not None:
         return BertTokenizer.from_pretrained(directory)
-    *_, vocab_size = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
+    *_, vocab_size = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
     tokenizer = BertTokenizer(learn_vocabulary(training_texts, vocab_size=vocab_size))
     log.info("Learned a vocabulary of %d tokens from the training texts.", tokenizer.vocab_size)
     return tokenizer

@@ -199,7 +199,7 @@ def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, dire
 def _scratch_config(config: ModelConfig, tokenizer: BertTokenizer, max_seq_length: int) -> BertConfig:
     from transformers.models.bert.configuration_bert import BertConfig
 
-    layers, hidden, heads, _ = SCRATCH_LAYOUTS[config.model_name_or_path.removeprefix(SCRATCH_PREFIX)]
+    layers, hidden, heads, _ = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
     return BertConfig(
         vocab_size=tokenizer.vocab_size,
         hidden_size=hidden,

@@ -12,7 +12,7 @@ from tfbert.config.run import Config
 from tfbert.devices.lost_peers import peer_failures_as_run_errors
 from tfbert.devices.start import start_devices, tell
 from tfbert.model.predictor import Predictor
-from tfbert.modes.saved_model import load_trained_model
+from tfbert.modes.saved_model import as_saved, load_trained_model
 from tfbert.output import output_dir
 from tfbert.tasks.detect import check_files
 from tfbert.tasks.sets import Examples, check_same_examples, subset
@@ -47,6 +47,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
         else:
             way_out = "Pass another --output_dir, or --overwrite_output_dir"
             output_dir.check_new_file(directory / output_dir.EVAL_RESULTS, way_out)
+    config = as_saved(config)
     with strategy.scope():
         model = load_trained_model(config)
     sets = labelled_sets(config.data, model)

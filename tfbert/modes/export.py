@@ -25,7 +25,7 @@ from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
 from tfbert.modes.keras_hub_preset import PresetSource, preset_predictions, source_in
-from tfbert.modes.saved_model import check_can, load_trained_model
+from tfbert.modes.saved_model import as_saved, check_can, load_trained_model
 from tfbert.modes.token_model import FORMATS, check_packages, write_token_model
 from tfbert.output import output_dir
 from tfbert.private import policy_storing_float16
@@ -70,7 +70,7 @@ def export(config: Config) -> dict[str, Any]:
     check_directory(directory, overwrite=config.output.overwrite_output_dir)
     has_data = bool(config.data.dataset or config.data.uses_files)
     rows = config.runtime.per_device_eval_batch_size
-    export_format = config.export.export_format
+    export_format, config = config.export.export_format, as_saved(config)
     if export_format in FORMATS:
         check_packages(export_format)
     if export_format == "keras_hub":

@@ -179,6 +179,9 @@ class LoadedModel:
     ) -> Any:
         """Answers one input, or many. Keys are those of transformers' pipelines.
 
+        Of every task but tagging and filling in words, an input may also be a row of a table as a dictionary: its
+        columns are those that the model was trained on.
+
         Classification and regression: an input is a text; or a pair as `{"text": ..., "text_pair": ...}` or a tuple of
         two. The answer has `label` and `score`: a class and its probability, or `LABEL_0` and the predicted number.
 

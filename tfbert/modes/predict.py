@@ -14,12 +14,13 @@ from tfbert.config.counted import counted, rate_text
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
+from tfbert.data.columns import about_columns
 from tfbert.devices.lost_peers import peer_failures_as_run_errors
 from tfbert.devices.start import start_devices
 from tfbert.devices.waiting import is_terminal
 from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
-from tfbert.modes.saved_model import check_can, load_trained_model, saved_task
+from tfbert.modes.saved_model import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.bars import bar
 from tfbert.output.logs import clock_text
@@ -52,6 +53,7 @@ def predict(config: Config) -> dict[str, float]:
     """
     devices = start_devices(config)
     strategy, chief = devices.strategy, devices.chief
+    config = as_saved(config)
     task = saved_task(config)
     entry = entry_of(task.name)
     check_can(task, entry.job_opener, "predict")
@@ -64,6 +66,8 @@ def predict(config: Config) -> dict[str, float]:
         model = load_trained_model(config)
     writers = [job.writer(model, is_writer=chief) for job in jobs]
     introduction = [f"predicting with {model.name} on {devices}"]
+    asked = {"text_column": config.data.text_column, "choice_columns": config.choosing.choice_columns}
+    introduction += [line for job in jobs for line in about_columns(job.name, job.columns, asked)]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
     progress = PredictionProgress(is_shown=chief)

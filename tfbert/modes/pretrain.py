@@ -114,6 +114,7 @@ def _with_built_in_records(config: Config) -> Config:
             ) from None
     return dataclasses.replace(
         config,
+        model=dataclasses.replace(config.model, model_name_or_path=config.model.name),
         pretraining=dataclasses.replace(config.pretraining, train_records=(train,), validation_records=(validation,)),
         output=dataclasses.replace(config.output, output_dir=str(directory)),
     )

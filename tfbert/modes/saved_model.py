@@ -5,10 +5,12 @@ Training writes what transformers has no name for into `config.json` under `tfbe
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from tfbert.config.given import Recorded
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
 from tfbert.devices.start import tell
@@ -56,6 +58,25 @@ def saved_task(config: Config) -> Task:
     return task_of_model(load_config(directory), directory, config.task_options)
 
 
+def as_saved(config: Config) -> Config:
+    """The same configuration; where its user names no columns, those that its model was trained on, see `Recorded`."""
+    data, has_input = config.data, config.data.uses_files or config.predict.input_file
+    if not data.header or not (has_input or data.dataset not in ("", "demo")):
+        return config
+    directory = resolve_model(config.model)
+    assert directory is not None  # Config refuses scratch models in these modes.
+    noted = _trained_on(load_config(directory), directory).get("columns", {})
+    columns = {option: tuple(map(Recorded, names)) for option, names in noted.items()}
+    label = columns.get("label_column", ()) if config.mode != "predict" else ()
+    data = dataclasses.replace(
+        data,
+        text_column=data.text_column or columns.get("text_column", ()),
+        label_column=data.label_column or (label[0] if len(label) == 1 else ""),
+    )
+    choices = config.choosing.choice_columns or columns.get("choice_columns", ())
+    return dataclasses.replace(config, data=data, choosing=dataclasses.replace(config.choosing, choice_columns=choices))
+
+
 def load_trained_model(config: Config, directory: pathlib.Path | None = None) -> TrainedModel:
     """Loads the model that a configuration names; call it in the strategy's scope.
 
@@ -88,8 +109,8 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
             seed=config.runtime.seed,
             require_head=True,
         )
-    num_texts = trained.get("num_texts")
-    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length, **task.notes())
+    num_texts, columns = trained.get("num_texts"), trained.get("columns", {})
+    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length, columns=columns, **task.notes())
     return TrainedModel(
         name=config.model.model_name_or_path,
         classifier=classifier,
@@ -97,23 +118,27 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
         task=task,
         num_texts=num_texts,
         max_seq_length=length,
+        columns=columns,
     )
 
 
 def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
-    """`num_texts` and `max_seq_length`, if the directory gives them."""
+    """`num_texts`, `max_seq_length` and `columns`, if the directory gives them."""
     noted = getattr(saved, OWN_FIELD, None) or {}
-    found = {name: noted[name] for name in ("num_texts", "max_seq_length") if noted.get(name) is not None}
+    found = {name: noted[name] for name in ("num_texts", "max_seq_length", "columns") if noted.get(name) is not None}
     try:
         data = read_json_object(directory / RUN_CONFIG, "").get("data")
     except UsageError:  # It does not exist, or is another program's.
         return found
     if isinstance(data, dict):
-        length, columns = data.get("max_seq_length"), data.get("text_column")
+        length, columns, label = (data.get(name) for name in ("max_seq_length", "text_column", "label_column"))
         if type(length) is int and length > 1:
             found.setdefault("max_seq_length", length)
         if isinstance(columns, list) and len(columns) in (1, 2):
             found.setdefault("num_texts", len(columns))
+        one = isinstance(label, str) and label and "," not in label  # Several are the names of labels.
+        told = {"text_column": columns if isinstance(columns, list) else [], "label_column": [label] if one else []}
+        found.setdefault("columns", {option: [*map(str, names)] for option, names in told.items() if names})
     return found
 
 

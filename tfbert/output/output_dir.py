@@ -51,7 +51,7 @@ def run_directory(config: Config, started_at: str) -> pathlib.Path:
     """The run's output directory; where none was asked for, one under `runs/` whose name ends in `started_at`."""
     if config.output.output_dir:
         return pathlib.Path(config.output.output_dir)
-    words = (pathlib.Path(config.source).name.split(".")[0], pathlib.Path(config.model.model_name_or_path).name)
+    words = (pathlib.Path(config.source).name.split(".")[0], pathlib.Path(config.model.name).name)
     name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
     name = name if config.mode == "train" else f"{config.mode}-{name}"
     return pathlib.Path("runs") / f"{name}-{started_at}"

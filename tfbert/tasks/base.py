@@ -382,6 +382,7 @@ class TaskData:
         test: Labelled examples to evaluate on once, at the end; None if there are none.
         notes: What the user should know, one line each.
         facts: What `report.json` holds about the data, as JSON can hold it.
+        columns: Those of the training data that were read, by the options that name them.
     """
 
     task: Task
@@ -390,6 +391,7 @@ class TaskData:
     test: Examples | None
     notes: tuple[str, ...]
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def sets(self) -> dict[str, Examples]:

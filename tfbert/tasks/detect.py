@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tfbert.config.data import DataConfig, is_pipe
+from tfbert.data.columns import named_by_user
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import ENTRIES, entry_of
@@ -57,6 +58,8 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     # If the user chooses columns, the file may well fit another task. Any task may be for the texts of a table, whose
     # labels prediction does not read.
     others = [entry for entry in ENTRIES if entry.inputs_class != entry_of("auto").inputs_class]
+    data = dataclasses.replace(data, text_column=named_by_user(*data.text_column))
+    data = dataclasses.replace(data, label_column="".join(named_by_user(data.label_column)))
     for path in paths if not data.text_column else ():
         for entry in others:
             if entry.name != task.name and not is_pipe(path) and entry.holds_file(labelled_source(path), data):

@@ -4,7 +4,7 @@ transformers' pipelines. Each group of tasks has a class of its own."""
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -64,6 +64,17 @@ class Inputs(abc.ABC, Generic[Entry]):
         Raises:
             UsageError: for an entry that the model does not take.
         """
+
+    def as_trained(self, value: Mapping[str, Any], option: str) -> list[Any]:
+        """The values of the columns that the model was trained on; empty where an entry lacks one of them, as a row of
+        other data.
+
+        Args:
+            value: An entry.
+            option: The option that names the columns.
+        """
+        columns = self._model.columns.get(option, ())
+        return [value[column] for column in columns] if all(column in value for column in columns) else []
 
     @abc.abstractmethod
     def size(self, entry: Entry) -> int:

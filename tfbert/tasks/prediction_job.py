@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from tfbert.data.bad_rows import BadRows
@@ -17,10 +17,15 @@ class Job(Protocol):
     Attributes:
         name: The file's name.
         path: The file of predictions; None for standard output.
+        columns: Those that are read, by the options that name them; empty where there is no choice.
     """
 
-    name: str
-    path: pathlib.Path | None
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> pathlib.Path | None: ...
+    @property
+    def columns(self) -> Mapping[str, tuple[str, ...]]: ...
 
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         """Where the predictions go; on a worker that does not write, nowhere.

@@ -64,6 +64,10 @@ class TextJob:
     def name(self) -> str:
         return self.file.name
 
+    @property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        return {"text_column": self.texts} if len(self.file.columns) > len(self.texts) else {}
+
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         model.check_texts(self.texts, self.file.name)
         return open_predictions(self.path, self.format, model.task, is_writer=is_writer)
@@ -96,6 +100,10 @@ class RowsJob:
     @property
     def path(self) -> pathlib.Path | None:
         return self.texts.path
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        return self.texts.columns
 
 
 class EncodedTexts(NamedTuple):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
+from tfbert.data.columns import about_columns
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.sets import Examples, eval_prefix
@@ -52,11 +53,13 @@ def read_training_tables(config: DataConfig, source: Source[Table]) -> tuple[dic
     return tables, notes
 
 
-def read_labelled_tables(config: DataConfig, source: Source[Table]) -> dict[str, Table]:
+def read_labelled_tables(
+    config: DataConfig, source: Source[Table], choice_columns: Sequence[str] = ()
+) -> dict[str, Table]:
     """Reads what a saved model is evaluated on.
 
     Returns:
-        Tables by the prefix of their metrics: `eval`, `test`, ...
+        Tables by the prefix of their metrics: `eval`, `test`, ... Their notes say which columns were read.
 
     Raises:
         UsageError: for data that does not exist or cannot be read.
@@ -65,6 +68,11 @@ def read_labelled_tables(config: DataConfig, source: Source[Table]) -> dict[str,
     found = {eval_prefix(name): table for name, table in tables.items()}
     if config.uses_files and config.test_file:
         found["test"] = source.read_file(config.test_file)
+    asked = {"text_column": config.text_column, "label_column": (config.label_column,)}
+    asked["choice_columns"] = choice_columns
+    for name, table in found.items():
+        notes = (*table.notes, *about_columns(table.name, table.columns, asked))
+        found[name] = dataclasses.replace(table, notes=notes)
     return found
 
 
@@ -114,9 +122,15 @@ def check_demo(config: DataConfig) -> None:
         )
 
 
-def data_of(task: Task, sets: dict[str, Examples], notes: Sequence[str], config: DataConfig) -> TaskData:
+def data_of(
+    task: Task,
+    sets: dict[str, Examples],
+    notes: Sequence[str],
+    config: DataConfig,
+    columns: Mapping[str, tuple[str, ...]],
+) -> TaskData:
     """The sets by their names. Without a test file, a split `test` counts as validation if the data set has no other
     examples to evaluate on, as a part of the training examples that is held out."""
     is_last = config.test_file or config.validation_split is not None
     train, test = sets.pop("train"), sets.pop("test", None) if is_last else None
-    return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes))
+    return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes), columns=columns)

@@ -15,6 +15,7 @@ from tfbert.tasks.inputs import BEST, NAME, Inputs
 from tfbert.tasks.text_task import TextExamples, takes
 from tfbert.tasks.trained import TrainedModel
 
+_NAMES = ("text", "text_pair")
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
 
 
@@ -38,13 +39,15 @@ class TextInputs(Inputs[tuple[str, ...]]):
 
     def entry(self, value: Any, where: str) -> tuple[str, ...]:
         if isinstance(value, Mapping):
-            texts = _named(value, ("text", "text_pair"), where)
+            # A row of a table has more than texts.
+            row = [] if value.keys() <= {*_NAMES} else self.as_trained(value, "text_column")
+            texts = dict(zip(_NAMES, row, strict=False)) or _named(value, where)
         elif isinstance(value, tuple | list | np.ndarray):
             if len(value) != 2:
                 raise UsageError(
                     f"A pair of texts is {_PAIR}. Received: {len(value)} values in {where}. Repair or drop it."
                 )
-            texts = dict(zip(("text", "text_pair"), value, strict=True))
+            texts = dict(zip(_NAMES, value, strict=True))
         else:
             texts = {"text": value}
         found = tuple(check_text(text, name, where, strict=False) for name, text in texts.items())
@@ -73,11 +76,11 @@ class TextInputs(Inputs[tuple[str, ...]]):
         return self._model.task.entries(predictions, self._top_k)
 
 
-def _named(value: Mapping[str, Any], names: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The texts of a mapping, which must have the first name, and no others than these."""
-    if names[0] not in value or not value.keys() <= {*names}:
+def _named(value: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The texts of a mapping, which must have the first of their names, and no others."""
+    if _NAMES[0] not in value or not value.keys() <= {*_NAMES}:
         raise UsageError(
             "A text has the key 'text', and a pair also 'text_pair'. "
             f"Received: the keys {', '.join(map(repr, value))} in {where}. Rename or drop any other key."
         )
-    return {name: value[name] for name in names if name in value}
+    return {name: value[name] for name in _NAMES if name in value}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class TrainedModel:
         task: The model's task, with its classes.
         num_texts: 1 for single texts, 2 for pairs; None if the directory does not say.
         max_seq_length: Longest input in tokens.
+        columns: Those of the data that it was trained on, by the options that name them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class TrainedModel:
     task: Task
     num_texts: int | None
     max_seq_length: int
+    columns: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def logits(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         """The logits of a batch's inputs, for a `Predictor`: float32 `[rows, num_labels]`, or

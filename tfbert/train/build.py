@@ -147,7 +147,8 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             new=new,
         )
     length = config.data.max_seq_length
-    record_inputs(classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **task.notes())
+    recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **task.notes()}
+    record_inputs(classifier.config, max_seq_length=length, **recorded)
     with log_if_slow(f"encoding {len(data.train):,} training examples"):
         train = task.encode(data.train, tokenizer, length, training)
     head_start = _start_head(task, classifier, new, train, training)

@@ -53,8 +53,8 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
     if evaluation is not None:
         kept, data = evaluation.kept_predictions(), dataclasses.replace(data, task=evaluation.kept_task())
     if data.task.notes() != run.data.task.notes():
-        length = config.data.max_seq_length
-        record_inputs(run.classifier.config, num_texts=data.train.num_texts, max_seq_length=length, **data.task.notes())
+        recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **data.task.notes()}
+        record_inputs(run.classifier.config, max_seq_length=config.data.max_seq_length, **recorded)
         if run.chief:
             save_pretrained(run.classifier, run.tokenizer, run.directory)
     if data.test is not None:

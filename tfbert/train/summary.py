@@ -46,12 +46,13 @@ def banner(run: Run) -> list[str]:
     if data.test is not None:
         sets["test"] = len(data.test)
     names = data.task.label_names
+    weights = " with random weights" if config.model.is_scratch else ""
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     return [
         *data.notes,
         *([run.head_start] if run.head_start and not run.resumed else []),
-        f"model      {config.model.model_name_or_path}, {run.classifier.num_parameters():,} parameters",
+        f"model      {config.model.name}{weights}, {run.classifier.num_parameters():,} parameters",
         f"data       {config.source}: train {len(data.train):,}{others}; {kind}",
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
         f"batch      {training.global_batch_size} = {counted(replicas, 'replica')} x "

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.given_kinds import given_table
@@ -138,7 +139,7 @@ def test_a_form_is_read_exactly_and_found(tmp_path, name):
 def _training(path, **options):
     from tfbert.config.run import Config
 
-    return Config(data=DataConfig(train_file=str(path), **options))
+    return Config(model=SCRATCH, data=DataConfig(train_file=str(path), **options))
 
 
 def test_parquet(tmp_path):

@@ -1,10 +1,14 @@
 """How labels are written: every form gives the same table; what is not clear is refused in a line."""
 
+import dataclasses
 import json
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
@@ -82,17 +86,42 @@ def test_every_form_gives_the_same_labels(write, form):
     assert any("1 of 4 texts have no label" in note for note in data.notes)
 
 
-def test_parquet_with_the_names_of_hugging_face(tmp_path):
-    import pyarrow
-    from pyarrow import parquet
+NAMES = ("c", "never", "a", "1")  # Neither by alphabet, nor all of them in a row; one is a number of another.
+NAMED_IDS = [[2, 0], [], [3], [0]]
 
-    feature = {"feature": {"names": ["a", "b", "c"], "_type": "ClassLabel"}, "_type": "Sequence"}
-    about = json.dumps({"info": {"features": {"labels": feature}}})
-    table = pyarrow.table({"text": TEXTS, "labels": IDS}).replace_schema_metadata({"huggingface": about})
-    parquet.write_table(table, tmp_path / "x.parquet")
-    data = load(str(tmp_path / "x.parquet"))
-    assert (data.task.label_names, data.train.labels.tolist()) == (("a", "b", "c"), EXPECTED)
+
+@pytest.mark.parametrize("form", ["Parquet", "Arrow", "Dataset"])
+def test_the_names_that_the_data_has_for_ids_keep_their_order(tmp_path, form):
+    if form == "Dataset":
+        datasets = pytest.importorskip("datasets")
+        classes = datasets.Sequence(datasets.ClassLabel(names=list(NAMES)))
+        features = datasets.Features({"text": datasets.Value("string"), "labels": classes})
+        source = datasets.Dataset.from_dict({"text": TEXTS, "labels": NAMED_IDS}, features)
+    else:
+        feature = {"feature": {"names": NAMES, "_type": "ClassLabel"}, "_type": "Sequence"}
+        about = json.dumps({"info": {"features": {"labels": feature}}})
+        source = pyarrow.table({"text": TEXTS, "labels": NAMED_IDS}).replace_schema_metadata({"huggingface": about})
+    if form == "Parquet":
+        parquet.write_table(source, tmp_path / "x.parquet")
+        config = DataConfig(train_file=str(tmp_path / "x.parquet"), task=NAME)
+    else:
+        config = config_of(FINETUNE, None, {"task": NAME, "model": "scratch/tiny"}, {"train": source}).data
+    data = load_data(config)
+    assert data.task.label_names == NAMES
+    assert data.train.labels.tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0]]
     assert not any("label_names" in note for note in data.notes)
+    named = load_data(dataclasses.replace(config, label_names=("w", "x", "y", "z")))
+    assert named.task.label_names == ("w", "x", "y", "z") and named.train.labels.tolist() == data.train.labels.tolist()
+    # What stands for no label, and an id without a name.
+    for id, said in ((-1, "Received: -1, which stands for a missing one"), (4, "one of the 4 that the file names")):
+        with pytest.raises(UsageError, match=f"{said}.*row 2"):
+            wrong = pyarrow.table({"text": TEXTS, "labels": [[0], [id], [3], [0]]})
+            parquet.write_table(wrong.replace_schema_metadata(SCHEMA), tmp_path / "y.parquet")
+            load(str(tmp_path / "y.parquet"))
+
+
+FEATURE = {"feature": {"names": [*NAMES], "_type": "ClassLabel"}, "_type": "Sequence"}
+SCHEMA = {"huggingface": json.dumps({"info": {"features": {"labels": FEATURE}}})}
 
 
 def test_pairs_a_dropped_row_and_numbers_in_their_order(write):
@@ -119,6 +148,17 @@ REFUSED = {
         r"list or text. Received: none .*line 2. Write \[\] or",
     ),
     "a missing value": ("x.tsv", delimited(["a|b", "NA", "b", ""]), {}, "clear whether .* Received: 'NA', .*line 3"),
+    "no consensus": ("x.tsv", delimited(["a|b", "-", "b", ""]), {}, "clear whether .* Received: '-', .*line 3"),
+    "held back": ("x.jsonl", rows_of([["0"], ["-1"], ["2"], []]), {}, "clear whether .* Received: '-1', .*line 2"),
+    "a database's null": ("x.jsonl", rows_of([["a"], ["\\N"], ["b"], []]), {}, "clear whether .* Received: .*line 2"),
+    "one of several": ("x.tsv", delimited(["a|b", "a|#VALUE!", "b", ""]), {}, "clear whether .*'#VALUE!', .*line 3"),
+    "ids and texts": (
+        "x.csv",
+        "id,text\n1,good\n",
+        {},
+        "looks like the labels. Received: .*x.csv with columns 'id', 'text'",
+    ),
+    "texts alone": ("x.jsonl", '{"text": "good"}\n', {}, "looks like the labels. .*; texts without labels are for"),
     "two separators": (
         "x.tsv",
         delimited(["a|b", "b,c", "b", ""]),
@@ -217,7 +257,7 @@ def test_the_task_is_detected_where_that_is_beyond_doubt(write, form):
     options = {key: value for key, value in options.items() if key != "separator"}
     if not options.get("header", True):
         options = {"label_column": "1"} | options
-    config = detect_task(Config(data=DataConfig(train_file=write(name, content), **options)))
+    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=write(name, content), **options)))
     assert config.data.task == (NAME if form in DOUBTLESS else "auto")
 
 
@@ -244,7 +284,7 @@ def test_tables_in_memory_are_read_as_files_are(train, options):
 def test_lists_of_words_with_lists_of_tags_are_tagging_still(write):
     rows = [{"text": "a b", "tokens": ["a", "b"], "labels": ["O", "B-X"]}]
     path = write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert detect_task(Config(data=DataConfig(train_file=path))).data.task == "token_classification"
+    assert detect_task(Config(model=SCRATCH, data=DataConfig(train_file=path))).data.task == "token_classification"
 
 
 def test_other_sets_have_the_labels_of_training(write):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.support.data_sets import prepare
+from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.errors import UsageError
@@ -52,7 +53,7 @@ def test_features_of_every_kind(data_dir, name, options, names, expected):
     data = load(name, data_dir, **options)
     assert (data.task.label_names, by_text(data.train)) == (names, expected)
     assert any(f"{name} is {name}/1.0.0 of TensorFlow Datasets" in note for note in data.notes)
-    config = Config(data=DataConfig(dataset=name, data_dir=data_dir, **options))
+    config = Config(model=SCRATCH, data=DataConfig(dataset=name, data_dir=data_dir, **options))
     assert detect_task(config).data.task == "multi_label_classification"
 
 

@@ -173,7 +173,7 @@ def page(config: Config, rows: list[dict[str, Any]], plots: dict[str, tuple[str,
     inside = inside_cells(rows)
     return render(
         "benchmark.html",
-        title=f"Benchmark of {config.model.model_name_or_path}",
+        title=f"Benchmark of {config.model.name}",
         heading=_heading(config, rows)[1:],
         names=names,
         inside=inside if inside[1] else None,
@@ -240,7 +240,7 @@ def _heading(config: Config, rows: list[dict[str, Any]]) -> list[str]:
     shared = ", ".join(f"{name.replace('_', ' ')} {show(rows[0].get(name))}" for name in alike)
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [
-        f"Benchmark of {config.model.model_name_or_path} on {config.source}.",
+        f"Benchmark of {config.model.name} on {config.source}.",
         *([f"All rows: {shared}."] if shared else []),
         *([f"Devices: {'; '.join(devices)}."] if devices else []),
         f"{facts['machine']}; {versions}.",

@@ -30,6 +30,8 @@ class QuestionInputs(Inputs[Asked]):
 
     def entry(self, value: Any, where: str) -> Asked:
         names = ("question", "context")
+        if isinstance(value, Mapping):
+            value = dict(zip(names, self.as_trained(value, "text_column"), strict=False)) or value
         if not isinstance(value, Mapping) or not value.keys() >= {*names}:
             received = f"the keys {', '.join(map(repr, value))}" if isinstance(value, Mapping) else f"{value!r:.60}"
             raise UsageError(

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class QuestionTable:
         place_names: What each level of `places` counts, such as `line`.
         notes: What the user should know, one line each.
         misaligned_ids: The ids that `note_misaligned` found, also of questions that were left out since.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -51,6 +52,7 @@ class QuestionTable:
     place_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     misaligned_ids: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_columns
+from tfbert.data.columns import find_columns, in_data, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.lines import source_name
 from tfbert.data.open_file import OpenFile, Row
@@ -59,11 +59,13 @@ def read_questions(
     file = _open(source, format)
     if isinstance(file, NestedQuestions):
         _refuse_columns(file, text_column, label_column)
-        rows, place_names = file.rows, file.place_names
+        rows, place_names, columns = file.rows, file.place_names, {}
     else:
         file = file.without_rejected()
-        rows, place_names = _table_rows(file, format, text_column, label_column or "answers"), (file.unit,)
-    return question_table(
+        answers = "".join(in_data([label_column], file.columns)) or "answers"
+        columns = {"text_column": question_columns(file, text_column), "label_column": (answers,)}
+        rows, place_names = _table_rows(file, format, *columns["text_column"], answers), (file.unit,)
+    table = question_table(
         file.name,
         rows,
         place_names=place_names,
@@ -71,6 +73,7 @@ def read_questions(
         version_2_with_negative=version_2_with_negative,
         skip_bad_rows=skip_bad_rows,
     )
+    return dataclasses.replace(table, columns=columns)
 
 
 def open_questions(
@@ -145,6 +148,7 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
     Raises:
         UsageError: for columns that do not exist, or if there are not exactly two.
     """
+    text_column = in_data(text_column, file.columns)
     if text_column and len(text_column) != 2:
         raise UsageError(
             "Question answering needs two text columns: one of questions, one of contexts. "
@@ -190,7 +194,7 @@ def _format(source: pathlib.Path | BinaryIO | GivenTable, asked: str) -> str:
 
 
 def _refuse_columns(file: NestedQuestions, text_column: Sequence[str], label_column: str) -> None:
-    if text_column or label_column:
+    if named_by_user(*text_column, label_column):
         raise UsageError(
             "JSON with questions grouped by their contexts has no columns to choose. Received: "
             f"text_column={','.join(text_column)!r}, label_column={label_column!r} for {file.name}. Drop them."
@@ -206,9 +210,8 @@ def _open(
 
 
 def _table_rows(
-    file: OpenFile, format: str, text_column: Sequence[str], answers_column: str
+    file: OpenFile, format: str, question: str, context: str, answers_column: str
 ) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
-    question, context = question_columns(file, text_column)
     keys = {"id": "id", question: "question", context: "context", answers_column: "answers"}
     keys.setdefault("is_impossible", "is_impossible")
     # A line of JSON may have keys that the first line lacks.

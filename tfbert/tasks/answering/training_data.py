@@ -34,5 +34,5 @@ def load_questions(config: DataConfig, options: TaskOptions) -> TaskData:
     tables["train"] = training_questions(tables["train"], keep_misaligned_answers=keep)
     sets = {name: QuestionExamples(table=table) for name, table in tables.items()}
     notes = (*notes, *(line for table in tables.values() for line in table.notes))
-    data = data_of(task, sets, notes, config)
+    data = data_of(task, sets, notes, config, tables["train"].columns)
     return dataclasses.replace(data, facts={"misaligned_answers": misaligned}) if misaligned else data

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.columns import are_of_texts
+from tfbert.data.columns import are_of_texts, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.json_rows import Articles, Lists, open_json
 from tfbert.data.lines import source_name
@@ -50,6 +50,7 @@ class OpenQuestions:
         place_names: What the numbers of a place count.
         has_labels: Whether the file says which choices are right.
         columns: Of a table.
+        read: Those that are read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -57,6 +58,7 @@ class OpenQuestions:
     place_names: tuple[str, ...]
     has_labels: bool = True
     columns: tuple[str, ...] = ()
+    read: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def open_questions(
@@ -86,7 +88,7 @@ def open_questions(
     name, format = source_name(source), config.input_format
     if format == "auto":
         format = file_format(source) if isinstance(source, pathlib.Path) else "jsonl"
-    has_columns = bool(config.text_column or choice_columns or config.label_column)
+    has_columns = named_by_user(*config.text_column, *choice_columns, config.label_column)
     if format == "jsonl" and config.header and not config.delimiter:
         opened = open_json(source, name, takes_lists=True)
     else:
@@ -120,7 +122,7 @@ def opened_table(
     """
     file = file.without_rejected() if checks.labelled else file
     name, columns_of = file.name, {*file.columns}
-    is_plain = not (config.text_column or choice_columns or config.label_column)
+    is_plain = not named_by_user(*config.text_column, *choice_columns, config.label_column)
     if is_plain and {*RACE[:3]} <= columns_of:
         rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, levels=2)
         has_labels = RACE[3] in columns_of
@@ -128,7 +130,7 @@ def opened_table(
         return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, columns=(*file.columns,))
     if is_plain and {*COPA} <= columns_of:
         label = "label" * ("label" in columns_of)
-        columns = Columns(context="premise", question="question", choices=COPA[1:3], label=label)
+        columns, named = Columns(context="premise", question="question", choices=COPA[1:3], label=label), {}
         read: Read = copa_rows(checks)
     else:
         columns = find_columns(
@@ -139,9 +141,9 @@ def opened_table(
             label_column=config.label_column,
             find_label=checks.labelled,
         )
-        read = table_rows(columns, checks)
+        read, named = table_rows(columns, checks), columns.by_option
     named_by = id_column([column for column in file.columns if column not in columns.all]) if id_column else ""
-    found = _as_dicts(file, [*dict.fromkeys([*columns.all, *filter(None, [named_by])])])
+    found = _as_dicts(file, [*dict.fromkeys([*columns.all, *filter(None, [named_by])])], columns.label)
     if not columns.choices:  # They can only be inside of the questions.
         found, first = _with_first(found)
         if not isinstance(first, UsageError) and not isinstance(first.get(columns.question), Mapping):
@@ -153,6 +155,7 @@ def opened_table(
         place_names=(file.unit,),
         has_labels=bool(columns.label),
         columns=(*file.columns,),
+        read=named,
     )
 
 
@@ -191,6 +194,7 @@ def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool | None = False)
         places=np.array([place for place, *_ in kept], np.int32).reshape(len(kept), len(opened.place_names)),
         place_names=opened.place_names,
         notes=bad_rows.skipped(name, len(kept), "question", "questions"),
+        columns=opened.read,
     )
 
 
@@ -225,12 +229,19 @@ def _rows(
             yield ((line, number) if levels == 2 else (line,)), asked
 
 
-def _as_dicts(file: OpenFile, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any] | UsageError]]:
+def _as_dicts(
+    file: OpenFile, wanted: Sequence[str], label: str = ""
+) -> Iterator[tuple[int, dict[str, Any] | UsageError]]:
     """Rows by column; those that the file does not have are left out. A line of JSON may have keys that the first line
-    lacks, but what a question is made of must be in the first."""
-    known = [column for column in wanted if column in file.columns]
+    lacks, but what a question is made of must be in the first. Ids of labels get the names that the data has for them.
+    """
+    known, names = [column for column in wanted if column in file.columns], file.label_names.get(label, ())
     for line, row in file.read(known):
-        yield line, row if isinstance(row, UsageError) else dict(zip(known, row, strict=True))
+        if not isinstance(row, UsageError):
+            row = dict(zip(known, row, strict=True))
+            if type(row.get(label)) is int and 0 <= row[label] < len(names):
+                row[label] = names[row[label]]
+        yield line, row
 
 
 def _with_first(rows: Iterator[tuple[int, Any]]) -> tuple[Iterator[tuple[int, Any]], Any]:

@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from tfbert.data.columns import RENAME
+from tfbert.data.columns import RENAME, in_data
 from tfbert.errors import UsageError
 
 CONTEXT_NAMES = ("context", "article", "passage", "premise", "paragraph", "dialogue", "story", "ctx", "sent1", "para")
@@ -45,6 +45,13 @@ class Columns:
         """All of them."""
         return tuple(filter(None, (self.context, self.question, *self.choices, self.label)))
 
+    @property
+    def by_option(self) -> dict[str, tuple[str, ...]]:
+        """All of them, by the options that name them. A context alone cannot be named, only a question."""
+        texts = (self.context, self.question) if self.context and self.question else (self.question,)
+        named = {"text_column": texts, "choice_columns": self.choices, "label_column": (self.label,)}
+        return {option: columns for option, columns in named.items() if columns and all(columns)}
+
 
 def find_columns(
     name: str,
@@ -69,6 +76,8 @@ def find_columns(
         UsageError: for a column that is not there, or if none, or several, could be meant.
     """
     has = f"Received: {name} with columns {_listed(columns)}."
+    text_column, choice_columns = in_data(text_column, columns), in_data(choice_columns, columns)
+    label_column = "".join(in_data([label_column], columns))
     asked = {"text_column": text_column, "choice_columns": choice_columns, "label_column": filter(None, [label_column])}
     for flag, names in asked.items():
         for column in names:

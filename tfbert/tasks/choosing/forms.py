@@ -19,7 +19,7 @@ from typing import Any
 
 from tfbert.data.files import check_text
 from tfbert.data.given_table import plain
-from tfbert.data.labels import is_missing
+from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.answer_keys import index_of_letter
 from tfbert.tasks.choosing.columns import Columns
@@ -29,8 +29,6 @@ RACE = ("article", "questions", "options", "answers")
 COPA = ("premise", "choice1", "choice2", "question")
 _CAUSE_OR_EFFECT = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 """COPA's questions, as Roemmele et al. 2011 put them."""
-_UNLABELLED = (-1, "-1")
-"""What Hugging Face's and TensorFlow's data sets write for a label that is held back."""
 _REPAIR = "Repair or drop the question."
 
 Values = Mapping[str, Any]
@@ -206,14 +204,14 @@ def label_of(value: Any, where: str) -> int | str | None:
     value = plain(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if value is None or value in _UNLABELLED:
+    if value is None or str(value) == HELD_BACK or (isinstance(value, float) and value != value):
         return None
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise UsageError(
             "A label is the number of the right choice from 0, its letter, or its text. "
             f"Received: {value!r:.60} in {where}. {_REPAIR}"
         )
-    return None if isinstance(value, str) and is_missing(value.strip(), ("None", "NA", "N/A", "n/a", "null")) else value
+    return None if isinstance(value, str) and is_missing(value.strip(), NAMES_OR_MISSING) else value
 
 
 def _choices(value: Any, where: str) -> tuple[list[Any], list[str]]:

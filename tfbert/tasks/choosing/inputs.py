@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
+from tfbert.tasks.choosing.columns import Columns
 from tfbert.tasks.choosing.encoded import EncodedChoices
-from tfbert.tasks.choosing.forms import Checks
+from tfbert.tasks.choosing.forms import Checks, table_rows
 from tfbert.tasks.choosing.metrics import Choices
 from tfbert.tasks.choosing.prediction import CHUNK_QUESTIONS, encoded_questions, room_check
 from tfbert.tasks.choosing.questions import Asked
@@ -27,6 +29,9 @@ class ChoiceInputs(Inputs[Asked]):
         return isinstance(inputs, str | Mapping)
 
     def entry(self, value: Any, where: str) -> Asked:
+        if isinstance(value, Mapping) and self.as_trained(value, "text_column"):
+            if self.as_trained(value, "choice_columns"):
+                return self._checked(self._row(value, where), where)
         is_right = isinstance(value, Mapping) and "choices" in value and ({"question", "context"} & value.keys())
         choices = value["choices"] if is_right else None
         if isinstance(choices, np.ndarray):
@@ -37,9 +42,22 @@ class ChoiceInputs(Inputs[Asked]):
                 'Choices come with their question or context, as {"context": ..., "question": ..., "choices": [...]}. '
                 f"Received: {received} in {where}. Pass choices as a list, and a question, a context or both."
             )
-        asked = Checks(strict=False).asked(value.get("context"), value.get("question"), choices, where, name=where)
-        room_check(self._model)(asked, where)
+        asked = Checks(strict=False).asked(value.get("context"), value.get("question"), choices, where)
+        return self._checked(asked, where)
+
+    def _row(self, value: Mapping[str, Any], where: str) -> Asked:
+        """A row of a table whose columns are those that the model was trained on."""
+        *context, question = self._model.columns["text_column"]
+        choices = tuple(self._model.columns["choice_columns"])
+        columns = Columns(context="".join(context), question=question, choices=choices, label="")
+        (asked,) = table_rows(columns, Checks(strict=False, labelled=False))(value, where)
+        if isinstance(asked, UsageError):
+            raise asked
         return asked
+
+    def _checked(self, asked: Asked, where: str) -> Asked:
+        room_check(self._model)(asked, where)
+        return dataclasses.replace(asked, name=where)
 
     def size(self, entry: Asked) -> int:
         return len(entry.context) * len(entry.choices) + sum(map(len, entry.choices))

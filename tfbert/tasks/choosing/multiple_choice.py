@@ -68,7 +68,8 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, ChoiceExamples]:
-        tables = read_labelled_tables(config, choice_source(config, self.options))
+        columns = self.options.choice_columns
+        tables = read_labelled_tables(config, choice_source(config, self.options), columns)
         for table in tables.values():
             notes += table.notes
         return tables

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfbert.config.run import Config
@@ -56,6 +56,10 @@ class ChoiceJob:
     @property
     def name(self) -> str:
         return self.opened.name
+
+    @property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        return self.opened.read
 
     def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
         if self.format in TABLES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ class ChoiceExamples(InMemory):
         places: int32 `[n, levels]`: a `Place` of each.
         place_names: What the numbers of a place count, such as `line`.
         notes: What the user should know, one line each.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ChoiceExamples(InMemory):
     places: np.ndarray
     place_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     num_texts = 2
 

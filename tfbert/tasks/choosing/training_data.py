@@ -32,4 +32,5 @@ def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
             f"questions have {counts[0]} to {counts[1]} choices: {1 - total / slots:.0%} of all places for them are "
             f"empty{packed}"
         )
-    return data_of(MultipleChoice(options.choosing), sets, (*notes, *own_notes), config)
+    notes = (*notes, *own_notes)
+    return data_of(MultipleChoice(options.choosing), sets, notes, config, sets["train"].columns)

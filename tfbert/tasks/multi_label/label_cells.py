@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tfbert.data.given_table import plain
-from tfbert.data.labels import canonical, is_missing
+from tfbert.data.labels import NAMES_OR_MISSING, canonical, is_missing
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.errors import UsageError
 
@@ -145,7 +145,7 @@ class LabelReader:
     """
 
     def __init__(self, cells: Sequence[Cell], separator: str, known: Collection[str], where: Where):
-        self._known = known
+        self._known, self._words = known, {*known, *NAMES_OR_MISSING}
         lists = [isinstance(cell, list) for cell in cells]
         if any(lists) and not all(lists):
             row = lists.index(not lists[0])
@@ -193,6 +193,8 @@ class LabelReader:
         if self.size:
             return tuple(str(i) for i, value in enumerate(cell) if value)
         found = tuple(self._of_list(cell, where) if isinstance(cell, list) else self._of_text(cell, where))
+        if missing := next((label for label in found if is_missing(label, self._words)), None):
+            raise missing_error(missing, where)
         if len(set(found)) < len(found):
             twice = next(label for label in found if found.count(label) > 1)
             vector = ", or write a 0 or 1 for each label, as many in all rows" * (twice in ("0", "1"))
@@ -205,11 +207,7 @@ class LabelReader:
         if not cell:
             return
         if is_missing(cell, self._known):
-            raise UsageError(
-                "It must be clear whether a row has labels. "
-                f"Received: {cell!r}, which stands for a missing value, in {where}. Leave the column empty where a "
-                "text has no label, drop the row, or name this label with --label_names."
-            )
+            raise missing_error(cell, where)
         parts = [cell] if cell in self._known or not self._separator else cell.split(self._separator)
         parts = parts[:-1] if len(parts) > 1 and not parts[-1].strip() else parts  # As in `a|b|`.
         for part in parts:
@@ -231,6 +229,15 @@ class LabelReader:
                     f"Received: {item!r:.60} of {_shown(cell)} in {where}. Repair or drop the row."
                 )
             yield canonical(str(item).strip())
+
+
+def missing_error(label: str, where: str) -> UsageError:
+    """The error for what stands for a missing label."""
+    return UsageError(
+        "It must be clear whether a row has labels. "
+        f"Received: {label!r}, which stands for a missing value, in {where}. Leave the column empty where a "
+        "text has no label, drop the row, or name this label with --label_names."
+    )
 
 
 def _size_of_vectors(cells: Sequence[Cell]) -> int:

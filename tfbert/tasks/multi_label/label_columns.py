@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tfbert.data.columns import RENAME, WORDS_NAMES, find_columns
+from tfbert.data.columns import RENAME, WORDS_NAMES, find_columns, in_data
 from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
@@ -57,6 +57,7 @@ def find_label_columns(
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
+    label_column = "".join(in_data([label_column], columns))
     asked = named_columns(label_column, columns)
     known = known if known and all(columns.count(label) == 1 for label in known) else ()
     if len(asked) > 1 or (known and not asked):
@@ -84,7 +85,13 @@ def find_label_columns(
             "Rename one, or pass --label_column with the right ones."
         )
     ids = usual_id_column(rest)
-    return Columns(texts=texts, labels=tuple(column for column in rest if column != ids), has_one_each=None)
+    labels = tuple(column for column in rest if column != ids)
+    if not labels:
+        raise UsageError(
+            f"No column looks like the labels. Received: {name} with columns {', '.join(map(repr, columns[:20]))}. "
+            f"Pass --label_column{hint}; texts without labels are for --mode=predict."
+        )
+    return Columns(texts=texts, labels=labels, has_one_each=None)
 
 
 def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from tfbert.config.data import DataConfig
 from tfbert.data.given_table import GivenTable
-from tfbert.data.label_names import given_names, names_in_parquet
+from tfbert.data.label_names import given_names
 from tfbert.data.rows import file_format, open_rows
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.demo import demo_label_sets
 from tfbert.tasks.multi_label.label_columns import find_label_columns, shows_label_sets
-from tfbert.tasks.multi_label.table import LabelSets, read_label_sets, with_names
+from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, read_label_sets, with_names
 from tfbert.tasks.tables import Source, read_labelled_tables
 
 
@@ -36,7 +36,7 @@ def label_source(
     if not config.uses_files and not config.header:
         raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
     names = given_names(config)
-    known = (*names, *model_labels)
+    known, seen = (*names, *model_labels), set()
 
     def read(path: str) -> LabelSets:
         source = labelled_source(path)
@@ -50,17 +50,11 @@ def label_source(
             known=names or model_labels,
             hint=file.hint,
         )
-        own = file.label_names.get(columns.labels[0]) or ()
-        if format == "parquet" and isinstance(source, pathlib.Path) and columns.has_one_each is False:
-            own = names_in_parquet(source, columns.labels[0]) or ()
-        table = read_label_sets(
-            file,
-            columns,
-            separator=separator,
-            known=(*known, *own),
-            skip_bad_rows=config.skip_bad_rows,
-        )
-        return with_names(table, names or own, are_given=bool(names))
+        own = file.label_names.get(columns.labels[0], ()) if columns.has_one_each is False and not names else ()
+        options = {"separator": separator, "known": known, "names": own, "classes": seen}
+        table = read_label_sets(file, columns, **options, skip_bad_rows=config.skip_bad_rows)
+        seen.update(distinct_labels(table.labels))
+        return with_names(table, names, are_given=True)
 
     def read_name(with_train: bool) -> dict[str, LabelSets]:
         from tfbert.tasks.multi_label.tfds import read_tfds_label_sets  # imports TensorFlow Datasets

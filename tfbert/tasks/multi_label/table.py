@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import check_text
-from tfbert.data.label_names import named_labels
+from tfbert.data.label_names import named_id, named_labels
+from tfbert.data.labels import stand_for_none
 from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.label_cells import LabelReader, cell_of, indicated_labels
+from tfbert.tasks.multi_label.label_cells import LabelReader, cell_of, indicated_labels, missing_error
 from tfbert.tasks.multi_label.label_columns import Columns, indicator_columns
 
 
@@ -31,6 +32,7 @@ class LabelSets:
         label_names: All labels in order, as the data set itself defines them or the user gives them. None: they are
             found from the training rows.
         has_all: Whether rows say of each of `label_names` whether they have it.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -43,6 +45,7 @@ class LabelSets:
     notes: tuple[str, ...] = ()
     label_names: tuple[str, ...] | None = None
     has_all: bool = False
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.text)
@@ -58,6 +61,8 @@ def read_label_sets(
     *,
     separator: str = "",
     known: Sequence[str] = (),
+    names: Sequence[str] = (),
+    classes: Collection[str] = (),
     skip_bad_rows: bool = False,
 ) -> LabelSets:
     """Reads all rows.
@@ -67,6 +72,8 @@ def read_label_sets(
         columns: Of the texts and labels.
         separator: What separates labels in a text; empty: found.
         known: Labels that are known beforehand, see `LabelReader`.
+        names: The names of ids, as the data itself has them.
+        classes: The labels of the training data; empty where these are it.
         skip_bad_rows: Leave out rows that cannot be used, rather than stop at the first; a note counts them.
 
     Raises:
@@ -81,16 +88,31 @@ def read_label_sets(
         texts = [check_text(value, name, where(line)) for value, name in zip(row, columns.texts, strict=False)]
         written = row[num_texts:]
         if columns.has_one_each is False:
-            written = [cell_of(written[0], columns.labels[0], where(line))]
+            (column,) = columns.labels
+            cell = cell_of(written[0], column, where(line))
+            if names and type(written[0]) is int:
+                cell = [written[0]]
+            if names and isinstance(cell, list):
+                cell = [named_id(item, names, column, where(line)) for item in cell]
+            written = [cell]
         return line, texts, written
 
     rows: list[_Row] = list(bad_rows.usable(file.without_rejected().read([*columns.texts, *columns.labels]), checked))
-    labels_of, names, note = _how_labels_are_written(file, columns, rows, separator, known, where)
+    known = (*known, *names)
+    labels_of, found, note = _how_labels_are_written(file, columns, rows, separator, known, where)
 
     def labelled(line: int, row: _Row) -> tuple[int, list[str], tuple[str, ...]]:
         return line, row[1], labels_of(row[2], where(line))
 
     kept = list(bad_rows.usable(((row[0], row) for row in rows), labelled))
+    none = stand_for_none({*distinct_labels(labels for _, _, labels in kept)}, known or classes or found)
+
+    def with_labels(line: int, row: Any) -> Any:
+        if missing := none.intersection(row[2]):
+            raise missing_error(min(missing), where(line))
+        return row
+
+    kept = list(bad_rows.usable(((row[0], row) for row in kept), with_labels))
     return LabelSets(
         name=file.name,
         text_columns=columns.texts,
@@ -100,8 +122,13 @@ def read_label_sets(
         lines=[line for line, _, _ in kept],
         unit=file.unit,
         notes=(*bad_rows.skipped(file.name, len(kept), "example", "rows"), *note),
-        label_names=names,
-        has_all=names is not None,
+        label_names=found or (tuple(names) or None),
+        has_all=found is not None,
+        # A column for each label is found by the label's name.
+        columns={
+            "text_column": columns.texts,
+            "label_column": () if columns.has_one_each is not False else columns.labels,
+        },
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from tfbert.config.data import DataConfig
+from tfbert.data.columns import in_data
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
 from tfbert.errors import UsageError
@@ -76,7 +77,8 @@ def label_features(builder: tfds.core.DatasetBuilder, config: DataConfig, known:
     strings = [name for name, feature in features.items() if _depth(feature) == 0 and _kind(feature) == "O"]
     lists = [name for name, feature in features.items() if _depth(feature) == 1]
     flags = [name for name, feature in features.items() if _depth(feature) == 0 and _kind(feature) == "b"]
-    label_column = config.label_column
+    text_column = in_data(config.text_column, list(features))
+    label_column = "".join(in_data([config.label_column], list(features)))
     if not label_column and len(lists) == 1:
         (label_column,) = lists
     elif not label_column and len(flags) > 1 and {*flags, *strings} == {*features}:
@@ -87,7 +89,7 @@ def label_features(builder: tfds.core.DatasetBuilder, config: DataConfig, known:
     columns = find_label_columns(
         f"dataset={config.dataset!r}",
         list(features),
-        text_column=config.text_column or strings,
+        text_column=text_column or strings,
         label_column=label_column,
         known=known,
     )

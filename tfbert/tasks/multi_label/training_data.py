@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from tfbert.config.data import DataConfig
@@ -37,16 +39,14 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
         strata = rarest_labels(sets["train"].labels)
         sets = hold_out(sets, config, notes, groups=groups, strata=strata)
-    data = data_of(task, sets, notes, config)
+    data = data_of(task, sets, notes, config, train.columns)
     if task.choice and not data.validation:
         raise UsageError(
             f"label_threshold={task.choice} is chosen on validation examples. Received: none. "
             "Pass --validation_file or --validation_split, or a number."
         )
     about = tuple(line for examples in data.sets.values() for line in task.about_labels(examples))
-    return TaskData(
-        task=task, train=data.train, validation=data.validation, test=data.test, notes=(*data.notes, *about)
-    )
+    return dataclasses.replace(data, notes=(*data.notes, *about))
 
 
 def _names(train: LabelSets) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from tfbert.data.columns import in_data
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll_columns import (
     NO_WORD,
@@ -158,6 +159,8 @@ def find_layout(
     rows = [row for block in blocks for row in block]
     notes: list[str] = []
     doubts: list[str] = []
+    indexes = list(map(str, range(size)))
+    text_column, label_column = in_data(text_column, indexes), "".join(in_data([label_column], indexes))
     tag_column = column_index("label_column", label_column, size, name) if label_column else size - 1
     tag_column = -1 if size == 2 or tags == "none" else tag_column
     text = find_text_column(blocks, size, name, text_column, tag_column, notes, doubts)

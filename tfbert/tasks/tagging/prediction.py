@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS, is_pipe
 from tfbert.config.parts import PredictConfig
@@ -64,6 +64,10 @@ class SentenceJob:
     @property
     def name(self) -> str:
         return self.file.name
+
+    @property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        return self.file.chosen
 
     def writer(self, model: TrainedModel, *, is_writer: bool) -> TagFile:
         return open_tags(self.path, self.format, model.task, is_writer=is_writer)

@@ -11,15 +11,14 @@ import dataclasses
 import itertools
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.columns import find_tag_columns
+from tfbert.data.columns import find_tag_columns, in_data
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
-from tfbert.data.label_names import names_in_parquet
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
@@ -45,6 +44,7 @@ class TaggedTable:
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
         places: The line, or row, of each word of each sentence; None where a sentence has only one.
+        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
@@ -54,6 +54,7 @@ class TaggedTable:
     unit: str = "line"
     notes: tuple[str, ...] = ()
     places: list[Sequence[int]] | None = None
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -83,6 +84,8 @@ class SentenceFile:
             (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
         id_column: The column that names the sentences, where each word has a row; else empty.
         notes: What the user should know of what was read so far, one line each.
+        chosen: The columns that are read, by the options that name them. In CoNLL, those that a user named: which are
+            found depends on how many there are.
     """
 
     name: str
@@ -93,6 +96,7 @@ class SentenceFile:
     read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
     id_column: str = ""
     notes: Callable[[], tuple[str, ...]] = tuple
+    chosen: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def sentence_format(path: pathlib.Path | GivenTable) -> str:
@@ -149,7 +153,7 @@ def open_sentences(
         return _of_word_rows(*table, tags)
     table_format = _table_format(source, format)
     if tags != "none" and (texts := open_tagged_texts(source, table_format, delimiter, **options)):
-        return _of_lists(source, table_format, *texts, are_texts=True)
+        return _of_lists(table_format, *texts, are_texts=True)
     if delimiter:
         raise UsageError(
             "Only tables with one word per row have a delimiter; CoNLL has tabs or spaces between its columns. "
@@ -163,14 +167,19 @@ def open_sentences(
         )
     if format == "conll":
         file = open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
+        indexes = [str(index) for index in range(file.num_columns)]
         return SentenceFile(
             name=file.name,
             format=format,
-            columns=[str(index) for index in range(file.num_columns)],
+            columns=indexes,
             has_tags=file.has_tags,
             unit="line",
             read=lambda others: file.sentences,
             notes=file.notes,
+            chosen={
+                "text_column": in_data(text_column, indexes),
+                "label_column": in_data([label_column] if label_column else [], indexes),
+            },
         )
     if format == "csv":
         return _of_word_rows(*_named_word_rows(source, **options), tags)
@@ -182,21 +191,12 @@ def open_sentences(
         label_column=label_column if tags != "none" else "",
         require_label=tags == "required",
     )
-    return _of_lists(source, format, rows, words, label if tags != "none" else "")
+    return _of_lists(format, rows, words, label if tags != "none" else "")
 
 
-def _of_lists(
-    source: pathlib.Path | BinaryIO | GivenTable,
-    format: str,
-    rows: OpenFile,
-    words: str,
-    label: str,
-    *,
-    are_texts: bool = False,
-) -> SentenceFile:
+def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts: bool = False) -> SentenceFile:
     """A table, just opened, with lists of words and of tags in its rows, or with texts that hold them."""
-    is_file = isinstance(source, pathlib.Path)
-    names = names_in_parquet(source, label) if is_file and format == "parquet" and label else None
+    names = rows.label_names.get(label)
     note = f"{rows.name}: {label!r} holds as many tags as {words!r} has words, so each word has its tag"
     return SentenceFile(
         name=rows.name,
@@ -206,6 +206,7 @@ def _of_lists(
         unit=rows.unit,
         read=lambda others: sentences_of_rows(rows, words, label, names, others, are_texts=are_texts),
         notes=lambda: (note,) if are_texts else (),
+        chosen={"text_column": (words,), "label_column": (label,) if label else ()},
     )
 
 
@@ -263,6 +264,7 @@ def read_sentences(
         unit=file.unit,
         notes=(*notes, *skipped),
         places=places if all(places) else None,
+        columns=file.chosen,
     )
 
 
@@ -394,4 +396,5 @@ def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceF
         read=lambda others: sentences_of_words(file, columns, others),
         id_column=columns.sentence,
         notes=lambda: (note,),
+        chosen={"text_column": (columns.word,), "label_column": (columns.tag,) if columns.tag else ()},
     )

@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_tag_columns
+from tfbert.data.columns import find_tag_columns, in_data
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.tfds_builder import decoded, open_builder, rows_of, tables_of
 from tfbert.errors import UsageError
@@ -77,6 +77,7 @@ def tag_features(
     lists = {name: feature for name, feature in lists.items() if feature.shape == () and _kind(feature) in "Oiu"}
     strings = [name for name, feature in lists.items() if _kind(feature) == "O"]
     classes = [name for name, feature in lists.items() if isinstance(feature, tfds.features.ClassLabel)]
+    text_column, label_column = in_data(text_column, [*lists]), "".join(in_data([label_column], [*lists]))
     words, tags = find_tag_columns(
         f"dataset={dataset!r}",
         sorted(lists),
@@ -126,6 +127,7 @@ def _read_split(
         tags=[sentence.tags for sentence in sentences],
         lines=[sentence.line for sentence in sentences],
         unit="example",
+        columns={"text_column": (words,), "label_column": (tags,)},
         notes=tuple(
             f"{name}: {counted(count, f'{what} sentence')} left out" for what, count in left_out.items() if count
         ),

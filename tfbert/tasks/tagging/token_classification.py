@@ -235,6 +235,8 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, SentenceExamples]:
         tables = read_labelled_tables(config, sentence_source(config))
+        for table in tables.values():
+            notes += table.notes
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
 
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:

@@ -31,7 +31,7 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
         train = sets["train"]
         groups, strata = equal(train.contents()), train.rarest_tags(len(task.label_names))
         sets = hold_out(sets, config, notes, groups=groups, strata=strata)
-    return data_of(task, sets, notes, config)
+    return data_of(task, sets, notes, config, tables["train"].columns)
 
 
 def _tags_in_order(sequences: Sequence[Sequence[str]], given: Sequence[str]) -> tuple[str, ...]:

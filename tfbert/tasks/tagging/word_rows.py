@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfbert.data.columns import in_data
 from tfbert.data.files import RawTable, check_text
 from tfbert.data.given_table import GivenTable
 from tfbert.data.open_file import OpenFile
@@ -64,6 +65,7 @@ def find_word_columns(
         text_column: The column of the words, as the user named it. Empty: found by name.
         label_column: The column of the tags, as the user named it. Empty: found by name.
     """
+    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
     if len(text_column) > 1 or not {*text_column, *([label_column] if label_column else [])} <= set(columns):
         return None
     word = "".join(text_column) or _named(columns, _WORDS, label_column)

@@ -7,21 +7,30 @@ mean.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 
+from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
+from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import RawTable, read_file
 from tfbert.data.label_names import given_names, named_labels
-from tfbert.data.labels import MISSING
+from tfbert.data.labels import MARKS, MISSING, stand_for_none
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
+from tfbert.tasks.classes import have_fractions, quoted, shortened
 from tfbert.tasks.model_labels import are_numbered
 from tfbert.tasks.tables import Source, read_labelled_tables
 from tfbert.tasks.texts.demo import demo_data
 
 
 def text_source(
-    config: DataConfig, class_words: Container[str], notes: list[str], *, names_ids: bool = True
+    config: DataConfig,
+    class_words: Container[str],
+    notes: list[str],
+    *,
+    classes: Collection[str] | None = None,
+    is_regression: bool = False,
+    names_ids: bool = True,
 ) -> Source[RawTable]:
     """The source of texts that the configuration names, their labels as its `label_names` name them.
 
@@ -31,7 +40,9 @@ def text_source(
         config: Names a data set, or files.
         class_words: Words that usually stand for a missing label in files, but are classes here.
         notes: Receives what the user should know of a named data set.
-        names_ids: Whether labels get the names that a Parquet file itself has for their ids, where the user gives none.
+        classes: Those of a saved model; None: those of the first table that is read, the training data.
+        is_regression: Whether labels are certainly measurements.
+        names_ids: Whether labels get the names that the data itself has for their ids, where the user gives none.
 
     Raises:
         UsageError: for a data set without a header.
@@ -39,6 +50,7 @@ def text_source(
     if not config.uses_files and not config.header:
         raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
     names = given_names(config)
+    labelled = _Labels(names, classes, is_regression=is_regression, skips=config.skip_bad_rows or bool(config.dataset))
 
     def read(path: str, require_label: bool = True) -> RawTable:
         table = read_file(
@@ -58,7 +70,7 @@ def text_source(
                 f"A test file needs labels to be scored. Received: {table.name} without a label column. "
                 "Pass --label_column, or drop --test_file and use --mode=predict later."
             )
-        return _named(table, names)
+        return labelled(table)
 
     def read_name(with_train: bool) -> dict[str, RawTable]:
         from tfbert.tasks.texts.tfds import read_tfds  # imports TensorFlow Datasets
@@ -66,13 +78,9 @@ def text_source(
         columns = (config.text_column, config.label_column)
         tables, found = read_tfds(config.dataset, config.data_dir, *columns, with_train=with_train)
         notes.extend(found)
-        return {name: _named(table, names) for name, table in tables.items()}
+        return {name: labelled(table) for name, table in tables.items()}
 
-    def demo() -> tuple[RawTable, RawTable]:
-        train, validation = demo_data()
-        return _named(train, names), _named(validation, names)
-
-    return Source(read_file=read, read_name=read_name, demo=demo, read_test=lambda path: read(path, False))
+    return Source(read_file=read, read_name=read_name, demo=demo_data, read_test=lambda path: read(path, False))
 
 
 def read_labelled(config: DataConfig, label_names: Sequence[str], notes: list[str]) -> dict[str, RawTable]:
@@ -91,18 +99,94 @@ def read_labelled(config: DataConfig, label_names: Sequence[str], notes: list[st
     """
     known = {name.casefold() for name in (*label_names, *given_names(config))}
     class_words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in known}
-    names_ids = bool(label_names) and not are_numbered(label_names)
-    return read_labelled_tables(config, text_source(config, class_words, notes, names_ids=names_ids))
+    source = text_source(
+        config,
+        class_words,
+        notes,
+        classes=label_names,
+        is_regression=not label_names,
+        names_ids=bool(label_names) and not are_numbered(label_names),
+    )
+    return read_labelled_tables(config, source)
 
 
-def _named(table: RawTable, names: tuple[str, ...]) -> RawTable:
-    """The same table with the names that the user gives to its labels, if any."""
-    if not names:
-        return table
-    labels = dict.fromkeys(table.labels)
-    written = named_labels(labels, names, lambda label: table.where(table.labels.index(label)))
-    ids = ("0, 1, ... are " + ", ".join(names)) * (list(written.values()) != list(written))
-    notes = (f"{table.name}: the labels {ids}, as label_names says",) if ids else ()
-    labels = [written[label] for label in table.labels]
-    notes = (*table.notes, *notes)
-    return dataclasses.replace(table, labels=labels, notes=notes, label_names=names, is_regression=False)
+class _Labels:
+    """What the labels of tables mean: all are read as those of the first.
+
+    Args:
+        names: Those that the user gives to labels, in their order; empty for none.
+        classes: As for `text_source`.
+        is_regression: As for `text_source`.
+        skips: Whether rows whose label stands for none are left out, rather than refused.
+    """
+
+    def __init__(self, names: tuple[str, ...], classes: Collection[str] | None, *, is_regression: bool, skips: bool):
+        self._names, self._classes, self._is_regression, self._skips = names, classes, is_regression, skips
+        self._written: dict[str, str] = {}
+
+    def __call__(self, table: RawTable) -> RawTable:
+        """The same table, with the names that the user gives to its labels, without rows whose label stands for none.
+
+        Raises:
+            UsageError: for such a row, unless they are left out, and for a label that has no name.
+        """
+        table = self._without_missing(table)
+        if self._classes is None:
+            self._classes = {*table.labels}
+            self._is_regression = self._is_regression or table.is_regression or have_fractions(table.labels)
+        if not self._names:
+            return table
+        labels, names = dict.fromkeys(table.labels), self._names
+        written = named_labels(labels, names, lambda label: table.where(table.labels.index(label)), self._written)
+        self._written = self._written or written
+        notes = table.notes
+        if list(written.values()) != list(written):
+            notes += (f"{table.name}: the labels 0, 1, ... are {', '.join(names)}, as label_names says",)
+        labels = [written[label] for label in table.labels]
+        return dataclasses.replace(table, labels=labels, notes=notes, label_names=names, is_regression=False)
+
+    def _without_missing(self, table: RawTable) -> RawTable:
+        labels, known = {*table.labels}, self._names or table.label_names or self._classes
+        none = stand_for_none(labels, None if self._is_regression else known)
+        if self._is_regression and none != labels:  # -1 is a number, unless no label is another.
+            none &= MARKS
+        if not none:
+            return self._with_doubt(table)
+        bad_rows, others = BadRows(self._skips), sorted(labels - none)
+
+        def checked(row: int, label: str) -> int:
+            if label not in none:
+                return row
+            beside = f"beside {shortened(others, 4)}" if others else "as all labels do,"
+            way_out = "; if it is a class, name all classes with --label_names" if others and not known else ""
+            raise UsageError(
+                f"Every row needs a label. Received: {quoted(label)}, which stands for a missing one {beside} "
+                f"in {table.where(row)}. Add it or drop the row{way_out}."
+            )
+
+        kept = list(bad_rows.usable(enumerate(table.labels), checked))
+        return dataclasses.replace(
+            table,
+            text=[table.text[row] for row in kept],
+            text_pair=[table.text_pair[row] for row in kept] if table.text_pair else table.text_pair,
+            labels=[table.labels[row] for row in kept],
+            lines=[table.lines[row] for row in kept],
+            notes=(*table.notes, *bad_rows.skipped(table.name, len(kept), "example", "rows")),
+        )
+
+    def _with_doubt(self, table: RawTable) -> RawTable:
+        """The same table, with a warning where -1 may well stand for a missing label, but is taken as it is."""
+        try:
+            numbers = {float(label) for label in table.labels}
+        except ValueError:
+            return table
+        others, is_score = numbers - {-1.0}, self._is_regression or have_fractions(table.labels)
+        is_doubtful = others < numbers and min(others, default=-1) >= 0 and (is_score or others != {1.0})
+        if not is_doubtful or self._names or table.label_names or self._classes is not None:
+            return table
+        count = counted(sum(float(label) == -1 for label in table.labels), "example")
+        doubt = (
+            f"warning: {table.name}: -1, the only label below 0, is taken as {'a number' if is_score else 'a class'} "
+            f"({count}); drop these rows if it stands for a missing label"
+        )
+        return dataclasses.replace(table, notes=(*table.notes, doubt))

@@ -13,9 +13,9 @@ import tensorflow_datasets as tfds
 
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_columns
+from tfbert.data.columns import find_columns, in_data
 from tfbert.data.files import RawTable
-from tfbert.data.labels import NAMES_OR_MISSING, is_missing
+from tfbert.data.labels import NAMES_OR_MISSING, is_missing, stand_for_none
 from tfbert.data.rows import OpenFile, Row
 from tfbert.data.tfds_builder import decoded, open_builder, read_splits, rows_of
 from tfbert.errors import UsageError
@@ -119,6 +119,7 @@ def text_features(
     }
     strings = [name for name, feature in sorted(scalars.items()) if _kind(feature) == "O"]
     classes = [name for name, feature in scalars.items() if isinstance(feature, tfds.features.ClassLabel)]
+    text_column, label_column = in_data(text_column, [*scalars]), "".join(in_data([label_column], [*scalars]))
     texts, label = find_columns(
         f"dataset={dataset!r}",
         sorted(scalars),
@@ -153,7 +154,7 @@ def _read_split(
             out.append(decoded(value, f"{column!r} of {name}, example {num_rows}"))
         labels.append(raw_label)
         lines.append(num_rows)
-    if set(labels) in ({"-1"}, {"-1.0"}):  # numbers without class names: -1 means unlabelled only if all are -1
+    if {*labels} and stand_for_none({*labels}) == {*labels}:
         columns, labels, lines = [[] for _ in texts], [], []
     names = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
     table = RawTable(
@@ -166,6 +167,7 @@ def _read_split(
         unit="example",
         label_names=names,
         is_regression=names is None and _kind(feature) == "f",
+        columns={"text_column": tuple(texts), "label_column": (label,)},
     )
     return table, num_rows - len(lines)
 

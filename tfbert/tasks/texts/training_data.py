@@ -24,7 +24,8 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with one label each."""
     notes: list[str] = []
     class_words = {*_class_words(config.task), *given_names(config)}
-    source = text_source(config, class_words, notes, names_ids=config.task != Regression.name)
+    is_regression = config.task == Regression.name
+    source = text_source(config, class_words, notes, is_regression=is_regression, names_ids=not is_regression)
     tables, more = read_training_tables(config, source)
     check_same_columns(tables["train"], tables.values())
     notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
@@ -36,7 +37,7 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
         strata = sets["train"].labels if task.label_names else None
         sets = hold_out(sets, config, notes, groups=groups, strata=strata)
-    return data_of(task, sets, notes, config)
+    return data_of(task, sets, notes, config, tables["train"].columns)
 
 
 def _class_words(asked: str) -> Container[str]:

@@ -1,0 +1,254 @@
+"""A saved model reads the columns that it was trained on where data has them, and says so where it reads others."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.support.saved_models import model_with
+from tfbert.config.data import DataConfig
+from tfbert.config.given import Recorded
+from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.run import Config
+from tfbert.config.tasks import ChoosingConfig, TaskOptions
+from tfbert.data.columns import about_columns, find_columns, in_data
+from tfbert.errors import UsageError
+from tfbert.model.bert_config import record_inputs
+from tfbert.modes.saved_model import as_saved, saved_task
+from tfbert.tasks.choosing.inputs import ChoiceInputs
+from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import entry_of
+from tfbert.tasks.tagging.tagged import read_sentences
+from tfbert.tasks.text_inputs import TextInputs
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+SIDES = range(4)
+ANSWERS = {"text": ["Ella"], "answer_start": [0]}
+CASES = {  # The task, rows in which other columns have the usual names, and what training is told.
+    "texts": (
+        "classification",
+        [{"text": "no", "headline": f"good {i}", "label": "ab"[i % 2], "mood": "ba"[i % 2]} for i in SIDES],
+        {"text_column": ("headline",), "label_column": "mood"},
+    ),
+    "scores": (
+        "regression",
+        [{"text": "no", "headline": f"good {i}", "label": i, "mood": i / 2} for i in SIDES],
+        {"text_column": ("headline",), "label_column": "mood"},
+    ),
+    "pairs": (
+        "classification",
+        [{"sentence1": "x", "sentence2": "y", "a": f"one {i}", "b": f"two {i}", "label": "ab"[i % 2]} for i in SIDES],
+        {"text_column": ("a", "b")},
+    ),
+    "several labels": (
+        "multi_label_classification",
+        [{"text": "no", "headline": f"good {i}", "labels": ["a"], "topics": ["b", "c"][i % 2 :]} for i in SIDES],
+        {"text_column": ("headline",), "label_column": "topics"},
+    ),
+    "words": (
+        "token_classification",
+        [
+            {"tokens": ["no", "no"], "forms": ["Ella", f"s{i}"], "tags": ["O", "O"], "types": ["B-X", "O"]}
+            for i in SIDES
+        ],
+        {"text_column": ("forms",), "label_column": "types"},
+    ),
+    "questions": (
+        "question_answering",
+        [
+            {
+                "id": f"{i}",
+                "question": "no?",
+                "context": "no",
+                "q": f"who {i}?",
+                "passage": "Ella sang",
+                "gold": ANSWERS,
+            }
+            for i in SIDES
+        ],
+        {"text_column": ("q", "passage"), "label_column": "gold"},
+    ),
+    "choices": (
+        "multiple_choice",
+        [
+            {
+                "question": "no?",
+                "ask": f"who {i}?",
+                "x": "Ella",
+                "y": "Ada",
+                "choices": ["no", "nor"],
+                "label": 1,
+                "right": i % 2,
+            }
+            for i in SIDES
+        ],
+        {"text_column": ("ask",), "label_column": "right", "choice_columns": ("x", "y")},
+    ),
+}
+
+
+def trained(directory, path, task, columns):
+    """The configuration that a run on a file saves, in a directory; returns what it was trained on."""
+    from transformers import BertConfig
+
+    choosing = ChoosingConfig(choice_columns=columns.get("choice_columns", ()))
+    asked = {option: value for option, value in columns.items() if option != "choice_columns"}
+    data = load_data(DataConfig(train_file=path, task=task, **asked), TaskOptions(choosing=choosing))
+    names = data.task.label_names or ["x"]
+    config = BertConfig(architectures=[data.task.head().architecture], id2label=dict(enumerate(names)))
+    config.problem_type = {"multi_label_classification": task, "regression": task}.get(task)
+    record_inputs(config, num_texts=data.train.num_texts, max_seq_length=16, columns=data.columns, **data.task.notes())
+    config.save_pretrained(directory)
+    for name in ("model.safetensors", "vocab.txt"):  # Nothing here reads them.
+        (directory / name).touch()
+    return data
+
+
+def evaluated(directory, path, **options):
+    """What an evaluation reads, and what it says about columns."""
+    data, notes = DataConfig(test_file=path, **options), []
+    config = as_saved(Config(mode="evaluate", model=ModelConfig(model_name_or_path=str(directory)), data=data))
+    found = saved_task(config).labelled_sets(config.data, notes, lambda columns, source: None)["test"]
+    return found, [note for note in notes if "reading" in note]
+
+
+def predicted(directory, path, **options):
+    """What a prediction reads: the columns, and what is said about them."""
+    asked = PredictConfig(input_file=path, output_file=f"{path}.predicted.jsonl")
+    model = ModelConfig(model_name_or_path=str(directory))
+    config = as_saved(Config(mode="predict", model=model, predict=asked, data=DataConfig(**options)))
+    (job,) = entry_of(saved_task(config).name).open_jobs(config)
+    asked = {"text_column": config.data.text_column, "choice_columns": config.choosing.choice_columns}
+    return dict(job.columns), about_columns(job.name, job.columns, asked)
+
+
+def in_tuples(columns):
+    return {option: (value,) if isinstance(value, str) else value for option, value in columns.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_columns_of_training_are_read_again(case, tmp_path, write):
+    task, rows, columns = CASES[case]
+    path, directory = write("train.jsonl", lines(rows)), tmp_path / "model"
+    data, expected = trained(directory, path, task, columns), in_tuples(columns)
+    assert dict(data.columns) == {"label_column": ("label",)} | expected
+    found, (line,) = evaluated(directory, path)
+    assert list(found.contents()) == list(data.train.contents()) and found.labels.tolist() == data.train.labels.tolist()
+    assert line.endswith(", as in training") and all(
+        repr(name) in line for names in expected.values() for name in names
+    )
+    columns, (line,) = predicted(directory, path)
+    assert columns.pop("label_column", ()) == ()
+    assert columns == {option: names for option, names in data.columns.items() if option != "label_column"}
+    assert line.endswith(", as in training")
+
+
+def test_what_a_user_names_counts_and_what_is_not_there_is_said(tmp_path, write):
+    task, rows, columns = CASES["texts"]
+    directory = tmp_path / "model"
+    trained(directory, write("train.jsonl", lines(rows)), task, columns)
+    named, said = evaluated(directory, write("a.jsonl", lines(rows)), text_column=("text",), label_column="label")
+    assert (list(named.contents())[0], said) == (("no",), [])
+    assert predicted(directory, write("b.jsonl", lines(rows)), text_column=("text",)) == (
+        {"text_column": ("text",)},
+        [],
+    )
+    # One of the two is named: the other is that of training.
+    _, (line,) = evaluated(directory, write("c.jsonl", lines(rows)), text_column=("text",))
+    assert line.endswith("c.jsonl: reading 'mood', as in training")
+    # Without the columns of training, others are found by name, and the log says so.
+    others = [{"text": "yes", "label": row["label"], "page": 3} for row in rows]
+    found, (line,) = evaluated(directory, write("d.jsonl", lines(others)))
+    assert list(found.contents())[0] == ("yes",)
+    assert line.startswith("warning: ") and line.endswith(
+        "reading 'text' and 'label'; the model was trained on 'headline' and 'mood', which are not there"
+    )
+    _, (line,) = predicted(directory, write("e.jsonl", lines(others)))
+    assert line.endswith("reading 'text'; the model was trained on 'headline', which is not there")
+    assert predicted(directory, write("f.txt", "a text\n")) == ({}, []), "there is nothing to choose"
+    # Another case, and blanks around a name, are the same name.
+    capitals = [{" Headline": "HEAD", "Mood": row["mood"], "text": "no", "label": "a"} for row in rows]
+    found, (line,) = evaluated(directory, write("g.jsonl", lines(capitals)))
+    assert list(found.contents())[0] == ("HEAD",) and line.endswith("reading ' Headline' and 'Mood', as in training")
+    # Several columns look like the text: training decides.
+    many = [{"text": "no", "sentence": "nor", "review": "neither", "headline": "HEAD"} for _ in rows]
+    assert predicted(directory, write("h.jsonl", lines(many)))[0] == {"text_column": ("headline",)}
+
+
+def test_a_model_that_does_not_say_is_read_as_before(tmp_path, write):
+    task, rows, columns = CASES["texts"]
+    directory = tmp_path / "model"
+    trained(directory, write("train.jsonl", lines(rows)), task, columns)
+    config = json.loads((directory / "config.json").read_text())
+    del config["tfbert"]["columns"]
+    (directory / "config.json").write_text(json.dumps(config))
+    _, (line,) = evaluated(directory, write("a.jsonl", lines(rows)), label_column="mood")
+    assert line.endswith("a.jsonl: reading 'text', found by name")
+    told = {"text_column": ["headline"], "label_column": "mood"}  # As of earlier versions.
+    (directory / "run_config.json").write_text(json.dumps({"data": told}))
+    assert predicted(directory, write("c.jsonl", lines(rows)))[0] == {"text_column": ("headline",)}
+    assert evaluated(directory, write("d.jsonl", lines(rows)))[1][0].endswith("'headline' and 'mood', as in training")
+    config["tfbert"]["columns"] = {"text_column": 3}
+    (directory / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="config.json must give tfbert as an object with .*columns"):
+        evaluated(directory, write("b.jsonl", lines(rows)))
+
+
+def test_conll_files_have_the_columns_that_training_was_told(tmp_path, write):
+    rows = "1\tElla\tNNP\tB-X\n2\tsang\tVBD\tO\n\n"
+    path, directory = write("train.conll", 3 * rows), tmp_path / "model"
+    told = {"text_column": ("1",), "label_column": "2"}
+    assert dict(trained(directory, path, "token_classification", told).columns) == in_tuples(told)
+    found, (line,) = evaluated(directory, path)
+    assert found.words[0] == ["Ella", "sang"] and line.endswith("reading '1' and '2', as in training")
+    assert predicted(directory, path)[0]["text_column"] == ("1",)
+    # What was found depends on how many columns there are.
+    assert dict(read_sentences(path).columns) == {"text_column": (), "label_column": ()}
+    (line,) = predicted(directory, write("d.conll", "Ella\n\nsang\n"))[1]
+    assert line.endswith("reading the usual columns; the model was trained on '1', which is not there")
+
+
+def test_names_of_columns_by_users_and_by_models():
+    columns = ["a", "B", "text"]
+    model = (Recorded("A"), Recorded("b"))
+    assert in_data(model, columns) == ("a", "B") and in_data(model, ["a", "text"]) == ()
+    assert in_data(("x",), columns) == ("x",) and in_data((), columns) == () and in_data(("",), ["", "a"]) == ()
+    assert in_data((Recorded("a"),), ["A", "a"]) == ("a",), "the same name comes first"
+    with pytest.raises(UsageError, match="text_column='x' is not in the data"):
+        find_columns("f", columns, text_column=("x",), require_label=False)
+    with pytest.raises(UsageError, match="'a' is in the data twice"):
+        find_columns("f", ["a", "a", "text"], text_column=(Recorded("a"),), require_label=False)
+    data = dataclasses.replace(DataConfig(text_column=model, label_column=Recorded("l")), max_seq_length=9)
+    assert all(isinstance(name, Recorded) for name in (*data.text_column, data.label_column))
+
+
+@pytest.mark.parametrize(
+    "columns, row, expected",
+    [
+        (("headline",), {"headline": "good", "text": "no", "id": 3}, ("good",)),
+        (("headline",), {"text": "good"}, ("good",)),
+        (("text",), {"text": "good", "label": 1}, ("good",)),
+        (("a", "b"), {"a": "one", "b": "two", "text": "no"}, ("one", "two")),
+        (("a", "b"), {"text": "one", "text_pair": "two"}, ("one", "two")),
+    ],
+)
+def test_a_row_is_an_input_of_a_loaded_model(columns, row, expected):
+    model = dataclasses.replace(
+        model_with(["a", "b"], num_texts=len(columns)), columns={"text_column": columns, "label_column": ["label"]}
+    )
+    assert TextInputs(model).entry(row, "it") == expected
+    with pytest.raises(UsageError, match="A text has the key 'text'"):
+        TextInputs(model).entry({"title": "good", "id": 3}, "it")
+
+
+def test_rows_of_choices_are_inputs_of_a_loaded_model(monkeypatch):
+    monkeypatch.setattr("tfbert.tasks.choosing.inputs.room_check", lambda model: lambda asked, where: None)
+    named = {"text_column": ["story", "ask"], "choice_columns": ["x", "y", "z"]}
+    inputs = ChoiceInputs(dataclasses.replace(model_with(["a", "b"]), columns=named))
+    found = inputs.entry({"story": "s", "ask": "q?", "x": "1", "y": "2", "z": "", "choices": ["no", "nor"]}, "it")
+    assert (found.context, found.question, found.choices, found.name) == ("s", "q?", ("1", "2"), "it")
+    assert inputs.entry({"question": "q?", "choices": ["1", "2"]}, "it").choices == ("1", "2")

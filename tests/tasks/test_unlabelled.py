@@ -1,0 +1,78 @@
+"""A file without labels, as Kaggle's test.csv: one line in every place of a task that needs them, never a traceback."""
+
+import json
+
+import pytest
+
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.errors import UsageError
+from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.choosing.multiple_choice import MultipleChoice
+from tfbert.tasks.examples import load_data
+from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.tagging.token_classification import TokenClassification
+from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.texts.regression import Regression
+
+TEXTS = [f"text {i}" for i in range(12)]
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+ASKED = {"question": "Who sang?", "context": "Ella sang."}
+CHOICES = {"question": "Who?", "choices": ["Ella", "Ada"]}
+TASKS = {  # A model, a file with labels, and those without.
+    "multi_label_classification": (
+        MultiLabelClassification(("toxic", "insult")),
+        ("a.csv", "id,comment_text,toxic,insult\n" + "".join(f"{i},{t},{i % 2},1\n" for i, t in enumerate(TEXTS))),
+        [
+            ("b.csv", "id,comment_text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(TEXTS))),
+            ("b.tsv", "text\n" + "\n".join(TEXTS)),
+            ("b.jsonl", lines(*({"text": text, "lang": "en"} for text in TEXTS))),
+        ],
+    ),
+    "classification": (
+        Classification(("a", "b")),
+        ("a.csv", "text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(TEXTS))),
+        [("b.csv", "text\n" + "\n".join(TEXTS)), ("c.csv", "text,label\n" + "".join(f"{text},\n" for text in TEXTS))],
+    ),
+    "regression": (
+        Regression(),
+        ("a.csv", "text,label\n" + "".join(f"{text},{i}.5\n" for i, text in enumerate(TEXTS))),
+        [("b.csv", "text\n" + "\n".join(TEXTS)), ("c.csv", "text,label\n" + "".join(f"{text},-1\n" for text in TEXTS))],
+    ),
+    "token_classification": (
+        TokenClassification(("O", "B-PER")),
+        ("a.conll", "Ella\tB-PER\nsang\tO\n\nNow\tO\n"),
+        [("b.conll", "Ella\nsang\n\nNow\n"), ("b.jsonl", lines({"tokens": ["Ella"]}, {"tokens": ["sang"]}))],
+    ),
+    "question_answering": (
+        QuestionAnswering(),
+        ("a.jsonl", lines(ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]}})),
+        [("b.jsonl", lines(ASKED | {"id": "1"}))],
+    ),
+    "multiple_choice": (
+        MultipleChoice(TaskOptions().choosing),
+        ("a.jsonl", lines(CHOICES | {"label": 0}, CHOICES | {"label": 1})),
+        [("b.jsonl", lines(CHOICES)), ("c.jsonl", lines(CHOICES | {"label": -1}, CHOICES | {"label": -1}))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_file_without_labels_is_refused_in_a_line(name, write):
+    task, labelled, others = TASKS[name]
+    labelled = write(*labelled)
+    assert len(load_data(DataConfig(train_file=labelled, validation_file=labelled, task=name)).train)
+    assert len(task.labelled_sets(DataConfig(test_file=labelled), [], lambda columns, source: None)["test"])
+    for path in (write(*other) for other in others):
+        for role in ("train_file", "validation_file", "test_file"):
+            with pytest.raises(UsageError, match=f"Received: .*{path}") as caught:
+                load_data(DataConfig(**{"train_file": labelled, role: path}, task=name))
+            assert "\n" not in str(caught.value)
+        for role in ("validation_file", "test_file"):
+            with pytest.raises(UsageError, match=f"Received: .*{path}"):
+                task.labelled_sets(DataConfig(**{role: path}), [], lambda columns, source: None)
