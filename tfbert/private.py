@@ -175,6 +175,19 @@ def layers_of(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     return layer._flatten_layers()
 
 
+@contextlib.contextmanager
+def as_not_trainable(layers: list[Any]) -> Iterator[None]:
+    """While active, layers take themselves for frozen. By the public property their variables would change too."""
+    before = [(each, each._trainable) for each in layers]
+    for each in layers:
+        object.__setattr__(each, "_trainable", False)
+    try:
+        yield
+    finally:
+        for each, value in before:
+            object.__setattr__(each, "_trainable", value)
+
+
 def metrics_within(layer: keras.layers.Layer) -> list[keras.metrics.Metric]:
     """The metrics that layers keep for themselves, from `add_metric` or as attributes: `Model.metrics` has them among
     the compiled ones."""

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
-from tfbert.step import gradients
+from tfbert.step import comparisons, gradients
 from tfbert.step.batch import num_rows_of, rows_of
 from tfbert.step.counters import StepCounters
 from tfbert.step.noise import noise_key
 from tfbert.step.same_call import check_same_call, check_same_start
 from tfbert.step.state import LayerState
-from tfbert.step.terms import Terms
+from tfbert.step.terms import Terms, as_numbers
 
 log = logging.getLogger("tfbert")
 
@@ -45,6 +45,8 @@ class Step:
         seed: Decides the noise.
         counters: What the run counts.
         marks_steps: Whether a step's parts are marked in profiles.
+        is_foreign: Whether the model, loss and metrics are a user's, whose masks are read, and of which it is not known
+            that a batch can be cut.
     """
 
     model: Any
@@ -54,6 +56,7 @@ class Step:
     counters: StepCounters
     marks_steps: bool
     distribute_strategy: tf.distribute.Strategy
+    is_foreign: bool
     _xla: bool
     _autograph: bool
     _terms: Terms
@@ -64,6 +67,7 @@ class Step:
     _averages: list[tf.Variable]
     _unreached: list[str]
     _compiled_with: dict[str, Any]
+    _compared_from: int
 
     def _begin(
         self,
@@ -83,6 +87,7 @@ class Step:
         self.seed = seed
         self.counters = StepCounters()
         self.marks_steps = False
+        self.is_foreign = True
         self._xla = jit_compile
         self._autograph = autograph
         self._dropout = None
@@ -149,6 +154,10 @@ class Step:
         """Adds a batch to the compiled metrics."""
         raise NotImplementedError
 
+    def _metric_states(self, labels: Any, predictions: Any) -> list[tuple[str, list[tf.Variable]]]:
+        """Name and variables of each compiled metric, once they are created."""
+        raise NotImplementedError
+
     def _results(self) -> dict[str, tf.Tensor]:
         """What a step returns to Keras."""
         raise NotImplementedError
@@ -160,6 +169,8 @@ class Step:
         self.train_function = None
 
     def _trace_anew(self) -> None:
+        with tf.init_scope():
+            self._compared_from = int(self.counters.steps())
         self._local_gradients = self._accumulate
         if self._xla:
             self._local_gradients = tf.function(self._accumulate, jit_compile=True, autograph=self._autograph)
@@ -171,6 +182,10 @@ class Step:
         weights = self._terms.weights(sample_weight, num_rows)
         if self._dropout is None:
             self._prepare(inputs)
+        if self.is_foreign and any(each.shape.rank > 1 for each in weights.values()):
+            # The counts are needed before the predictions that have the masks. TensorFlow computes no more than these.
+            masks_alone = tf.function(lambda inputs: self._terms.masked(weights, self(inputs, training=False)))
+            weights = masks_alone(inputs)
         counts = self._terms.counts(weights)
         with tf.name_scope(ALL_REDUCE):
             total_counts, first_row = gradients.sum_and_count_before(counts, num_rows)
@@ -180,15 +195,25 @@ class Step:
         averages = [(v, tf.identity(v)) for v in self._averages]
         grads, losses, outputs = self._own_gradients(inputs, rows, weights, total_counts, first_row)
         predictions, masks = tf.nest.map_structure(lambda output: output[:num_rows], outputs)
+        for index, mask in masks.items():
+            with_mask(tf.nest.flatten(predictions)[index], mask)
+        with tf.control_dependencies([losses]):  # Not both at once in memory.
+            faults, lines = self._faults(inputs, rows, weights, first_row)
+        if self._has_metrics:
+            step = self.counters.steps() - self._compared_from
+            found, its_lines = self._metric_faults((labels, predictions, sample_weight), num_rows, step)
+            faults, lines = tf.concat([faults, found], 0), lines + its_lines
         grads, trained = self._reached(grads)
         losses, *grads = self._marked(GRADIENTS, [losses, *grads])
 
         with tf.name_scope(ALL_REDUCE):
-            *grads, total_losses = gradients.all_reduce_sum([*grads, losses])
+            *grads, total_losses = gradients.all_reduce_sum([*grads, tf.concat([losses, faults], 0)])
+        total_losses, total_faults = total_losses[: losses.shape[0]], total_losses[losses.shape[0] :]
         total_losses, *grads = self._marked(REDUCED, [total_losses, *grads])
         with tf.name_scope(UPDATE):
             grads = self._unscaled(grads)
-            norm = tf.linalg.global_norm(grads)
+            with tf.control_dependencies(comparisons.refused(total_faults, lines)):
+                norm = tf.linalg.global_norm(grads)
             is_finite = tf.math.is_finite(norm)
             clip = gradients.clip_coefficient(norm, self.max_grad_norm)
             self._apply(grads, trained, clip, is_finite)
@@ -198,8 +223,6 @@ class Step:
 
         self.counters.update(self._terms.total(total_losses), norm, is_finite)
         self._terms.update_metrics(losses * total_counts, counts)
-        for index, mask in masks.items():
-            with_mask(tf.nest.flatten(predictions)[index], mask)
         if self._has_metrics:
             self._update_metrics(labels, predictions, sample_weight)
         let_go_of_traced_gradients()
@@ -224,14 +247,76 @@ class Step:
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Loss and compiled metrics of a batch, averaged over rows or positions with a weight other than 0."""
         inputs, labels, sample_weight = self._unpacked(data)
-        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
+        num_rows = num_rows_of((labels, inputs))
         with self._layer_state.kept_once():
             predictions = self(inputs, training=False)
+        weights = self._terms.masked(self._terms.weights(sample_weight, num_rows), predictions)
         rows = self._terms.rows(labels, sample_weight)
         sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
         self._terms.update_metrics(sums, self._terms.counts(weights))
+        if self._has_metrics:
+            faults, lines = self._metric_faults((labels, predictions, sample_weight), num_rows, self.counters.evaluated)
+            with tf.control_dependencies(comparisons.refused(faults, lines)):
+                self.counters.evaluated.assign_add(1)
         self._update_metrics(labels, predictions, sample_weight)
         return self._results()
+
+    def _faults(self, inputs, rows, weights, first_row) -> tuple[tf.Tensor, list[str]]:
+        """What must not be in a batch of several parts: float32 `[faults]`, above 0 if found, and a line for each."""
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if not self.is_foreign or self.gradient_accumulation_steps * num_replicas == 1:
+            return tf.zeros([0]), []
+        split = f"gradient_accumulation_steps={self.gradient_accumulation_steps} on {num_replicas} replica(s)"
+        data = inputs, rows, weights
+
+        def values_of(data: Any, first: tf.Tensor) -> comparisons.Values:
+            inputs, rows, weights = data
+            noise = self._dropout.keyed(
+                noise_key(self.seed, self._num_updates()), rows_of(*data, first_row + first, tf.constant(0))
+            )
+            with noise, self._layer_state.kept_once(self.gradient_accumulation_steps), self._layer_state.frozen():
+                predictions = self(inputs, training=True)
+                added = [] if self._terms.takes_all else as_numbers(self.losses)
+                losses = self._terms.by_row(rows, predictions, weights, inputs)
+            again, kept = losses, (losses.shape[1] or tf.shape(losses)[1]) // 2
+            alone = losses[:, :kept]
+            if not self._terms.takes_all:
+                again = self._terms.by_row(rows, predictions, weights, inputs)
+                half = tf.nest.map_structure(lambda each: each[:kept] if each.shape.rank else each, predictions)
+                rows, weights = tf.nest.map_structure(lambda each: each[:kept], (rows, weights))
+                alone = self._terms.by_row(rows, half, weights, inputs)
+            return comparisons.Values(losses, again, alone, tf.stack(added) if added else tf.zeros([0]))
+
+        def compare() -> tf.Tensor:
+            return comparisons.row_faults(
+                tf.function(values_of, autograph=self._autograph),
+                data,
+                self.gradient_accumulation_steps,
+                self._layer_state,
+                takes_all=self._terms.takes_all,
+            )
+
+        num_rows = [tf.shape(each)[0] for each in tf.nest.flatten(data)]
+        # Packed inputs have another number of rows than labels.
+        is_whole = tf.reduce_all(tf.equal(num_rows, num_rows[0])) & (num_rows[0] > 0)
+        due = comparisons.is_due(self.counters.steps() - self._compared_from)
+        faults = tf.cond(due & is_whole, compare, lambda: tf.zeros([3]))
+        return faults, comparisons.row_lines(self._terms.described(), split)
+
+    def _metric_faults(self, data, num_rows, step) -> tuple[tf.Tensor, list[str]]:
+        """The same for compiled metrics, of which every replica has its own state."""
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if not self.is_foreign or num_replicas == 1:
+            return tf.zeros([0]), []
+        labels, predictions, _ = data
+        states, update = self._metric_states(labels, predictions), self._update_metrics
+        variables = [each for _, each in states]
+        faults = tf.cond(
+            comparisons.is_due(step) & (num_rows > 1),
+            lambda: comparisons.metric_faults(variables, update, data, num_rows),
+            lambda: tf.zeros([len(states)]),
+        )
+        return faults, [comparisons.metric_line(name, num_replicas) for name, _ in states]
 
     def _settle(self, averages: list[tuple[tf.Variable, tf.Tensor]], is_finite: tf.Tensor) -> None:
         """Takes back what the forward pass assigned, where the step is skipped."""

@@ -14,6 +14,7 @@ class StepCounters:
         skipped_steps: int64 `[]`: steps whose gradients were not finite.
         skipped_in_a_row: int64 `[]`: such steps since the last finite one.
         gradient_norm: float32 `[]`: global norm of the last step's gradient, before clipping.
+        evaluated: int64 `[]`: batches that were evaluated.
     """
 
     def __init__(self):
@@ -26,6 +27,11 @@ class StepCounters:
         self.skipped_steps = counter(tf.int64, "skipped_steps")
         self.skipped_in_a_row = counter(tf.int64, "skipped_in_a_row")
         self.gradient_norm = counter(tf.float32, "gradient_norm")
+        self.evaluated = counter(tf.int64, "evaluated")
+
+    def steps(self) -> tf.Tensor:
+        """All of them, int64 `[]`."""
+        return self.finite_steps + self.skipped_steps
 
     def update(self, loss: tf.Tensor, norm: tf.Tensor, is_finite: tf.Tensor) -> None:
         """Counts a step; the arguments are equal on all replicas."""

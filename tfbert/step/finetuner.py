@@ -37,8 +37,9 @@ class FineTuner(Step, Calls, OneProcess):
     loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights not 0 in
     the global batch: rows, or positions where `sample_weight` is `[rows, positions]`. The update is the same for any
     number of replicas, workers and micro-batches, also when shares are uneven or empty: rows of weight 0 fill them up,
-    which only a layer that looks across rows notices (BatchNormalization, or one that adds a loss of its activations,
-    as `activity_regularizer` does). A step whose gradients are not finite changes nothing but the step count, on all
+    which only BatchNormalization notices, or a layer that adds a loss of its activations, as `activity_regularizer`
+    does. What else looks across rows is refused where a batch is in several parts: at the first steps rows are computed
+    once more beside others. A step whose gradients are not finite changes nothing but the step count, on all
     replicas, BatchNormalization's averages included. A model's own `compute_loss` with a value per row takes the place
     of the terms; other methods that plain Keras would call and this step does not are refused by name.
 
@@ -234,6 +235,10 @@ class FineTuner(Step, Calls, OneProcess):
     def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
         build_metrics(self, labels, predictions)
         self.compiled_metrics.update_state(labels, predictions, sample_weight)
+
+    def _metric_states(self, labels: Any, predictions: Any) -> list[tuple[str, list[tf.Variable]]]:
+        build_metrics(self, labels, predictions)
+        return [(metric.name, metric.variables) for metric in self.compiled_metrics.metrics]
 
     def predict_step(self, data: Any) -> Any:
         """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""

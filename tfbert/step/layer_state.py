@@ -14,6 +14,14 @@ _NORMALIZATION = keras.layers.BatchNormalization.__base__  # The older classes',
 class KerasLayerState(LayerState):
     """See `LayerState`."""
 
+    def layers(self) -> list[keras.layers.Layer]:
+        """As `LayerState.layers`."""
+        return list(layers_of(self._model))
+
+    def normalizations(self) -> list[keras.layers.Layer]:
+        """As `LayerState.normalizations`."""
+        return [each for each in self.layers() if isinstance(each, _NORMALIZATION)]
+
     def metrics(self) -> list[keras.metrics.Metric]:
         """As `LayerState.metrics`."""
         return metrics_within(self._model)
@@ -24,12 +32,11 @@ class KerasLayerState(LayerState):
 
     def averages(self) -> list[tf.Variable]:
         """As `LayerState.averages`."""
-        layers = [each for each in layers_of(self._model) if isinstance(each, _NORMALIZATION)]
-        return [v for each in layers for v in (each.moving_mean, each.moving_variance) if v is not None]
+        return [v for each in self.normalizations() for v in (each.moving_mean, each.moving_variance) if v is not None]
 
     def carried(self) -> list[str]:
         """As `LayerState.carried`."""
-        return [each.name for each in layers_of(self._model) if isinstance(each, keras.layers.RNN) and each.stateful]
+        return [each.name for each in self.layers() if isinstance(each, keras.layers.RNN) and each.stateful]
 
     def each_replicas_own(self) -> list[tf.Variable]:
         """What layers change in the forward pass, each replica its own, such as BatchNormalization's moving mean."""

@@ -1,11 +1,22 @@
-"""What is refused while a step is traced, and a worker that is lost, end in one line."""
+"""What is refused while a step is traced or runs, and a worker that is lost, end in one line."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
 
 from tfbert.devices.lost_peers import peer_failures_as_run_errors
+
+_LINES: set[str] = set()
+
+
+def refuse_unless_equal(value: tf.Tensor, expected: Any, line: str) -> tf.Operation:
+    """Raises a ValueError of one line in `fit` where, while a step runs, a value is not as it must be."""
+    _LINES.add(line)
+    return tf.debugging.assert_equal(value, expected, message=line)
 
 
 @contextlib.contextmanager
@@ -18,6 +29,12 @@ def one_line() -> Iterator[None]:
     try:
         with peer_failures_as_run_errors():
             yield
+    except tf.errors.InvalidArgumentError as error:
+        said = str(error).replace("\\'", "'")
+        refused = next((line for line in _LINES if line in said), None)
+        if refused is None:
+            raise
+        raise ValueError(refused) from None
     except (ValueError, RuntimeError) as error:
         refused = None
         each: BaseException | None = error

@@ -29,6 +29,10 @@ class OwnLoss(Terms):
         super().__init__(model.compute_loss)
         self._model = model
 
+    def described(self) -> str:
+        """As an error names it."""
+        return f"compute_loss of {type(self._model).__name__}"
+
     def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
         """What `sums` needs of each row besides its inputs."""
         given = {"labels": labels, "sample_weight": sample_weight}
@@ -38,18 +42,22 @@ class OwnLoss(Terms):
         """1 for each row."""
         return super().weights(None, num_rows)
 
-    def sums(
-        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], added: list[tf.Tensor], inputs: Any
-    ) -> tf.Tensor:
-        """The sum over rows, and nothing for what the model adds."""
+    def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
+        """As they are."""
+        return weights
+
+    def values(
+        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any
+    ) -> list[tf.Tensor]:
+        """What the model returns for each row: float32 `[rows]`."""
         with _without(self._model, self.compiled_loss):
             values = self._model.compute_loss(inputs, rows.get("labels"), predictions, rows.get("sample_weight"))
         (weights,) = weights.values()
-        name = f"compute_loss of {type(self._model).__name__}"
+        name = self.described()
         checked.check_loss_values(values, weights, loss=name, mask=None)
         values = checked.one_for_each(tf.cast(values, tf.float32), weights, name)
         values = tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
-        return tf.stack([tf.reduce_sum(tf.where(weights != 0, values, 0.0)), 0.0])
+        return [tf.where(weights != 0, values, 0.0)]
 
 
 @contextlib.contextmanager

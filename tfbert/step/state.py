@@ -8,13 +8,19 @@ the exception that every framework makes: they follow the parts that a batch is 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from tfbert.private import is_generator_state, operation_types, variables_written
+from tfbert.private import as_not_trainable, is_generator_state, operation_types, variables_written
 
+_RANDOM = re.compile(
+    "(Stateless|Stateful)?((Random|Standard)(Standard)?(Uniform|UniformInt|Normal|Gamma|Poisson|Binomial|Shuffle)"
+    "|(Parameterized)?TruncatedNormal|Multinomial|Shuffle|SampleDistortedBoundingBox)(V[0-9])?"
+    "|Stateful(Uniform|UniformInt|UniformFullInt)|RngReadAndSkip|RngSkip|NonDeterministicInts|.*CandidateSampler"
+)
 _ONCE = (tf.VariableAggregation.MEAN, tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
@@ -24,6 +30,9 @@ class LayerState:
     Args:
         model: A model that a step calls.
     """
+
+    refuses_draws = False
+    """Whether layers that draw by themselves are refused where a batch is in several parts."""
 
     def __init__(self, model: Any):
         self._model = model
@@ -36,9 +45,13 @@ class LayerState:
         """All of the model's."""
         raise NotImplementedError
 
-    def is_random(self, operation_type: str) -> bool:
-        """Whether nobody can say which rows an operation's numbers belong to; not looked for unless a class says so."""
-        return False
+    def layers(self) -> list[Any]:
+        """All of them, those within others too."""
+        raise NotImplementedError
+
+    def normalizations(self) -> list[Any]:
+        """Those that take means over a batch, and may."""
+        raise NotImplementedError
 
     def averages(self) -> list[tf.Variable]:
         """Those that may follow the parts of a batch."""
@@ -47,6 +60,30 @@ class LayerState:
     def carried(self) -> list[str]:
         """Names of layers that carry each row's state on to the next batch."""
         raise NotImplementedError
+
+    def frozen(self) -> contextlib.AbstractContextManager[None]:
+        """While active, layers that take means over a batch use their averages."""
+        return as_not_trainable(self.normalizations())
+
+    def drawing_in(self, graph: tf.Graph, first: int = 0) -> list[str]:
+        """The types of a graph's operations of which nobody can say to which rows their numbers belong: all of
+        `tf.random`. What `noise` draws is made of whole random words."""
+        return sorted(filter(_RANDOM.fullmatch, operation_types(graph, first)))
+
+    def written_in(self, graph: tf.Graph) -> list[tf.Variable]:
+        """Variables that a graph assigns and of which each replica has its own."""
+        found = variables_written(graph, 0, self.variables())
+        return [v for v in found if v is not None and v.synchronization == tf.VariableSynchronization.ON_READ]
+
+    def rounding(self) -> float:
+        """What rounding may change of a value, relative to the largest one."""
+        is_coarse = any("16" in (getattr(each, "compute_dtype", None) or "") for each in self.layers())
+        return 1e-2 if is_coarse or tf.config.get_visible_devices("GPU") else 1e-4
+
+    def take_any_number_of_rows(self) -> bool:
+        """Whether no input says how many rows it has."""
+        inputs = tf.nest.flatten(getattr(self._model, "inputs", None) or [])
+        return all(each.shape[0] is None for each in inputs)
 
     def check_carried(self, num_micro_batches: int) -> None:
         """Raises ValueError for stateful recurrent layers in a batch of several parts."""
@@ -94,7 +131,7 @@ class LayerState:
 
     def _check_writes(self, first: int, num_micro_batches: int, split: str) -> None:
         graph, allowed = tf.compat.v1.get_default_graph(), self.averages()
-        for name in sorted(filter(self.is_random, operation_types(graph, first))):
+        for name in self.drawing_in(graph, first) if self.refuses_draws else ():
             raise ValueError(
                 "Random numbers must belong to rows of the global batch, or they depend on the split. "
                 f"Received: a layer that draws by itself, with the operation {name}, {split}. "

@@ -53,6 +53,10 @@ class Terms:
         """What a loss returns for rows of labels and predictions."""
         raise NotImplementedError
 
+    def _is_given_axis(self, predictions: tf.Tensor) -> bool:
+        """Whether Keras makes labels `[rows]` into `[rows, 1]` beside predictions of two dimensions."""
+        return True
+
     def _total_of(self, names: list[str], coefficients: list[float]) -> Any:
         """A metric of Keras, the weighted sum of its `means.parts`."""
         raise NotImplementedError
@@ -90,6 +94,14 @@ class Terms:
         given = self._by_name(sample_weight, "sample_weight")
         return {name: _row_weights(given[name], num_rows) for name in self.losses}
 
+    def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
+        """The weights of positions, 0 where Keras's mask of the predictions says that there is padding."""
+        masks = {name: mask_of(output) for name, output in self.of_outputs(predictions, "outputs").items()}
+        return {
+            name: w if masks[name] is None or w.shape.rank != masks[name].shape.rank else tf.where(masks[name], w, 0.0)
+            for name, w in weights.items()
+        }
+
     def counts(self, weights: dict[str, tf.Tensor]) -> tf.Tensor:
         """How many weights other than 0 each term has, and how many rows have at least one."""
         counted = [tf.reduce_sum(tf.cast(w != 0, tf.float32)) for w in weights.values()]
@@ -105,16 +117,30 @@ class Terms:
             rows: As `rows` gives them.
             predictions: The model's outputs.
             weights: As `weights` gives them.
-            added: What the model adds to its loss, `[]` each: Keras's `losses`.
+            added: What the model adds to its loss: Keras's `losses`.
             inputs: The model's, which no compiled loss reads.
         """
-        found = self.of_outputs(predictions, "outputs")
-        sums = [self._weighted_sum(name, rows[name], found[name], weights[name]) for name in self.losses]
-        if not added:
+        sums = [tf.reduce_sum(each) for each in self.values(rows, predictions, weights, inputs)]
+        if self.takes_all or not added:
             return tf.stack([*sums, 0.0])
         # Keras adds regularisation once per batch; as a share of each row it does not depend on the split.
-        rows = self.counts(weights)[-1]
-        return tf.stack([*sums, tf.math.multiply_no_nan(tf.add_n([tf.cast(part, tf.float32) for part in added]), rows)])
+        return tf.stack([*sums, tf.math.multiply_no_nan(tf.add_n(as_numbers(added)), self.counts(weights)[-1])])
+
+    def values(
+        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any
+    ) -> list[tf.Tensor]:
+        """Each term's weight x value, float32 `[rows, ...]` as its weights; arguments as those of `sums`."""
+        found = self.of_outputs(predictions, "outputs")
+        return [self._weighted(name, rows[name], found[name], weights[name]) for name in self.losses]
+
+    def by_row(self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any) -> tf.Tensor:
+        """What each row adds to each term, float32 `[terms, rows]`; arguments as those of `sums`."""
+        found = self.values(rows, predictions, weights, inputs)
+        return tf.stack([tf.reduce_sum(each, axis=list(range(1, each.shape.rank))) for each in found])
+
+    def described(self) -> str:
+        """The losses as an error names them."""
+        return ", ".join(checked.name_of(each) for each in self.losses.values())
 
     def total(self, terms: tf.Tensor) -> tf.Tensor:
         """The loss `[]` of its terms."""
@@ -126,10 +152,10 @@ class Terms:
         for index, metric in enumerate(self._total.means.parts):
             metric.update_state(means[index], sample_weight=counts[index])
 
-    def _weighted_sum(self, name: str, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """Sum of weight x value: float32 `[]`. Several values for one weight count as their mean."""
+    def _weighted(self, name: str, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Weight x value: float32, of the weights' shape. Several values for one weight count as their mean."""
         loss, mask = self.losses[name], mask_of(predictions)
-        labels, predictions = _of_one_rank(labels, predictions)
+        labels, predictions = _of_one_rank(labels, predictions, self._is_given_axis(predictions))
         values = self._values_of(loss, labels, predictions)
         checked.check_no_mask(values, loss)
         values = tf.cast(values, tf.float32)
@@ -139,7 +165,7 @@ class Terms:
         weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
         # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
         values = tf.where(weights != 0, values * weights, 0.0)
-        return tf.reduce_sum(tf.reduce_mean(values, axis=each))
+        return tf.reduce_mean(values, axis=each)
 
     def _by_name(self, given: Any, what: str, *, others: bool = False) -> dict[str, Any]:
         """Each output's part of a list or dictionary, or None; a single value belongs to every output."""
@@ -168,13 +194,18 @@ def _described(given: Any) -> str:
     return f"{len(tf.nest.flatten(given))} outputs"
 
 
-def _of_one_rank(labels: tf.Tensor, predictions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def as_numbers(added: list[tf.Tensor]) -> list[tf.Tensor]:
+    """What layers add to a loss, float32 `[]` each: Keras takes the sum where it is several values."""
+    return [tf.reduce_sum(tf.cast(each, tf.float32)) for each in added]
+
+
+def _of_one_rank(labels: tf.Tensor, predictions: tf.Tensor, with_axis: bool) -> tuple[tf.Tensor, tf.Tensor]:
     """Adds or removes a last dimension of 1, as Keras does: a loss of `[rows]` and `[rows, 1]` would pair all with all.
 
     Rows of one number each end up as `[rows, 1]`, since Keras's losses take the mean over the last dimension.
     """
     one, other = labels.shape.rank, predictions.shape.rank
-    if (one, other) in ((1, 1), (1, 2)):
+    if (one, other) == (1, 1) or ((one, other) == (1, 2) and with_axis):
         labels = tf.expand_dims(labels, -1)
     if (one, other) == (1, 1) or ((one, other) == (2, 1) and labels.shape[-1] == 1):
         predictions = tf.expand_dims(predictions, -1)

@@ -7,14 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.private import mask_of
+from tfbert.step.one_line import refuse_unless_equal
 
 
 def check_no_mask(values: tf.Tensor, loss: Any) -> None:
     """Raises ValueError for a loss that says by a mask which of its values count."""
     if mask_of(values) is not None:
         raise ValueError(
-            "What counts is known from the weights, before the loss. "
-            f"Received: {name_of(loss)}, whose values have a Keras mask. Pass sample_weight, 0 where there is padding."
+            "Which rows count is known from their weights, before the loss. "
+            f"Received: {name_of(loss)}, which says by a mask of its values which of them count. Pass sample_weight, 0 "
+            "where there is padding; a loss that compares rows with each other, as Circle does, trains in plain Keras."
         )
 
 
@@ -28,7 +30,7 @@ def one_for_each(values: tf.Tensor, weights: tf.Tensor, loss: str) -> tf.Tensor:
         rule = f"A loss must return one value per row. Received: {loss}, which returns one for all. Leave out its mean."
         if weights.shape[0] is not None:
             raise ValueError(rule)
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(weights)[0], 1, message=rule)]):
+        with tf.control_dependencies([refuse_unless_equal(tf.shape(weights)[0], 1, rule)]):
             return tf.identity(values)
     return values
 

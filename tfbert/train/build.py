@@ -168,6 +168,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             seed=config.runtime.seed,
             forward=functools.partial(task.head().forward, recompute=training.gradient_checkpointing),
         )
+        model.is_foreign = False
         optimizer = optimizer_of(config.training, schedule.total_steps, schedule.warmup_steps)
         model.compile(optimizer=optimizer, loss=task.loss(training))
         model.create_variables()

@@ -102,3 +102,12 @@ def test_every_cell_gives_the_weights_of_one_big_batch(cell, grid, one_big_batch
 def test_plain_keras_does_not_train(what, grid):
     for refusals in grid[1]:
         assert REFUSALS[what] in refusals[what]
+
+
+@pytest.mark.parametrize(
+    "case, name", [("loss", "in_batch_negatives"), ("metric", "root_of_the_mean"), ("evaluate", "root_of_the_mean")]
+)
+def test_workers_refuse_together(tmp_path, case, name):
+    """What values show is refused by both in one line, not by one of them and then a lost worker."""
+    one, other = run(tmp_path / "out", case, num_workers=2, script="workers_refused_script.py")
+    assert one == other and name in one and "\n" not in one

@@ -241,6 +241,10 @@ class FineTuner(Step, keras.Model):
         if self._has_metrics:
             private.compiled_metrics_of(self).update_state(labels, predictions, sample_weight)
 
+    def _metric_states(self, labels: Any, predictions: Any) -> list[tuple[str, list[tf.Variable]]]:
+        metrics = private.compiled_metrics_of(self).metrics
+        return [(metric.name, self._values_of(metric.variables)) for metric in metrics]
+
     def _results(self) -> None:
         """Nothing: what has been measured is read over all replicas, outside of them."""
 
@@ -249,6 +253,10 @@ class FineTuner(Step, keras.Model):
         if refusals.STEP_OVERRIDES.is_own(self.model, "predict_step"):  # Or a KerasHub task's, that decodes.
             return self.model.predict_step(given)
         return super().predict_step(given)
+
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        """As `keras.Model.export`, of the wrapped model, which says what its inputs are."""
+        self.model.export(*args, **kwargs)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`."""

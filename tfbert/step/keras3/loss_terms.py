@@ -26,6 +26,9 @@ class LossTerms(Terms):
         labels, predictions = (keras.ops.convert_to_tensor(each, dtype=made.dtype) for each in (labels, predictions))
         return made.call(labels, predictions)
 
+    def _is_given_axis(self, predictions: tf.Tensor) -> bool:
+        return predictions.shape[-1] == 1
+
     def _total_of(self, names: list[str], coefficients: list[float]) -> keras.metrics.Metric:
         return _Total(names, coefficients)
 

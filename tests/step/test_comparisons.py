@@ -1,0 +1,331 @@
+"""Losses, layers and metrics of which parts of a batch do not make the whole: found by values, and refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbert
+from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows
+from tests.support.models import strategy_of
+
+SLOW = pytest.mark.slow
+SAME = 1e-5
+
+
+@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=SLOW)])
+def either(request):
+    return Either(request.param)
+
+
+def scores_of_pairs(outputs):
+    return tf.matmul(outputs, outputs, transpose_b=True)
+
+
+def in_batch_negatives(labels, outputs):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), scores_of_pairs(outputs))
+
+
+def supervised_contrastive(labels, outputs):
+    same = tf.cast(tf.equal(tf.reshape(labels, [-1, 1]), tf.reshape(labels, [1, -1])), tf.float32)
+    return -tf.reduce_sum(same * tf.nn.log_softmax(scores_of_pairs(outputs)), axis=1) / tf.reduce_sum(same, axis=1)
+
+
+def pairwise_ranking(labels, outputs):
+    values = tf.reduce_sum(outputs, axis=1)
+    return tf.reduce_mean(tf.nn.relu(1.0 + values[:, None] - values[None, :]), axis=1)
+
+
+def listwise(labels, outputs):
+    """ListNet: each row's share of a softmax over all rows."""
+    return -tf.nn.log_softmax(outputs[:, 0], axis=0)
+
+
+def divided_by_the_rows(labels, outputs):
+    return tf.reduce_sum(outputs**2, axis=1) / tf.cast(tf.shape(outputs)[0], tf.float32)
+
+
+def of_the_diagonal(labels, outputs):
+    """Of an output `[rows, rows]`, as of texts and their pictures."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), outputs)
+
+
+def layer(either, function, adds=False, **options):
+    """A layer that computes a function of its inputs, or adds it to the loss."""
+
+    class Own(either.keras.layers.Layer):
+        def call(self, inputs):
+            if adds:
+                self.add_loss(function(inputs))
+                return inputs
+            return function(inputs)
+
+    return Own(**options)
+
+
+def centred(values):
+    return values - tf.reduce_mean(values, axis=0, keepdims=True)
+
+
+def balance(values):
+    """Switch Transformer's: each expert's share of the rows times its mean probability."""
+    gates = tf.nn.softmax(values)
+    share = tf.reduce_mean(tf.one_hot(tf.argmax(gates, axis=1), gates.shape[1]), axis=0)
+    return 0.1 * tf.reduce_sum(share * tf.reduce_mean(gates, axis=0)) * gates.shape[1]
+
+
+def decorrelation(values):
+    """Barlow Twins: of columns over the rows."""
+    return 1e-2 * tf.reduce_sum(tf.matmul(centred(values), centred(values), transpose_a=True) ** 2)
+
+
+LOSSES = [in_batch_negatives, divided_by_the_rows, supervised_contrastive, pairwise_ranking, listwise]
+
+
+@pytest.mark.parametrize("replicas, parts", [(1, 2), pytest.param(2, 1, marks=SLOW), pytest.param(2, 5, marks=SLOW)])
+@pytest.mark.parametrize("loss", [*LOSSES[:2], *(pytest.param(each, marks=SLOW) for each in LOSSES[2:])])
+def test_a_loss_that_looks_across_rows(either, loss, replicas, parts):
+    """Also where a part has one row."""
+    with pytest.raises(ValueError, match=rf"^A row's loss must not.*{loss.__name__}.*, gradient_acc.*={parts} on"):
+        either.ours(replicas=replicas, parts=parts, compiled={"loss": loss})
+    if parts == 2 and loss != divided_by_the_rows:
+        one, found = either.plain(compiled={"loss": loss}), either.ours(replicas=1, compiled={"loss": loss})
+        assert apart(one, found) < SAME
+
+
+@pytest.mark.parametrize(
+    "function, adds, said",
+    [
+        (centred, False, "looks across rows"),
+        pytest.param(lambda values: tf.nn.softmax(values, axis=0), False, "looks across rows", marks=SLOW),
+        pytest.param(lambda values: tf.roll(values, 1, axis=0), False, "looks across rows", marks=SLOW),
+        pytest.param(
+            lambda values: tf.concat([values[:1], values[:-1]], axis=0), False, "looks across rows", marks=SLOW
+        ),
+        (lambda values: 0.1 * tf.reduce_sum(values**2), True, "must be a mean over rows"),
+        (balance, True, "must be a mean over rows"),
+        pytest.param(decorrelation, True, "must be a mean over rows", marks=SLOW),
+    ],
+)
+def test_a_layer_that_looks_across_rows(either, function, adds, said):
+    """Beside dropout, which does not."""
+    make = lambda: either.classifier(layer(either, function, adds), dropout=0.3)  # noqa: E731
+    with pytest.raises(ValueError, match=said):
+        either.ours(make, parts=2, replicas=1)
+
+
+def test_a_sum_of_what_layers_add_in_one_part(either):
+    make = lambda: either.classifier(layer(either, lambda values: tf.reduce_sum(values**2), adds=True))  # noqa: E731
+    one, found = either.plain(make), either.ours(make, replicas=1)
+    assert apart(one, found) < SAME and found.history["loss"] == pytest.approx(one.history["loss"], abs=1e-5)
+
+
+@SLOW
+def test_a_value_per_row_that_layers_add(either):
+    """Plain Keras 3 takes its sum, tf_keras has an error of its own."""
+    make = lambda: either.classifier(layer(either, lambda v: tf.reduce_sum(v**2, axis=1), adds=True))  # noqa: E731
+    if either.is_keras_3:
+        assert apart(either.plain(make), either.ours(make, replicas=1)) < SAME
+    with pytest.raises(ValueError, match="must be a mean over rows"):
+        either.ours(make, parts=2, replicas=1)
+
+
+def test_an_output_whose_second_axis_is_the_batch(either):
+    def make():
+        kinds = either.keras.layers
+        either.keras.utils.set_random_seed(1)
+        inputs = kinds.Input([FEATURES])
+        return either.keras.Model(inputs, layer(either, scores_of_pairs)(kinds.Dense(4)(inputs)))
+
+    with pytest.raises(ValueError, match="A row's loss must not depend on the rows beside it"):
+        either.ours(make, replicas=1, parts=2, compiled={"loss": of_the_diagonal})
+
+
+def own_loss(either, function):
+    """A model with a `compute_loss` of its own."""
+
+    class Own(either.keras.Model):
+        def __init__(self):
+            super().__init__()
+            either.keras.utils.set_random_seed(1)
+            self.dense, self.norm = either.keras.layers.Dense(CLASSES), either.keras.layers.BatchNormalization()
+            self.drop = either.keras.layers.Dropout(0.3)
+
+        def call(self, inputs, training=None):
+            return self.drop(self.norm(self.dense(inputs), training=training), training=training)
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return function(self, x, y_pred)
+
+    return Own
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda model, x, outputs: in_batch_negatives(None, outputs),
+        pytest.param(lambda model, x, outputs: divided_by_the_rows(None, model(x)), marks=SLOW),
+    ],
+)
+def test_a_models_own_loss_that_looks_across_rows(either, function):
+    with pytest.raises(ValueError, match="A row's loss must not.* compute_loss of Own"):
+        either.ours(own_loss(either, function), replicas=1, parts=2, compiled={"loss": None})
+
+
+def test_values_that_are_equal_by_chance_at_first(either):
+    """A head of zeros hides what is before it until it has been trained."""
+
+    def make():
+        kinds = either.keras.layers
+        return either.keras.Sequential(
+            [kinds.Input([FEATURES]), layer(either, centred), kinds.Dense(CLASSES, kernel_initializer="zeros")]
+        )
+
+    with pytest.raises(ValueError, match="looks across rows"):
+        either.ours(make, replicas=1, parts=2)
+
+
+# What must go on working.
+
+
+def fixed(either):
+    """Takes five rows, no more and no less."""
+    kinds = either.keras.layers
+    either.keras.utils.set_random_seed(1)
+    inputs = kinds.Input(batch_shape=[5, FEATURES])
+    hidden = kinds.Dense(4, activity_regularizer="l2")(inputs)
+    return either.keras.Model(inputs, kinds.Dense(CLASSES)(hidden))
+
+
+def twice(model, x, outputs):
+    """R-Drop, with what BatchNormalization and dropout do."""
+    return tf.reduce_sum((outputs - model(x, training=True)) ** 2, axis=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fixed", *(pytest.param(name, marks=SLOW) for name in ("one row", "equal rows", "weights", "infinite"))],
+)
+def test_rows_and_weights_that_are_healthy(either, name):
+    """The updates are those of one big batch by plain Keras."""
+    fit, xy, make, parts = {}, rows(40), None, 2
+    compiled = {}
+    if name == "fixed":
+        make = lambda: fixed(either)  # noqa: E731
+        one = either.ours(lambda: fixed(either), xy, replicas=1, batch_size=5, steps_per_epoch=1)
+        assert either.ours(make, xy, replicas=1, parts=2, batch_size=10).history["loss"][0] > 0 and one
+        return
+    if name == "one row":
+        parts = 10
+    if name == "equal rows":
+        xy = np.ones([40, FEATURES], np.float32), xy[1]
+    if name == "weights":
+        fit = {"sample_weight": np.random.default_rng(0).uniform(0.5, 2, 40).astype(np.float32)}
+    if name == "infinite":
+        compiled = {"loss": lambda y, p: tf.reduce_sum(p**2, axis=1) + tf.where(tf.reshape(y, [-1]) == 7, np.inf, 0.0)}
+        xy[1][[3, 14]] = 7
+        fit = {"sample_weight": np.where(xy[1] == 7, 0.0, 1.0).astype(np.float32)}
+        assert np.isfinite(
+            either.ours(make, xy, replicas=1, parts=parts, compiled=compiled, **fit).history["loss"]
+        ).all()
+        return
+    one, found = either.plain(make, xy, **fit), either.ours(make, xy, replicas=1, parts=parts, **fit)
+    assert apart(one, found) < SAME
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+def test_an_own_loss_that_calls_a_model_with_batch_normalization(either, replicas):
+    trained = either.ours(own_loss(either, twice), replicas=replicas, parts=2, compiled={"loss": None})
+    assert trained.history["loss"][0] > 0
+
+
+@SLOW
+@pytest.mark.parametrize("draw", [lambda v: tf.nn.dropout(v, 0.5), lambda v: v + tf.random.normal(tf.shape(v))])
+def test_layers_of_tf_keras_that_draw_by_themselves(draw):
+    """Nothing can be said of such a model, but of its loss."""
+    either = Either("tf_keras")
+    make = lambda: either.classifier(layer(either, draw))  # noqa: E731
+    assert either.ours(make, replicas=2, parts=2).history["loss"][0] > 0
+    with pytest.raises(ValueError, match="in_batch_negatives"):
+        either.ours(make, replicas=1, parts=2, compiled={"loss": in_batch_negatives})
+
+
+@SLOW
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_sixteen_bits(either, policy):
+    """Rows that are alike at once and in parts, where rounding is coarse; and in-batch negatives."""
+    with either.policy(policy):
+        make = lambda: either.classifier(*(either.keras.layers.Dense(64, "relu") for _ in range(4)), dropout=0.3)  # noqa: E731
+        assert either.ours(make, replicas=2, parts=2, epochs=3).history["loss"][-1] < 1.2
+        with pytest.raises(ValueError, match="in_batch_negatives"):
+            either.ours(make, replicas=2, parts=2, compiled={"loss": in_batch_negatives})
+
+
+# Metrics.
+
+
+def largest(either):
+    class Largest(either.keras.metrics.Metric):
+        def __init__(self, start):
+            super().__init__(name="largest")
+            self.value = self.add_weight(name="value", shape=(), initializer=either.keras.initializers.Constant(start))
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            self.value.assign(tf.maximum(tf.convert_to_tensor(self.value), tf.reduce_max(y_pred)))
+
+        def result(self):
+            return tf.convert_to_tensor(self.value)
+
+    return Largest
+
+
+def root_of_the_mean(labels, outputs):
+    return tf.sqrt(tf.reduce_mean((tf.cast(tf.reshape(labels, [-1, 1]), tf.float32) - outputs) ** 2))
+
+
+@pytest.mark.parametrize(
+    "metric, name",
+    [
+        (lambda either: largest(either)(0.0), "largest"),
+        pytest.param(lambda either: largest(either)(-np.inf), "largest", marks=SLOW),
+        pytest.param(lambda either: root_of_the_mean, "root_of_the_mean", marks=SLOW),
+    ],
+)
+def test_a_metric_that_is_no_sum(either, metric, name):
+    """In `fit` and in `evaluate`; on one replica it is what plain Keras has."""
+
+    def build(replicas):
+        strategy = strategy_of(replicas)
+        with strategy.scope():
+            model = tfbert.FineTuner(either.classifier(), gradient_accumulation_steps=2)
+            model.compile(optimizer=either.sgd(), loss=either.loss(), metrics=["accuracy", metric(either)])
+        return model
+
+    x, y = rows(40)
+    model = build(2)
+    for call in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match=f"must be a sum over rows. Received: metric '{name}'"):
+            call(x, y, batch_size=10, verbose=0)
+    plain = either.classifier()
+    plain.compile(optimizer=either.sgd(), loss=either.loss(), metrics=["accuracy", metric(either)])
+    options = {"batch_size": 10, "shuffle": False, "verbose": 0}
+    found, expected = build(1).fit(x, y, **options), plain.fit(x, y, **options)
+    assert found.history[name] == pytest.approx(expected.history[name], abs=1e-5)
+
+
+@SLOW
+def test_metrics_that_are_sums(either):
+    kinds = either.keras.metrics
+    makes = [
+        lambda: "accuracy",
+        lambda: kinds.SparseTopKCategoricalAccuracy(2),
+        lambda: kinds.MeanMetricWrapper(lambda y, p: tf.reduce_max(p, axis=1), name="per_row"),
+    ]
+    x, y = rows(43)
+    histories = []
+    for replicas in (1, 2):
+        with strategy_of(replicas).scope():
+            model = tfbert.FineTuner(either.classifier(), gradient_accumulation_steps=replicas)
+            model.compile(optimizer=either.sgd(), loss=either.loss(), metrics=[make() for make in makes])
+        histories.append(model.fit(x, y, batch_size=10, epochs=2, shuffle=False, verbose=0).history)
+    for name, values in histories[0].items():
+        assert histories[1][name] == pytest.approx(values, abs=1e-5)
