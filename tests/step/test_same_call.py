@@ -112,7 +112,7 @@ class WithoutConfiguration:
     [
         (np.float32(0.5), 0.5),
         ({1: "dense_12", "seed": 3}, {"1": "dense"}),
-        (f"<function at {hex(id(X))}>", "<function>"),
+        pytest.param(f"<function at {hex(id(X))}>", "<function>", id="address"),
         (WithoutConfiguration(), {"class": "WithoutConfiguration", "config": None}),
         (rows, "rows"),
         (object(), "object"),
