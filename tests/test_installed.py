@@ -300,4 +300,5 @@ def test_the_version_is_said_alike():
     said = dict(re.findall(r"^([a-z-]+): (\S+)$", citation, re.MULTILINE))
     assert said["version"] == __version__
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(r"^## (.*)", changes, re.MULTILINE)[1] == f"{__version__} ({said['date-released']})"
+    released = [heading for heading in re.findall(r"^## (.*)", changes, re.MULTILINE) if heading != "Unreleased"]
+    assert released[0] == f"{__version__} ({said['date-released']})"
