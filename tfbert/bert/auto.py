@@ -20,9 +20,9 @@ class _Auto:
         )
 
     @classmethod
-    def from_pretrained(cls, name: Any, **options: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
         """As that of the class."""
-        return cls.model_class.from_pretrained(name, **options)
+        return cls.model_class.from_pretrained(pretrained_model_name_or_path, **options)
 
     @classmethod
     def from_config(cls, config: Any, **options: Any) -> Any:

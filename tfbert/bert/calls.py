@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.outputs import make_output
 from tfbert.errors import UsageError
 from tfbert.model.forward import Seen
 from tfbert.private import let_go_of_traced_gradients
+from tfbert.step.keras3.labelled import as_array
 
 _BY_PLACE = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "head_mask", "inputs_embeds")
 """In the order of transformers' arguments."""
@@ -139,31 +139,12 @@ def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tu
 def _as_tensor(value: Any, name: str) -> Any:
     if isinstance(value, (tf.Tensor, keras.KerasTensor)):
         return value
-    return tf.convert_to_tensor(_as_array(value, name) if isinstance(value, (list, tuple)) else value)
-
-
-def _as_array(value: list | tuple, name: str) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        array = np.empty([0], object)
-    if array.dtype.kind not in "biuf":
+    if type(value).__module__.split(".")[0] == "tf_keras":
         raise UsageError(
-            f"The rows of a batch have one length. Received: {name} as a list with rows of several, or of no numbers. "
-            'Pad them: tokenizer(..., padding=True, return_tensors="np").'
+            f"A model of Keras 3 takes inputs of Keras 3. Received: {name} of tf_keras. Write `import keras` and "
+            "keras.Input(...). (`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
         )
-    return array
-
-
-def plain(data: Any) -> Any:
-    """What `fit` and its like are given, as Keras 3 takes it: a tokenizer's `BatchEncoding`, and lists of numbers."""
-    if isinstance(data, Mapping):
-        return {name: plain(value) for name, value in data.items()}
-    if isinstance(data, tuple):
-        return tuple(plain(each) for each in data)
-    if isinstance(data, list) and not any(hasattr(each, "shape") for each in keras.tree.flatten(data)):
-        return _as_array(data, "data")
-    return data
+    return tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple)) else value)
 
 
 def _number(value: tf.Tensor) -> tf.Tensor:

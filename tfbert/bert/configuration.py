@@ -63,10 +63,11 @@ class BertConfig:
         vars(self).update(_with_labels({"num_labels": count}))
 
     @classmethod
-    def from_pretrained(cls, name: str | pathlib.Path, **values: Any) -> BertConfig:
+    def from_pretrained(cls, pretrained_model_name_or_path: str | pathlib.Path, **values: Any) -> BertConfig:
         """The configuration of a model by its directory or its name on the hub, with some values changed."""
         options = {option: values.pop(option) for option in HUB_OPTIONS if option in values}
-        directory = resolve_model(ModelConfig(model_name_or_path=str(name)), **options)
+        name = str(pretrained_model_name_or_path)
+        directory = resolve_model(ModelConfig(model_name_or_path=name), needs_weights=False, **options)
         if directory is None:
             raise UsageError(
                 f"A model must have files. Received: {name}. Pass a directory, or BertConfig(...) for none."

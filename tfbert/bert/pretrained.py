@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from tfbert.bert.calls import INPUTS, plain
+from tfbert.bert.calls import INPUTS
 from tfbert.bert.configuration import HUB_OPTIONS, BertConfig
 from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.bert.training import Trained
@@ -20,6 +20,7 @@ from tfbert.model import load
 from tfbert.model.files import load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
 from tfbert.output import hub
+from tfbert.step.keras3.labelled import plain
 from tfbert.step.keras3.private import layers_of, resize_variable, take_as_they_are
 from tfbert.step.keras3.workers import num_workers_of
 
@@ -85,23 +86,30 @@ class PreTrainedModel(Trained, keras.Model):
             getattr(self, part).build([size])
 
     @classmethod
-    def from_pretrained(cls, name: str | pathlib.Path, *, config: Any = None, seed: int | None = None, **options: Any):
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | pathlib.Path,
+        *,
+        config: Any = None,
+        seed: int | None = None,
+        **options: Any,
+    ):
         """The model with the weights of files: safetensors, `tf_model.h5`, `pytorch_model.bin`, a checkpoint of
         TensorFlow 1, KerasHub's preset. Logs a line of weights that are new, and one of those that are not used.
 
         Args:
-            name: A directory, or a name on the Hugging Face hub or KerasHub's.
+            pretrained_model_name_or_path: A directory, or a name on the Hugging Face hub or KerasHub's.
             config: In the place of the file's.
             seed: Decides new weights; None draws one, which `keras.utils.set_random_seed` decides.
-            **options: Values of the configuration (`num_labels`, `id2label`, `problem_type`, rates); `dtype`; those of
-                the hub (`revision`, `token`, `cache_dir`, `local_files_only`); `ignore_mismatched_sizes=True` for a new
-                head where the file's has another number of labels.
+            **options: Values of the configuration (`num_labels`, `id2label`, `problem_type`, rates); `dtype`, `name`,
+                `trainable`; those of the hub (`revision`, `token`, `cache_dir`, `local_files_only`);
+                `ignore_mismatched_sizes=True` for a new head where the file's has another number of labels.
 
         Raises:
             UsageError: for files that do not fit, or an option of another name.
         """
         of_hub = {option: options.pop(option) for option in HUB_OPTIONS if option in options}
-        of_keras = {option: options.pop(option) for option in ("dtype", "trainable") if option in options}
+        of_keras = {option: options.pop(option) for option in ("dtype", "name", "trainable") if option in options}
         takes_new_head = options.pop("ignore_mismatched_sizes", False)
         fields = set(BertConfig().to_dict()) | {"num_labels"}
         if unknown := [option for option in options if option not in fields and option not in _SAME_EITHER_WAY]:
@@ -110,7 +118,8 @@ class PreTrainedModel(Trained, keras.Model):
                 f"Received: {', '.join(unknown)}. Leave them out."
             )
         changed = {option: value for option, value in options.items() if option in fields}
-        directory = resolve_model(ModelConfig(model_name_or_path=str(name)), **of_hub)
+        name = str(pretrained_model_name_or_path)
+        directory = resolve_model(ModelConfig(model_name_or_path=name), **of_hub)
         if directory is None:
             raise UsageError(f"A model must have files. Received: {name}. Pass a directory, or {cls.__name__}(config).")
         saved = BertConfig.from_dict(load_values(directory))
@@ -139,7 +148,7 @@ class PreTrainedModel(Trained, keras.Model):
                 f"save_pretrained writes PyTorch's layout as safetensors. Received: {', '.join(options)}. "
                 "Leave it out; for a SavedModel call model.export(directory)."
             )
-        load.save_pretrained(self, None, pathlib.Path(directory))
+        self._write(pathlib.Path(directory))
         if push_to_hub:
             self.push_to_hub(**{"repo_id": pathlib.Path(directory).absolute().name} | options)
 
@@ -154,6 +163,15 @@ class PreTrainedModel(Trained, keras.Model):
             return hub.push(
                 pathlib.Path(directory), HubConfig(hub_model_id=repo_id, hub_private_repo=bool(private)), api
             )
+
+    def _write(self, directory: pathlib.Path) -> None:
+        for layer in layers_of(self):
+            if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None):
+                raise UsageError(
+                    "PyTorch's layout has whole weights. "
+                    f"Received: {layer.name!r} with LoRA or quantized. Save it by model.save('x.keras')."
+                )
+        load.save_pretrained(self, None, directory)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

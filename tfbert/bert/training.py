@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfbert.bert.calls import Called, plain
+from tfbert.bert.calls import Called
 from tfbert.errors import UsageError
-from tfbert.step.keras3.labelled import Labelled
+from tfbert.step.keras3.labelled import Labelled, plain
 from tfbert.step.keras3.refusals import check_keras
-
-_OWN_LOSS = (None, "auto", "auto_with_warning", "passthrough")
-"""What transformers took for the model's own."""
 
 
 class Trained(Called, Labelled):
@@ -50,7 +46,7 @@ class Trained(Called, Labelled):
         for argument, value in {"optimizer": optimizer, "loss": loss, "metrics": metrics}.items():
             for each in keras.tree.flatten(value):
                 check_keras(argument, each)
-        if not isinstance(loss, (Mapping, list, tuple)) and loss in _OWN_LOSS:
+        if self.is_own_loss(loss):
             loss, loss_weights = self.compiled_losses()
         metrics = self.named_metrics(metrics)
         options["jit_compile"] = options.get("jit_compile") is True

@@ -46,7 +46,7 @@ _HF_SCHEME = "hf://"
 """How KerasHub begins the names of this hub."""
 
 
-def resolve_model(config: ModelConfig, **options: Any) -> pathlib.Path | None:
+def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options: Any) -> pathlib.Path | None:
     """Finds the model's files, and downloads them for a hub name that is not a directory.
 
     From the hub come `config.json`, the tokenizer's files and one weight file: safetensors, else TensorFlow's, else
@@ -54,6 +54,7 @@ def resolve_model(config: ModelConfig, **options: Any) -> pathlib.Path | None:
 
     Args:
         config: Names the model.
+        needs_weights: Whether its configuration alone is not enough.
         **options: Those of `huggingface_hub.snapshot_download`, such as `revision`.
 
     Returns:
@@ -73,14 +74,16 @@ def resolve_model(config: ModelConfig, **options: Any) -> pathlib.Path | None:
         handle = "" if name.endswith(keras_hub.ARCHIVE) else keras_hub_download.find_handle(name)
         if not handle and (directory.exists() or _looks_like_path(name.removeprefix(_HF_SCHEME))):
             raise _usage("A path must lead to a model's directory or .keras file", name, "", "Check the path")
-        directory = (
-            keras_hub_download.download(name, handle) if handle else _download(name.removeprefix(_HF_SCHEME), options)
-        )
+        if handle:
+            directory = keras_hub_download.download(name, handle)
+        else:
+            files = _HUB_WEIGHTS if needs_weights else ((),)
+            directory = _download(name.removeprefix(_HF_SCHEME), options, files)
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
         rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
         raise _usage(rule, name, f" without it in {directory}", todo)
-    if weights.find_weight_file(directory) is None:
+    if needs_weights and weights.find_weight_file(directory) is None:
         todo = f"Add one of {', '.join(weights.WEIGHT_FILES)}, or the files bert_model.ckpt.*"
         raise _usage("A model's directory must hold its weights", name, f" without any in {directory}", todo)
     return directory
@@ -166,12 +169,12 @@ def _looks_like_path(name: str) -> bool:
     )
 
 
-def _download(name: str, options: dict[str, Any]) -> pathlib.Path:
+def _download(name: str, options: dict[str, Any], weight_files: Iterable[tuple[str, ...]]) -> pathlib.Path:
     import huggingface_hub
     from huggingface_hub import errors
 
     try:
-        for files in _HUB_WEIGHTS:
+        for files in weight_files:
             patterns = ["config.json", *_TOKENIZER_FILES, *files]
             directory = pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, **options))
             if weights.find_weight_file(directory):

@@ -13,7 +13,7 @@ from tfbert.step.core import Step, check_numbers
 from tfbert.step.keras3 import data, private, refusals, workers
 from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.keras3.functions import over_replicas
-from tfbert.step.keras3.labelled import labelled
+from tfbert.step.keras3.labelled import Labelled, labelled, plain
 from tfbert.step.keras3.layer_state import KerasLayerState
 from tfbert.step.keras3.loss_terms import LossTerms, OwnLossTerms, output_names
 from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
@@ -104,7 +104,7 @@ class FineTuner(Step, keras.Model):
         refusals.check_overrides(self.model)  # Again: a method may have been assigned since.
         has_own = refusals.has_own_loss(self.model)
         labels = labelled(self.model)
-        if loss is None and not has_own and labels.own_losses():
+        if labels.is_own_loss(loss) and not has_own and labels.own_losses():
             loss, loss_weights = labels.compiled_losses()
             given["loss"] = loss
         metrics = labels.named_metrics(metrics)
@@ -303,5 +303,7 @@ class FineTuner(Step, keras.Model):
     def _given(self, name: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         given = data.arguments_of(name, self, args, kwargs)
         refusals.check_call(self.model, name, given)
+        if isinstance(self.model, Labelled):
+            given |= {each: plain(given[each]) for each in ("x", "y", "validation_data") if each in given}
         check_rows(given, self.model, getattr(self, "loss", None))
         return given

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfbert.private import with_mask
+
+_OWN_LOSS = (None, "auto", "auto_with_warning", "passthrough")
 
 
 class Labelled:
@@ -26,6 +29,12 @@ class Labelled:
         """The loss of each output, where `compile` is given none."""
         loss = keras.losses.SparseCategoricalCrossentropy
         return {output: loss(from_logits=True, name=f"{output}_loss") for output in self.LABELS.values()}
+
+    def is_own_loss(self, loss: Any) -> bool:
+        """Whether `compile` is given what transformers took for the model's own loss."""
+        if loss is None or isinstance(loss, str):
+            return loss in _OWN_LOSS
+        return getattr(loss, "__self__", None) is self and loss.__name__ in ("compute_loss", "hf_compute_loss")
 
     def compiled_losses(self) -> tuple[Any, Any]:
         """The model's own losses and their weights, as `compile` takes them."""
@@ -61,7 +70,7 @@ class Labelled:
         found = []
         for output, loss in self.own_losses().items():
             y, logit = (self._of(output, each) for each in (labels, logits))
-            y, logit = tf.convert_to_tensor(y), tf.cast(logit, tf.float32)
+            y, logit = tf.cast(tf.convert_to_tensor(y), tf.float32), tf.cast(logit, tf.float32)
             values = loss.call(tf.nn.relu(y) if self.IGNORES else y, logit)
             if self.IGNORES:
                 counts = tf.cast(y >= 0, tf.float32)
@@ -158,3 +167,32 @@ def _to_rank(weights: Any, labels: tf.Tensor) -> tf.Tensor:
     weights = tf.convert_to_tensor(weights)
     is_of_rows = weights.shape.rank == 1 < len(labels.shape)
     return tf.reshape(weights, [-1, *[1] * (len(labels.shape) - 1)]) if is_of_rows else weights
+
+
+def as_array(value: list | tuple, name: str) -> np.ndarray:
+    """A list of numbers as an array.
+
+    Raises:
+        ValueError: for rows of several lengths, or anything but numbers.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty([0], object)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"The rows of a batch have one length. Received: {name} as a list with rows of several, or of no numbers. "
+            'Pad them: tokenizer(..., padding=True, return_tensors="np").'
+        )
+    return array
+
+
+def plain(data: Any) -> Any:
+    """What `fit` and its like are given, as Keras 3 takes it: a tokenizer's `BatchEncoding`, and lists of numbers."""
+    if isinstance(data, Mapping):
+        return {name: plain(value) for name, value in data.items()}
+    if isinstance(data, tuple):
+        return tuple(plain(each) for each in data)
+    if isinstance(data, list) and not any(hasattr(each, "shape") for each in keras.tree.flatten(data)):
+        return as_array(data, "data")
+    return data

@@ -210,7 +210,8 @@ def check_keras(argument: str, value: Any) -> None:
         name = getattr(value, "__name__", type(value).__name__)
         raise ValueError(
             "The model is one of Keras 3, and takes objects of Keras 3. "
-            f"Received: {argument}={name} of tf_keras. Write `import keras` and use its objects."
+            f"Received: {argument}={name} of tf_keras. Write `import keras` and use its objects. "
+            "(`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
         )
 
 
