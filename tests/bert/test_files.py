@@ -2,6 +2,7 @@
 
 import json
 import logging
+import types
 
 import keras
 import numpy as np
@@ -162,6 +163,32 @@ def test_words_are_added_and_taken_away(tmp_path):
     assert worst(TFBertForMaskedLM.from_pretrained(tmp_path)(TEXTS).logits, model(TEXTS).logits) == 0
     model.resize_token_embeddings(25)
     assert model(TEXTS).logits.shape[-1] == 25
+
+
+def test_a_model_is_uploaded_whole(monkeypatch, tmp_path):
+    uploaded = {}
+
+    class Hub:
+        def __init__(self, token=None):
+            uploaded["token"] = token
+
+        def whoami(self):
+            return {}
+
+        def create_repo(self, name, **options):
+            uploaded.update(options, name=name)
+            return types.SimpleNamespace(repo_id=name)
+
+        def upload_folder(self, *, folder_path, **options):
+            uploaded["files"] = sorted(path.name for path in folder_path.iterdir())
+            return types.SimpleNamespace(commit_url="commit")
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    assert make().push_to_hub("me/mine", private=True, token="secret") == "commit"
+    expected = {"token": "secret", "name": "me/mine", "private": True, "files": ["config.json", "model.safetensors"]}
+    assert uploaded.items() >= expected.items()
+    make().save_pretrained(tmp_path / "named", push_to_hub=True)
+    assert uploaded["name"] == "named"
 
 
 def test_prepared_batches_have_what_the_model_reads():

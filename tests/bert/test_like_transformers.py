@@ -81,4 +81,4 @@ def test_pytorch_gives_the_same_from_the_same_files(kind, tmp_path):
     as_tensors = {name: torch.tensor(np.asarray(value)).long() for name, value in inputs.items()}
     with torch.no_grad():
         expected = [each.numpy() for each in other(**as_tensors).to_tuple()]
-    assert worst(tuple(model(inputs)), expected) < 2e-6
+    assert worst(tuple(model(inputs)), expected) < 5e-6  # Logits of words are about 5.

@@ -1,5 +1,7 @@
 """`compile` and `fit`, plain and through FineTuner: the same updates on any split; labels wherever they are."""
 
+import collections
+
 import keras
 import numpy as np
 import pytest
@@ -85,7 +87,10 @@ def test_tags_of_minus_100_count_neither_in_the_loss_nor_in_metrics():
         np.testing.assert_allclose(found, [expected, accuracy], atol=1e-6)
     tuner = tfbert.FineTuner(model, gradient_accumulation_steps=2)
     tuner.compile(tfbert.AdamW(1e-3), metrics=["accuracy"])
-    np.testing.assert_allclose(tuner.evaluate(TEXTS, TAGS, batch_size=5, verbose=0), [expected, accuracy], atol=1e-6)
+    texts = collections.UserDict({name: value.tolist() for name, value in TEXTS.items()})  # As a BatchEncoding.
+    np.testing.assert_allclose(
+        tuner.evaluate(texts, TAGS.tolist(), batch_size=5, verbose=0), [expected, accuracy], atol=1e-6
+    )
     assert tuner.predict(TEXTS, verbose=0).shape == logits.shape
 
 
