@@ -141,6 +141,20 @@ def test_keras_saves_all_that_training_needs(tmp_path):
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
 
 
+ENCODERS = [lambda: make("TFBertModel"), lambda: make().bert, lambda: make("TFBertForMaskedLM").bert]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_functional_model_is_saved_with_the_encoder_in_it(encoder, tmp_path):
+    inputs = [keras.Input([9], dtype="int32") for _ in range(2)]
+    hidden = encoder()(inputs, output_hidden_states=True).hidden_states
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Concatenate()(hidden[-2:])))
+    model.save(tmp_path / "model.keras")
+    x = [TEXTS["input_ids"], TEXTS["attention_mask"]]
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert worst(loaded.predict(x, verbose=0), model.predict(x, verbose=0)) == 0
+
+
 @pytest.mark.parametrize("kind", ["TFBertForSequenceClassification", "TFBertForMultipleChoice"])
 def test_an_exported_model_gives_the_same(kind, tmp_path):
     model, inputs = make(kind), KINDS[kind][1]

@@ -203,6 +203,7 @@ class Embeddings(Part):
         return self.dropout(inputs=tf.reshape(hidden, shape), training=training)
 
 
+@keras.saving.register_keras_serializable("tfbert")
 class TFBertMainLayer(Called, Part):
     """BERT without a head; called as `TFBertModel` is."""
 
@@ -220,3 +221,24 @@ class TFBertMainLayer(Called, Part):
         tokens = encode(self, inputs, training, seen=seen)
         pooled = pooler_output(self.pooler, tokens[:, 0]) if hasattr(self, "pooler") else None
         return {"last_hidden_state": tokens, "pooler_output": pooled}
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` makes such a layer of."""
+        return {
+            "config": self.config.to_dict(),
+            "has_pooler": hasattr(self, "pooler"),
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> TFBertMainLayer:
+        """A layer whose variables exist: in a functional model it may stand alone."""
+        policy = keras.saving.deserialize_keras_object(config["dtype"])
+        made = cls(Maker(BertConfig.from_dict(config["config"]), policy, None), has_pooler=config["has_pooler"])
+        made.build()
+        made.trainable = config["trainable"]
+        return made
+
+    def get_build_config(self) -> None:
+        """Nothing: `from_config` builds."""
