@@ -35,6 +35,7 @@ FLOORS = (
     "corpus",
     "batches",
     "model",
+    "bert",
     "tasks",
     "report",
     "train",
@@ -225,8 +226,8 @@ def test_flags_are_read_in_the_command_only():
     assert users <= {"commandline"}
 
 
-KERAS_3 = ("tfbert", "step", "keras3")
-"""The only folder for models of Keras 3."""
+KERAS_3 = (("tfbert", "step", "keras3"), ("tfbert", "bert"))
+"""The folders for models of Keras 3."""
 
 
 def test_keras_is_tf_keras_elsewhere():
@@ -235,11 +236,19 @@ def test_keras_is_tf_keras_elsewhere():
         for node in ast.walk(tree_of(path)):
             is_tf_keras = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
             assert not is_tf_keras, f"{path}:{node.lineno}"
-        if path.parts[:3] != KERAS_3:
+        if not any(path.parts[: len(folder)] == folder for folder in KERAS_3):
             assert "keras" not in {module.split(".")[0] for module, _ in imports(path)}, path
 
 
-@pytest.mark.parametrize("start, other", [("step/keras3/finetuner", "tf_keras"), ("step/finetuner", "keras")])
+@pytest.mark.parametrize(
+    "start, other",
+    [
+        ("step/keras3/finetuner", "tf_keras"),
+        ("bert/auto", "tf_keras"),
+        ("bert/auto", "transformers"),
+        ("step/finetuner", "keras"),
+    ],
+)
 def test_who_uses_one_keras_does_not_wait_for_the_other(start, other):
     """Followed from module to module; what stands in a function is imported when it is called."""
     found, left = set(), [pathlib.Path("tfbert", f"{start}.py")]

@@ -12,6 +12,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING
 
+from tfbert.bert.elsewhere import INSTEAD, error_for
 from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
@@ -27,11 +28,31 @@ from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
     from tfbert import callbacks as callbacks
+    from tfbert.bert.auto import (
+        TFAutoModel,
+        TFAutoModelForMaskedLM,
+        TFAutoModelForMultipleChoice,
+        TFAutoModelForPreTraining,
+        TFAutoModelForQuestionAnswering,
+        TFAutoModelForSequenceClassification,
+        TFAutoModelForTokenClassification,
+    )
+    from tfbert.bert.configuration import BertConfig
+    from tfbert.bert.models import (
+        TFBertForMaskedLM,
+        TFBertForMultipleChoice,
+        TFBertForPreTraining,
+        TFBertForQuestionAnswering,
+        TFBertForSequenceClassification,
+        TFBertForTokenClassification,
+        TFBertModel,
+    )
     from tfbert.devices.strategy import build_strategy
     from tfbert.finetuner import FineTuner
     from tfbert.modes.load import load
     from tfbert.python.finetune import Results, evaluate, finetune, pretrain
     from tfbert.python.sweep import SweepResults, sweep
+    from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule, create_optimizer
     from tfbert.tasks.base_rate import base_rate
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -54,12 +75,33 @@ _LAZY = {
     "base_rate": "tfbert.tasks.base_rate",
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
+    "BertConfig": "tfbert.bert.configuration",
+    "TFBertModel": "tfbert.bert.models",
+    "TFBertForSequenceClassification": "tfbert.bert.models",
+    "TFBertForTokenClassification": "tfbert.bert.models",
+    "TFBertForQuestionAnswering": "tfbert.bert.models",
+    "TFBertForMultipleChoice": "tfbert.bert.models",
+    "TFBertForMaskedLM": "tfbert.bert.models",
+    "TFBertForPreTraining": "tfbert.bert.models",
+    "TFAutoModel": "tfbert.bert.auto",
+    "TFAutoModelForSequenceClassification": "tfbert.bert.auto",
+    "TFAutoModelForTokenClassification": "tfbert.bert.auto",
+    "TFAutoModelForQuestionAnswering": "tfbert.bert.auto",
+    "TFAutoModelForMultipleChoice": "tfbert.bert.auto",
+    "TFAutoModelForMaskedLM": "tfbert.bert.auto",
+    "TFAutoModelForPreTraining": "tfbert.bert.auto",
+    "AdamW": "tfbert.step.keras3.fused",
+    "LAMB": "tfbert.step.keras3.fused",
+    "WarmupSchedule": "tfbert.step.keras3.fused",
+    "create_optimizer": "tfbert.step.keras3.fused",
 }
-_OF_TENSORFLOW = ("FineTuner", "load", "build_strategy", "BertTokenizer")
+_NO_TENSORFLOW = ("Results", "evaluate", "finetune", "pretrain", "sweep", "SweepResults", "BertConfig", "base_rate")
 
 __all__ = [
+    "AdamW",
     "AnsweringConfig",
     "BenchmarkConfig",
+    "BertConfig",
     "BertTokenizer",
     "ChoosingConfig",
     "Config",
@@ -68,6 +110,7 @@ __all__ = [
     "ExportConfig",
     "FineTuner",
     "HubConfig",
+    "LAMB",
     "ModelConfig",
     "MultiLabelConfig",
     "OutputConfig",
@@ -78,11 +121,27 @@ __all__ = [
     "RunError",
     "RuntimeConfig",
     "SweepResults",
+    "TFAutoModel",
+    "TFAutoModelForMaskedLM",
+    "TFAutoModelForMultipleChoice",
+    "TFAutoModelForPreTraining",
+    "TFAutoModelForQuestionAnswering",
+    "TFAutoModelForSequenceClassification",
+    "TFAutoModelForTokenClassification",
+    "TFBertForMaskedLM",
+    "TFBertForMultipleChoice",
+    "TFBertForPreTraining",
+    "TFBertForQuestionAnswering",
+    "TFBertForSequenceClassification",
+    "TFBertForTokenClassification",
+    "TFBertModel",
     "TaggingConfig",
     "TrainingConfig",
     "UsageError",
+    "WarmupSchedule",
     "base_rate",
     "build_strategy",
+    "create_optimizer",
     "evaluate",
     "finetune",
     "keep_freed_memory",
@@ -93,9 +152,11 @@ __all__ = [
 
 
 def __getattr__(name: str):
+    if name in INSTEAD:
+        raise error_for(name)
     if name != "callbacks" and name not in _LAZY:
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
-    with imports_whole(), imported_quietly() if name in _OF_TENSORFLOW else contextlib.nullcontext():
+    with imports_whole(), contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
         if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
             return importlib.import_module("tfbert.callbacks")
         return getattr(importlib.import_module(_LAZY[name]), name)

@@ -16,11 +16,10 @@ from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config import training as training_config
 from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
-from tfbert.step import fused as fused_module
-from tfbert.step.fused import FusedAdamW, FusedLAMB, norm
+from tfbert.step import updates as updates_module
+from tfbert.step.fused import FusedAdamW, FusedLAMB
 from tfbert.step.gradients import all_reduce_sum
 from tfbert.step.optimizer import (
-    _AFTER_WARM_UP,
     _KINDS,
     WarmupSchedule,
     apply_if_finite,
@@ -28,6 +27,8 @@ from tfbert.step.optimizer import (
     unscaled,
 )
 from tfbert.step.optimizer import scaled as scaled_loss
+from tfbert.step.schedule import _AFTER_WARM_UP
+from tfbert.step.updates import norm
 from tfbert.train.build import optimizer_of
 
 SLOW = pytest.mark.slow
@@ -281,7 +282,7 @@ def test_another_model_in_the_process_shares_what_is_compiled(make, policy):
 def test_all_variables_in_one_function_as_on_a_gpu_give_the_same_bits(make, monkeypatch):
     one = train(make, some_gradients(), replicas=1)[0]
     asked = []
-    monkeypatch.setattr(fused_module, "_takes_all_at_once", lambda device: asked.append(device) or True)
+    monkeypatch.setattr(updates_module, "_takes_all_at_once", lambda device: asked.append(device) or True)
     for a, b in zip(one, train(make, some_gradients(), replicas=1)[0], strict=True):
         np.testing.assert_array_equal(a, b)
     assert asked

@@ -81,26 +81,37 @@ _RULES: dict[str, Rule] = {
 
 
 def load_config(path: pathlib.Path) -> BertConfig:
-    """Reads a model's `config.json`, or `bert_config.json`; `id2label` names the labels of a fine-tuned model.
+    """Reads a model's `config.json`, or `bert_config.json`, as `make_config` takes it."""
+    return make_config(read_values(path), path)
 
-    Raises:
-        UsageError: where it is unreadable or describes anything but a BERT with absolute positions.
-    """
-    return make_config(read_json_object(path, "config.json must be readable JSON"), path)
+
+def read_values(path: pathlib.Path) -> dict[str, Any]:
+    """What `config.json` holds, not checked."""
+    return read_json_object(path, "config.json must be readable JSON")
 
 
 def make_config(values: dict[str, Any], path: pathlib.Path) -> BertConfig:
-    """A model's configuration from the values that a file holds.
+    """A model's configuration, as transformers has it, from the values that a file holds; raises as `checked`."""
+    from transformers.models.bert.configuration_bert import BertConfig
+
+    values = checked(values, path)
+    try:
+        return BertConfig.from_dict(values)
+    except Exception as error:  # transformers raises anything on keys that BERT does not have.
+        what = first_line(error)
+        raise UsageError(f"config.json must describe a BERT model. Received: {path}: {what}. Repair it.") from None
+
+
+def checked(values: dict[str, Any], path: pathlib.Path | str) -> dict[str, Any]:
+    """The values of a configuration, with labels that have names; `id2label` names those of a fine-tuned model.
 
     Args:
         values: As in `config.json`.
-        path: The file, for messages.
+        path: The file, or what else holds them, for messages.
 
     Raises:
-        UsageError: as `load_config`.
+        UsageError: where they describe anything but a BERT with absolute positions.
     """
-    from transformers.models.bert.configuration_bert import BertConfig
-
     absent = [key for key in _LAYOUT_KEYS if key not in values]
     if problem := architecture_problem(values, path):
         raise UsageError(problem)
@@ -130,15 +141,11 @@ def make_config(values: dict[str, Any], path: pathlib.Path) -> BertConfig:
             f"hidden_size={values['hidden_size']}, {_shown('num_attention_heads', values, path)}. Repair it."
         )
     if values.get("id2label") is not None:
-        values["id2label"] = _label_names(values, path)
-    try:
-        return BertConfig.from_dict(values)
-    except Exception as error:  # transformers raises anything on keys that BERT does not have.
-        what = first_line(error)
-        raise UsageError(f"config.json must describe a BERT model. Received: {path}: {what}. Repair it.") from None
+        values = values | {"id2label": _label_names(values, path)}
+    return values
 
 
-def _label_names(values: dict[str, Any], path: pathlib.Path) -> dict[int, str]:
+def _label_names(values: dict[str, Any], path: pathlib.Path | str) -> dict[int, str]:
     """`id2label` with names that are strings: some files number the labels, `{"0": 0, "1": 1}`."""
     id2label = values["id2label"]
     try:
@@ -153,7 +160,7 @@ def _label_names(values: dict[str, Any], path: pathlib.Path) -> dict[int, str]:
     return names
 
 
-def _shown(key: str, values: dict[str, Any], path: pathlib.Path) -> str:
+def _shown(key: str, values: dict[str, Any], path: pathlib.Path | str) -> str:
     return f"{key}={reprlib.repr(values[key])} in {path}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pathlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import UsageError, first_line
@@ -46,11 +46,16 @@ _HF_SCHEME = "hf://"
 """How KerasHub begins the names of this hub."""
 
 
-def resolve_model(config: ModelConfig) -> pathlib.Path | None:
+def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options: Any) -> pathlib.Path | None:
     """Finds the model's files, and downloads them for a hub name that is not a directory.
 
     From the hub come `config.json`, the tokenizer's files and one weight file: safetensors, else TensorFlow's, else
     PyTorch's, else KerasHub's. KerasHub's own names come from Kaggle.
+
+    Args:
+        config: Names the model.
+        needs_weights: Whether its configuration alone is not enough.
+        **options: Those of `huggingface_hub.snapshot_download`, such as `revision`.
 
     Returns:
         The directory that holds them, or the `.keras` file; None for `scratch/`.
@@ -69,23 +74,36 @@ def resolve_model(config: ModelConfig) -> pathlib.Path | None:
         handle = "" if name.endswith(keras_hub.ARCHIVE) else keras_hub_download.find_handle(name)
         if not handle and (directory.exists() or _looks_like_path(name.removeprefix(_HF_SCHEME))):
             raise _usage("A path must lead to a model's directory or .keras file", name, "", "Check the path")
-        directory = keras_hub_download.download(name, handle) if handle else _download(name.removeprefix(_HF_SCHEME))
+        if handle:
+            directory = keras_hub_download.download(name, handle)
+        else:
+            files = _HUB_WEIGHTS if needs_weights else ((),)
+            directory = _download(name.removeprefix(_HF_SCHEME), options, files)
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
         rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
         raise _usage(rule, name, f" without it in {directory}", todo)
-    if weights.find_weight_file(directory) is None:
+    if needs_weights and weights.find_weight_file(directory) is None:
         todo = f"Add one of {', '.join(weights.WEIGHT_FILES)}, or the files bert_model.ckpt.*"
         raise _usage("A model's directory must hold its weights", name, f" without any in {directory}", todo)
     return directory
 
 
 def load_config(directory: pathlib.Path) -> BertConfig:
-    """The model's `config.json`, or `bert_config.json`, as `tfbert.model.bert_config.load_config` reads it; what a
-    model of KerasHub says is put into the same terms."""
+    """The model's `config.json`, or `bert_config.json`, checked; what a model of KerasHub says is put
+    into the same terms."""
+    return bert_config.make_config(*_stated(directory))
+
+
+def load_values(directory: pathlib.Path) -> dict[str, Any]:
+    """The values of `load_config`, checked; transformers is not needed for them."""
+    return bert_config.checked(*_stated(directory))
+
+
+def _stated(directory: pathlib.Path) -> tuple[dict[str, Any], pathlib.Path]:
     if preset := keras_hub.read_preset(directory):
-        return bert_config.make_config(preset.config(), preset.config_file)
-    return bert_config.load_config(_config_file(directory))
+        return preset.config(), preset.config_file
+    return bert_config.read_values(_config_file(directory)), _config_file(directory)
 
 
 def load_tokenizer(
@@ -151,19 +169,19 @@ def _looks_like_path(name: str) -> bool:
     )
 
 
-def _download(name: str) -> pathlib.Path:
+def _download(name: str, options: dict[str, Any], weight_files: Iterable[tuple[str, ...]]) -> pathlib.Path:
     import huggingface_hub
     from huggingface_hub import errors
 
     try:
         directory = pathlib.Path(
-            huggingface_hub.snapshot_download(name, allow_patterns=["config.json", *_TOKENIZER_FILES])
+            huggingface_hub.snapshot_download(name, allow_patterns=["config.json", *_TOKENIZER_FILES], **options)
         )
         if (directory / "config.json").is_file():  # What is no BERT is refused before its weights are downloaded.
-            load_config(directory)
-        for files in _HUB_WEIGHTS:
+            load_values(directory)
+        for files in weight_files:
             patterns = ["config.json", *_TOKENIZER_FILES, *files]
-            directory = pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
+            directory = pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, **options))
             if weights.find_weight_file(directory):
                 break
         return directory

@@ -9,13 +9,15 @@ model's layers.
 from __future__ import annotations
 
 import functools
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.model.ops import add_bias, dense, gelu, inference_gelu, layer_norm
 from tfbert.model.recompute import recomputed
+
+if TYPE_CHECKING:  # The layers may be of either Keras.
+    import tf_keras as keras
 
 _MASKED = -10000.0
 """What transformers adds to the scores of positions that are not attended to; softmax turns them into exact 0."""
@@ -26,10 +28,26 @@ packed rows `[examples, places]`, counted through the rows, where all places of 
 first."""
 
 
-@keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
+class Seen(NamedTuple):
+    """What is kept of a pass besides its output; then every token's last layer is computed.
+
+    Attributes:
+        hidden: The embeddings and each layer's output, `[rows, width, hidden]`.
+        attentions: Each layer's shares of attention, dropout included, `[rows, heads, width, width]`.
+    """
+
+    hidden: list[tf.Tensor]
+    attentions: list[tf.Tensor]
+
+
 @tf.autograph.experimental.do_not_convert  # Nothing in BERT branches on a tensor, and converting it takes seconds.
 def forward(
-    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+    model: keras.Model,
+    inputs: dict[str, tf.Tensor],
+    training: bool | None,
+    *,
+    recompute: bool = False,
+    seen: Seen | None = None,
 ) -> tf.Tensor:
     """A classifier's logits for packed or plain inputs; pass it to `FineTuner`.
 
@@ -43,19 +61,24 @@ def forward(
             only `input_ids` is needed.
         training: Whether dropout is on.
         recompute: Whether the backward pass recomputes each layer but the last from its input: see `recomputed`.
+        seen: Gets what is kept of the pass; of plain inputs only.
 
     Returns:
         `[examples, num_labels]` in the precision that the model computes in.
     """
-    firsts = encode(model.bert, inputs, training, reads="first", recompute=recompute)
-    pooled = model.dropout(inputs=_pooled(model.bert.pooler, firsts), training=bool(training))
+    firsts = encode(model.bert, inputs, training, reads="first", recompute=recompute, seen=seen)
+    pooled = model.dropout(inputs=pooler_output(model.bert.pooler, firsts), training=bool(training))
     return dense(pooled, model.classifier.kernel, model.classifier.bias)
 
 
-@keras.saving.register_keras_serializable("tfbert")
 @tf.autograph.experimental.do_not_convert
 def forward_tokens(
-    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+    model: keras.Model,
+    inputs: dict[str, tf.Tensor],
+    training: bool | None,
+    *,
+    recompute: bool = False,
+    seen: Seen | None = None,
 ) -> tf.Tensor:
     """A tagger's logits for each token, `[rows, width, num_labels]`; otherwise as `forward`.
 
@@ -64,15 +87,21 @@ def forward_tokens(
         inputs: As for `forward`.
         training: As for `forward`.
         recompute: As for `forward`.
+        seen: As for `forward`.
     """
-    tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute)
+    tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
     return _of_tokens(model.classifier, model.dropout(inputs=tokens, training=bool(training)))
 
 
-@keras.saving.register_keras_serializable("tfbert")
 @tf.autograph.experimental.do_not_convert
 def forward_spans(
-    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+    model: keras.Model,
+    inputs: dict[str, tf.Tensor],
+    training: bool | None,
+    *,
+    recompute: bool = False,
+    seen: Seen | None = None,
+    masks_padding: bool = True,
 ) -> tf.Tensor:
     """Logits of a span's start and end at each token, `[rows, width, 2]`; otherwise as `forward`.
 
@@ -84,13 +113,18 @@ def forward_spans(
         inputs: As for `forward`, not packed: a row is one window.
         training: As for `forward`.
         recompute: As for `forward`.
+        seen: As for `forward`.
+        masks_padding: Whether a span may neither start nor end in the padding.
     """
-    logits = _of_tokens(model.qa_outputs, encode(model.bert, inputs, training, reads="every", recompute=recompute))
-    mask = inputs.get("attention_mask")
-    return logits if mask is None else logits + _masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
+    tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
+    logits, mask = _of_tokens(model.qa_outputs, tokens), inputs.get("attention_mask")
+    return (
+        logits
+        if mask is None or not masks_padding
+        else logits + _masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
+    )
 
 
-@keras.saving.register_keras_serializable("tfbert")
 @tf.autograph.experimental.do_not_convert
 def forward_choices(
     model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
@@ -123,10 +157,14 @@ def forward_choices(
     return tf.where(is_there, tf.cast(logits, tf.float32), _MASKED)
 
 
-@keras.saving.register_keras_serializable("tfbert")
 @tf.autograph.experimental.do_not_convert
 def forward_pretraining(
-    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, recompute: bool = False
+    model: keras.Model,
+    inputs: dict[str, tf.Tensor],
+    training: bool | None,
+    *,
+    recompute: bool = False,
+    seen: Seen | None = None,
 ) -> dict[str, tf.Tensor]:
     """Logits of the words at masked positions, and of whether segment B is of another document.
 
@@ -134,28 +172,34 @@ def forward_pretraining(
 
     Args:
         model: A `TFBertForPreTraining`, or a `TFBertForMaskedLM`, which has no next-sentence head.
-        inputs: As for `forward`, with `masked_lm_positions`, int32 `[rows, predictions]`, the places within each row
-            that are read; packed `[examples, predictions]`, counted through the rows as `cls_positions` are. Fill up
-            with any place: the output there has no meaning.
+        inputs: As for `forward`, perhaps with `masked_lm_positions`, int32 `[rows, predictions]`, the places within
+            each row that are read; packed `[examples, predictions]`, counted through the rows as `cls_positions` are.
+            Fill up with any place: the output there has no meaning. Without them, every position is read.
         training: As for `forward`.
         recompute: As for `forward`.
+        seen: As for `forward`.
 
     Returns:
         `masked_lm`: `[rows, predictions, vocabulary]`; and `next_sentence`: `[rows, 2]`. Packed: examples, not rows.
     """
-    positions = inputs["masked_lm_positions"]
-    firsts = inputs["cls_positions"] if "cls_positions" in inputs else tf.zeros(tf.shape(positions)[:1], tf.int32)
-    reads = tf.concat([firsts[:, None], positions], axis=1)
-    read = encode(model.bert, inputs, training, reads=reads, recompute=recompute)
-    outputs = {"masked_lm": _vocabulary_logits(model.mlm.predictions, read[:, 1:])}
+    positions = inputs.get("masked_lm_positions")
+    if positions is None:
+        words = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
+        first = words[:, 0]
+    else:
+        firsts = inputs["cls_positions"] if "cls_positions" in inputs else tf.zeros(tf.shape(positions)[:1], tf.int32)
+        reads = tf.concat([firsts[:, None], positions], axis=1)
+        read = encode(model.bert, inputs, training, reads=reads, recompute=recompute)
+        first, words = read[:, 0], read[:, 1:]
+    outputs = {"masked_lm": _vocabulary_logits(model.mlm.predictions, words)}
     if hasattr(model, "nsp"):
         head = model.nsp.seq_relationship
-        outputs["next_sentence"] = dense(_pooled(model.bert.pooler, read[:, 0]), head.kernel, head.bias)
+        outputs["next_sentence"] = dense(pooler_output(model.bert.pooler, first), head.kernel, head.bias)
     return outputs
 
 
-def _pooled(pooler: keras.layers.Layer, firsts: tf.Tensor) -> tf.Tensor:
-    """A `TFBertPooler`: `[examples, hidden]` -> the same."""
+def pooler_output(pooler: keras.layers.Layer, firsts: tf.Tensor) -> tf.Tensor:
+    """A `TFBertPooler`: the last layer's `[CLS]`, `[examples, hidden]` -> the same."""
     return tf.tanh(dense(firsts, pooler.dense.kernel, pooler.dense.bias))
 
 
@@ -185,6 +229,7 @@ def encode(
     *,
     reads: Reads = "every",
     recompute: bool = False,
+    seen: Seen | None = None,
 ) -> tf.Tensor:
     """The output of BERT's encoder for the tokens that a head reads.
 
@@ -195,6 +240,7 @@ def encode(
         reads: The tokens whose last layer is computed. Positions count within a row, or for packed inputs through all
             rows, and may repeat.
         recompute: As for `forward`.
+        seen: As for `forward`.
 
     Returns:
         `[examples, hidden]` for `first`, `[rows, width, hidden]` for `every`, `[rows, places, hidden]` for positions;
@@ -202,13 +248,20 @@ def encode(
     """
     training = bool(training)
     hidden = bert.embeddings(
-        input_ids=inputs["input_ids"],
+        input_ids=inputs.get("input_ids"),
+        inputs_embeds=inputs.get("inputs_embeds"),
         position_ids=inputs.get("position_ids"),
         token_type_ids=inputs.get("token_type_ids"),
         training=training,
     )
     rows, width, size = tf.shape(hidden)[0], tf.shape(hidden)[1], hidden.shape[-1]
     tokens, mask = tf.reshape(hidden, [-1, size]), _mask(inputs, hidden.dtype)
+    if seen is not None:
+        seen.hidden.append(hidden)
+        for layer in bert.encoder.layer:
+            tokens = _encode(layer, tokens, rows=rows, mask=mask, training=training, attentions=seen.attentions)
+            seen.hidden.append(tf.reshape(tokens, [rows, width, size]))
+        return seen.hidden[-1][:, 0] if isinstance(reads, str) and reads == "first" else seen.hidden[-1]
     *layers, last = bert.encoder.layer
     for layer in layers:
         compute = functools.partial(_encode, layer, rows=rows, mask=mask, training=training)
@@ -258,12 +311,18 @@ def _masked_unless(attends: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _encode(
-    layer: keras.layers.Layer, tokens: tf.Tensor, *, rows: tf.Tensor, mask: tf.Tensor | None, training: bool
+    layer: keras.layers.Layer,
+    tokens: tf.Tensor,
+    *,
+    rows: tf.Tensor,
+    mask: tf.Tensor | None,
+    training: bool,
+    attentions: list[tf.Tensor] | None = None,
 ) -> tf.Tensor:
     """One encoder layer: `[rows x width, hidden]` -> the same."""
     own = layer.attention.self_attention
     parts = (_heads(part, tokens, rows, own.num_attention_heads) for part in (own.query, own.key, own.value))
-    attended = _attend(layer, *parts, mask, training)
+    attended = _attend(layer, *parts, mask, training, attentions)
     return _after_attention(layer, tokens, attended, training)
 
 
@@ -280,6 +339,7 @@ def _attend(
     value: tf.Tensor,
     mask: tf.Tensor | None,
     training: bool,
+    attentions: list[tf.Tensor] | None = None,
 ) -> tf.Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017): `[rows, heads, width, size]` -> `[rows x width, hidden]`."""
     heads, size = query.shape[1], query.shape[3]
@@ -287,6 +347,8 @@ def _attend(
     if mask is not None:
         scores += mask
     probabilities = layer.attention.self_attention.dropout(inputs=tf.nn.softmax(scores), training=training)
+    if attentions is not None:
+        attentions.append(probabilities)
     mixed = tf.matmul(probabilities, value)
     return tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, heads * size])
 

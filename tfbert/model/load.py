@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,12 +30,15 @@ __all__ = [
     "build_model",
     "complete_encoder",
     "copy_model",
+    "fill",
     "holds_weights",
     "load_config",
     "load_tokenizer",
     "read_encoder",
+    "read_weights",
     "resolve_model",
     "save_pretrained",
+    "set_resized",
 ]
 
 log = logging.getLogger("tfbert")
@@ -86,40 +89,112 @@ def build_model(
     """
     if directory is None:
         bert_config = _scratch_config(config, tokenizer, max_seq_length)
-        tensors, reason = {}, ""
+        read = Read({}, "", [])
     else:
         bert_config = load_config(directory)
         _check_fit(config, directory, bert_config, tokenizer, max_seq_length)
-        with weights.open_weights(weights.find_weight_file(directory)) as stored:
-            # Before anything is read or built: a few bytes can describe more than a machine holds.
-            _check_shapes(directory, stored, bert_config, head)
-            tensors, reason = _read(stored, bert_config, head)
+        read = read_weights(directory, bert_config, head)
     if dropout is not None:
         bert_config.hidden_dropout_prob = bert_config.attention_probs_dropout_prob = dropout
         bert_config.classifier_dropout = None  # As the hidden one.
     head.describe_in(bert_config)
-    _check_same(bert_config, tokenizer, tensors)
+    _check_same(bert_config, tokenizer, read.tensors)
     model = _create(bert_config, head)
-
-    shapes = weights.get_weight_shapes(model)
-    new = [] if new is None else new
-    new += (name for name in shapes if name not in tensors)
-    because = reason and f" ({reason})"
-    if require_head and new:
+    names = [name for name in weights.get_weight_shapes(model) if name not in read.tensors]
+    if new is not None:
+        new += names
+    if require_head and names:
         raise UsageError(
             "Evaluation and prediction need a fine-tuned model. Received: "
-            f"model_name_or_path={config.model_name_or_path!r} without a trained {weights.list_names(new)}{because}. "
-            "Train it first, or pass a run's output directory."
+            f"model_name_or_path={config.model_name_or_path!r} without a trained {weights.list_names(names)}"
+            f"{read.because}. Train it first, or pass a run's output directory."
         )
-    if directory is not None:
-        if new:
-            log.info("New weights, to be trained: %s%s.", ", ".join(new), because)
-        if unused := [name for name in stored if name not in shapes and name not in head.second_names]:
-            log.info("Weights in the file that this model does not use: %s.", weights.group_names(unused))
-    for name in new:
-        tensors[name] = _draw(name, shapes[name], seed, bert_config.initializer_range)
-    weights.set_weights_dict(model, tensors)
+    lines = fill(model, read, head, seed=seed, scale=bert_config.initializer_range)
+    for line in lines if directory is not None else ():
+        log.info("%s", line)
     return model
+
+
+class Read(NamedTuple):
+    """What a model's file gave.
+
+    Attributes:
+        tensors: The weights that the model can use, by PyTorch name.
+        reason: Why the head was left out; empty if it was not, or the file has none.
+        names: All weights in the file.
+    """
+
+    tensors: dict[str, np.ndarray]
+    reason: str
+    names: list[str]
+
+    @property
+    def because(self) -> str:
+        """The reason after a list of weights."""
+        return self.reason and f" ({self.reason})"
+
+
+def read_weights(directory: pathlib.Path, bert_config: BertConfig, head: Head | None) -> Read:
+    """The weights in a model's file that a model with this head can use; a head that means something else is left out.
+
+    Args:
+        directory: What `resolve_model` returned.
+        bert_config: The file's own configuration.
+        head: What stands above the encoder; None for nothing.
+
+    Raises:
+        UsageError: for files that do not fit each other.
+    """
+    with weights.open_weights(weights.find_weight_file(directory)) as stored:
+        # Before anything is read or built: a few bytes can describe more than a machine holds.
+        _check_shapes(directory, stored, bert_config, head)
+        parts = [name for name in encoder_shapes(bert_config) if not head or head.has_pooler or name not in _POOLER]
+        tensors = {name: stored[name].read() for name in parts if name in stored}
+        of_head, reason = head.read(stored, bert_config) if head else ({}, "")
+        return Read(tensors | of_head, reason, list(stored))
+
+
+def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) -> list[str]:
+    """Assigns all weights of a built model; what no file gave is drawn.
+
+    Args:
+        model: transformers' TensorFlow BERT, or ours.
+        read: What the file gave.
+        head: What stands above the encoder.
+        seed: Decides the new weights.
+        scale: Their deviation.
+
+    Returns:
+        Lines for users: which weights are new, and which of the file are unused.
+    """
+    shapes, lines = weights.get_weight_shapes(model), []
+    new = [name for name in shapes if name not in read.tensors]
+    if new:
+        lines.append(f"New weights, to be trained: {', '.join(new)}{read.because}.")
+    seconds = head.second_names if head else ()
+    if unused := [name for name in read.names if name not in shapes and name not in seconds]:
+        lines.append(f"Weights in the file that this model does not use: {weights.group_names(unused)}.")
+    drawn = {name: _draw(name, shapes[name], seed, scale) for name in new}
+    weights.set_weights_dict(model, read.tensors | drawn)
+    return lines
+
+
+def set_resized(model: Any, values: Mapping[str, np.ndarray], *, seed: int, scale: float) -> None:
+    """Assigns weights to a model of which some have another number of rows now; rows that are new are drawn.
+
+    Args:
+        model: As of `fill`.
+        values: Its weights before.
+        seed: Decides the new rows.
+        scale: Their deviation.
+    """
+    resized = dict(values)
+    for name, shape in weights.get_weight_shapes(model).items():
+        if shape != values[name].shape:
+            resized[name] = _draw(name, shape, seed, scale)
+            kept = min(shape[0], len(values[name]))
+            resized[name][:kept] = values[name][:kept]
+    weights.set_weights_dict(model, resized)
 
 
 def copy_model(model: TFBertPreTrainedModel, head: Head) -> TFBertPreTrainedModel:
@@ -157,14 +232,14 @@ def complete_encoder(tensors: Mapping[str, np.ndarray], config: BertConfig) -> d
     return {name: tensors[name] for name in shapes if name in tensors} | drawn
 
 
-def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, directory: pathlib.Path) -> None:
+def save_pretrained(model: Any, tokenizer: BertTokenizer | None, directory: pathlib.Path) -> None:
     """Writes model and tokenizer so that transformers loads them in TensorFlow and in PyTorch.
 
     `config.json` comes last: a directory that has it is complete.
 
     Args:
-        model: As `build_model` returned it.
-        tokenizer: Its tokenizer.
+        model: As `build_model` returned it, or one of our own classes.
+        tokenizer: Its tokenizer; None writes the model alone.
         directory: Where `config.json`, `model.safetensors` and the tokenizer's files go; made if needed.
 
     Raises:
@@ -181,8 +256,9 @@ def save_pretrained(model: TFBertPreTrainedModel, tokenizer: BertTokenizer, dire
         directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()  # Files are moved here from a new directory: none is written through a link.
-        fills_masks = values["architectures"][0] in ("BertForPreTraining", "BertForMaskedLM")
-        tokenizer.save(partial, model_max_length=model.config.max_position_embeddings, fills_masks=fills_masks)
+        if tokenizer is not None:
+            fills_masks = values["architectures"][0] in ("BertForPreTraining", "BertForMaskedLM")
+            tokenizer.save(partial, model_max_length=model.config.max_position_embeddings, fills_masks=fills_masks)
         weights.write_weights(weights.get_weights_dict(model), partial / weights.SAFETENSORS)
         (partial / "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
@@ -293,18 +369,6 @@ def _check_shapes(
             "The weights must be those that config.json describes. "
             f"Received: {weights.find_weight_file(directory)} with {what}{instead and f', but with {instead}'}. {todo}."
         )
-
-
-def _read(stored: Mapping[str, weights.Stored], saved: BertConfig, head: Head) -> tuple[dict[str, np.ndarray], str]:
-    """The weights that the model can use; a head that means something else is left out.
-
-    Returns:
-        The weights, and why the head was left out; empty if it was not, or the file has none.
-    """
-    parts = [name for name in encoder_shapes(saved) if head.has_pooler or name not in _POOLER]
-    tensors = {name: stored[name].read() for name in parts if name in stored}
-    of_head, reason = head.read(stored, saved)
-    return tensors | of_head, reason
 
 
 def _create(config: BertConfig, head: Head) -> TFBertPreTrainedModel:

@@ -5,12 +5,18 @@ Between the passes only the layers' inputs are kept, not what their parts comput
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
-import tf_keras as keras
 
-from tfbert.step.dropout import same_noise
+if TYPE_CHECKING:
+    import tf_keras as keras
+
+_DROPOUT = {"tf_keras": "tfbert.step.dropout", "keras": "tfbert.step.keras3.dropout"}
+"""Where the noise of layers of each Keras is."""
 
 
 def recomputed(compute: Callable[..., tf.Tensor], layer: keras.layers.Layer) -> Callable[..., tf.Tensor]:
@@ -23,7 +29,7 @@ def recomputed(compute: Callable[..., tf.Tensor], layer: keras.layers.Layer) -> 
         compute: Computes an encoder layer's output.
         layer: The layer whose dropout `compute` uses.
     """
-    noise = same_noise(layer)
+    noise = _same_noise(layer)
     if noise is None:
         return compute
 
@@ -33,3 +39,9 @@ def recomputed(compute: Callable[..., tf.Tensor], layer: keras.layers.Layer) -> 
             return compute(*tensors)
 
     return again
+
+
+def _same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
+    roots = {each.__module__.split(".")[0] for each in type(layer).__mro__}
+    (module,) = (module for root, module in _DROPOUT.items() if root in roots)
+    return importlib.import_module(module).same_noise(layer)

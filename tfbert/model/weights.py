@@ -273,7 +273,11 @@ def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
     """(PyTorch name, variable, whether transposed) of every weight."""
     out = []
     for variable in model.weights:
-        name, transposed = pytorch_name(variable.name.partition("/")[2])  # The first part is the model's own name.
+        if hasattr(variable, "path"):  # Of Keras 3, whose names are short.
+            name = variable.path.removeprefix(f"{model.path}/")
+        else:
+            name = variable.name.partition("/")[2]  # The first part is the model's own name.
+        name, transposed = pytorch_name(name)
         out.append((name, variable, transposed))
     return out
 

@@ -4,68 +4,23 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
 
 import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.private import without_aggregation
 from tfbert.step.fused import FusedAdamW, FusedLAMB
+from tfbert.step.schedule import Warmup, share_at_end
+from tfbert.step.updates import NO_DECAY
 
-NO_DECAY = ("bias", "LayerNorm", "layer_norm", "beta:0", "gamma:0")
-"""Parts of variable names that weight decay leaves alone (Devlin et al. 2019's `optimization.py`)."""
+__all__ = ["NO_DECAY", "WarmupSchedule", "apply_if_finite", "build_optimizer", "scaled", "share_at_end", "unscaled"]
+
 _KINDS = {"adamw": (FusedAdamW, 1e-8), "lamb": (FusedLAMB, 1e-6)}
 """Each optimizer, with its epsilon."""
-_AFTER_WARM_UP: dict[str, Callable[[tf.Tensor, float], tf.Tensor]] = {
-    "linear": lambda done, power: 1 - done,
-    "cosine": lambda done, power: 0.5 * (1 + tf.cos(math.pi * done)),
-    "polynomial": lambda done, power: tf.pow(1 - done, power),
-    "constant": lambda done, power: tf.ones([]),
-}
-"""The share of the peak rate, from the share of the updates after the warm-up that are done and the power."""
 
 
-class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear rise from 0, then a linear, cosine or polynomial fall to 0 at `total_steps`, or a constant rate.
-
-    The first update has rate `peak / (warmup_steps + 1)` and the last one the rate one step above 0: no update is
-    wasted on a rate of 0.
-
-    Args:
-        peak: The highest rate.
-        schedule: `linear`, `cosine`, `polynomial` or `constant`.
-        warmup_steps: Updates during which the rate rises.
-        total_steps: Updates of the whole run.
-        power: For a polynomial fall: the rate is the peak times (share of the fall still to come) to this power.
-    """
-
-    def __init__(self, *, peak: float, schedule: str, warmup_steps: int, total_steps: int, power: float = 1.0):
-        self.peak, self.schedule, self.warmup_steps, self.total_steps = peak, schedule, warmup_steps, total_steps
-        self.power = power
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The rate of the update after `step` updates: float32 `[]`."""
-        step = tf.cast(step, tf.float32)
-        rising = (step + 1) / max(1, self.warmup_steps + 1)
-        done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
-        done = tf.clip_by_value(done, 0.0, 1.0)
-        falling = _AFTER_WARM_UP[self.schedule](done, self.power)
-        return self.peak * tf.where(step < self.warmup_steps, rising, falling)
-
-    def get_config(self) -> dict:
-        """The constructor's arguments."""
-        return {
-            "peak": self.peak,
-            "schedule": self.schedule,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "power": self.power,
-        }
-
-
-def share_at_end(schedule: str, power: float) -> float:
-    """The share of the peak rate that a schedule falls to."""
-    return float(_AFTER_WARM_UP[schedule](tf.ones([]), power))
+class WarmupSchedule(Warmup, keras.optimizers.schedules.LearningRateSchedule):
+    """See `Warmup`."""
 
 
 def build_optimizer(rate: WarmupSchedule, *, weight_decay: float, kind: str = "adamw") -> keras.optimizers.Optimizer:

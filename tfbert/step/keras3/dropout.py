@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, layers_of
+from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, active_drawer, drawn_by, generators_of, layers_of
 from tfbert.step.noise import ONE_ROW, Noise, Rows, drop, known_leading, noise_key
 
 _MAX_RANGE = 1 << 23
@@ -39,6 +39,17 @@ class KeyedRandom:
         """As `Noise.keyed`."""
         with self._noise.keyed(key, rows), drawn_by(self):
             yield
+
+    def again(self) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        """Makes contexts in which is drawn what would be drawn now."""
+        source, draws = self._noise.source, self._noise.draws.copy()
+
+        @contextlib.contextmanager
+        def context() -> Iterator[None]:
+            with self._noise.set_to(source, draws.copy()), drawn_by(self):
+                yield
+
+        return context
 
     def draw(self, name: str, function: Callable[..., tf.Tensor], given: dict[str, Any]) -> tf.Tensor:
         """What a random function returns.
@@ -118,3 +129,11 @@ class KeyedRandom:
         size = float(span[0] - span[1])
         drawn = tf.minimum(tf.floor(self._noise.uniform(number, given["shape"]) * size), size - 1)
         return tf.cast(tf.cast(drawn, tf.int64) + tf.cast(low, tf.int64), dtype)
+
+
+def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
+    """Makes contexts in which a layer draws again the noise that it draws now; None if its noise is not keyed now."""
+    drawer = active_drawer()
+    if drawer is None:
+        return None
+    return drawer.again()

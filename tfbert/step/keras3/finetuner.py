@@ -13,6 +13,7 @@ from tfbert.step.core import Step, check_numbers
 from tfbert.step.keras3 import data, private, refusals, workers
 from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.keras3.functions import over_replicas
+from tfbert.step.keras3.labelled import Labelled, labelled, plain
 from tfbert.step.keras3.layer_state import KerasLayerState
 from tfbert.step.keras3.loss_terms import LossTerms, OwnLossTerms, output_names
 from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
@@ -102,12 +103,18 @@ class FineTuner(Step, keras.Model):
         given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
         refusals.check_overrides(self.model)  # Again: a method may have been assigned since.
         has_own = refusals.has_own_loss(self.model)
+        labels = labelled(self.model)
+        if labels.is_own_loss(loss) and not has_own and labels.own_losses():
+            loss, loss_weights = labels.compiled_losses()
+            given["loss"] = loss
+        metrics = labels.named_metrics(metrics)
         refusals.check_compile(given | {"jit_compile": jit_compile}, self.distribute_strategy, needs_loss=not has_own)
         names = output_names(self.model)
         if names and len(names) > 1:
             object.__setattr__(self, "output_names", names)  # Keras names metrics by them; not saved.
         with self.distribute_strategy.scope():
             self._terms = OwnLossTerms(self.model) if has_own else LossTerms(loss, loss_weights, names)
+            self._terms.usable = labels.usable
             super().compile(
                 optimizer=optimizer,
                 loss=loss,
@@ -136,6 +143,7 @@ class FineTuner(Step, keras.Model):
         """The wrapped model's outputs: float32 where they are floating."""
         options = {"training": training} if private.takes_training(self.model) else {}
         outputs = self.model(inputs, **options)
+        outputs = labelled(self.model).for_loss(outputs)
 
         def as_float32(output: tf.Tensor) -> tf.Tensor:
             if not keras.backend.is_float_dtype(output.dtype):
@@ -156,11 +164,12 @@ class FineTuner(Step, keras.Model):
             return
         spec = private.spec_of(iterator) if iterator is not None else data_batch
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(spec)
+        inputs, labels = labelled(self.model).separated(inputs, labels)
         with self.distribute_strategy.scope():
             outputs = private.shapes_through(lambda x: self(x, training=False), inputs)
             self.built = True
             if compiled is not None and not compiled.built:
-                private.shapes_through(compiled.update_state, labels, outputs, sample_weight)
+                private.shapes_through(self._update_metrics, labels, outputs, sample_weight)
 
     def make_train_function(self, force: bool = False) -> Any:
         """As Keras does, with all variables created before; raises a UsageError in a forked process."""
@@ -207,6 +216,8 @@ class FineTuner(Step, keras.Model):
     def _unpacked(self, given: Any) -> tuple[Any, Any, Any]:
         batch.check_data(given, xla=self._xla)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(given)
+        inputs, labels = labelled(self.model).separated(inputs, labels)
+        sample_weight = labelled(self.model).weighted(labels, sample_weight)
         if labels is None and not self._terms.takes_all:
             raise batch.no_labels(inputs)
         return inputs, labels, sample_weight
@@ -239,6 +250,7 @@ class FineTuner(Step, keras.Model):
 
     def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
         if self._has_metrics:
+            labels, predictions = labelled(self.model).counted(labels, predictions)
             private.compiled_metrics_of(self).update_state(labels, predictions, sample_weight)
 
     def _metric_states(self, labels: Any, predictions: Any) -> list[tuple[str, list[tf.Variable]]]:
@@ -302,6 +314,8 @@ class FineTuner(Step, keras.Model):
     def _given(self, name: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         given = data.arguments_of(name, self, args, kwargs)
         refusals.check_call(self.model, name, given)
+        if isinstance(self.model, Labelled):
+            given |= {each: plain(given[each]) for each in ("x", "y", "validation_data") if each in given}
         check_rows(given, self.model, getattr(self, "loss", None))
         if not name.endswith("_on_batch"):
             with one_line():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -15,6 +15,13 @@ from tfbert.step.terms import Terms
 
 class LossTerms(Terms):
     """See `Terms`."""
+
+    usable: Callable[[Any], Any]
+    """What a loss can read of labels."""
+
+    def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
+        """As `Terms.rows`."""
+        return super().rows(self.usable(labels), sample_weight)
 
     def _loss_of(self, identifier: Any) -> Any:
         # Which loss a name is may depend on the shapes of what it compares.

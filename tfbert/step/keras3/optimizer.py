@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tfbert.step.keras3.fused import AdamW
 from tfbert.step.keras3.private import summed_already
 
 
@@ -50,6 +51,14 @@ def apply_if_finite(
         else:  # As LossScaleOptimizer does.
             inner.apply(clipped, variables)
 
+    def fused(strategy, grads, factor, is_finite):
+        # Skipping and clipping are parts of the update: no branch, and no pass of their own.
+        factor, is_finite = (strategy.experimental_local_results(each)[0] for each in (factor, is_finite))
+        with summed_already(inner), inner.given(factor, is_finite):
+            strategy.extended.call_for_each_replica(
+                lambda grads: optimizer.apply_gradients(list(zip(grads, variables, strict=True))), args=(grads,)
+            )
+
     # An update meets the other replicas. TensorFlow allows that in no branch of a replica: branch first, then fan out.
     def meet(strategy, grads, factor, is_finite):
         def step() -> tf.Tensor:
@@ -68,7 +77,8 @@ def apply_if_finite(
 
         tf.cond(strategy.experimental_local_results(is_finite)[0], step, skip)
 
-    tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
+    is_fused = isinstance(optimizer, AdamW) and not optimizer.changes_gradients
+    tf.distribute.get_replica_context().merge_call(fused if is_fused else meet, args=(grads, factor, is_finite))
 
 
 def _grow(optimizer: keras.optimizers.LossScaleOptimizer) -> None:

@@ -45,6 +45,17 @@ def strategy_of(holder: keras.Model | keras.optimizers.Optimizer) -> tf.distribu
     return getattr(holder, "_distribute_strategy", getattr(holder, "_distribution_strategy", None))
 
 
+def resize_variable(layer: keras.layers.Layer, attribute: str, shape: list[int]) -> None:
+    """Puts a new variable of zeros in the place of one that a layer has: a built layer accepts no further ones."""
+    old = getattr(layer, attribute)
+    layer._tracker.unlock()
+    layer._untrack_variable(old)
+    new = layer.add_weight(shape=shape, initializer="zeros", name=old.name, dtype=old.dtype)
+    new._path = old.path  # Which names the parts around the layer, too.
+    setattr(layer, attribute, new)
+    layer._tracker.lock()
+
+
 def take_as_they_are(model: keras.Model) -> None:
     """Lets a model that only calls another get its inputs as they are, as a functional one does."""
     model._convert_input_args = False
@@ -150,6 +161,11 @@ def drawn_by(drawer: Any) -> Iterator[None]:
         yield
     finally:
         _active.drawer = before
+
+
+def active_drawer() -> Any:
+    """What Keras's random functions ask in this thread; None for nothing."""
+    return getattr(_active, "drawer", None)
 
 
 def _install() -> None:

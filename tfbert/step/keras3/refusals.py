@@ -123,7 +123,7 @@ def check_compile(given: dict[str, Any], strategy: tf.distribute.Strategy, *, ne
     """
     for argument, value in given.items():
         for each in keras.tree.flatten(value):
-            _check_keras(argument, each)
+            check_keras(argument, each)
     if given["jit_compile"] not in (None, False, "auto"):
         raise ValueError(
             "XLA compiles the local part of a step only. "
@@ -158,7 +158,7 @@ def _check_optimizer(optimizer: Any, strategy: tf.distribute.Strategy) -> None:
             OVERRIDES.check_wrapper(optimizer, name)
     for each in (optimizer, inner):
         OVERRIDES.check_optimizer(each)
-        _check_keras("learning_rate", rate_of(each))
+        check_keras("learning_rate", rate_of(each))
         if each.gradient_accumulation_steps:
             raise ValueError(
                 "FineTuner accumulates gradients within a step, which then is one update. "
@@ -180,7 +180,7 @@ def check_call(model: keras.Model, name: str, arguments: dict[str, Any]) -> None
     has an own one, which would not be called."""
     OVERRIDES.check_called(model, name)
     for each in keras.tree.flatten(arguments.get("callbacks")):
-        _check_keras("callbacks", each)
+        check_keras("callbacks", each)
 
 
 def check_layers(model: keras.Model) -> None:
@@ -204,13 +204,14 @@ def check_layers(model: keras.Model) -> None:
             )
 
 
-def _check_keras(argument: str, value: Any) -> None:
+def check_keras(argument: str, value: Any) -> None:
     """Raises ValueError for an object of tf_keras: a user's own class is of the Keras that it derives from."""
     if _is_of_tf_keras(value):
         name = getattr(value, "__name__", type(value).__name__)
         raise ValueError(
             "The model is one of Keras 3, and takes objects of Keras 3. "
-            f"Received: {argument}={name} of tf_keras. Write `import keras` and use its objects."
+            f"Received: {argument}={name} of tf_keras. Write `import keras` and use its objects. "
+            "(`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
         )
 
 

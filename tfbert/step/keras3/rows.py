@@ -10,6 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfbert.step.keras3.labelled import labelled
+
 _LOSS, _FUNCTION = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
 
 
@@ -36,7 +38,13 @@ def check_rows(given: dict[str, Any], model: keras.Model, loss: Any) -> None:
                     "Pass as many of one as of the other."
                 )
         if _is_sparse(loss):
-            _check_classes(name, labels, getattr(model, "num_classes", None), getattr(loss, "ignore_class", None))
+            _check_classes(
+                name,
+                labels,
+                getattr(model, "num_classes", None),
+                getattr(loss, "ignore_class", None),
+                labelled(model).IGNORES,
+            )
 
 
 def _rows(given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -80,7 +88,7 @@ def _check_texts(name: str, inputs: Any) -> None:
                 )
 
 
-def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int | None) -> None:
+def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int | None, ignores: bool) -> None:
     values = np.asarray(labels).ravel()
     is_bad = np.zeros(len(values), bool)
     if values.dtype.kind in "USO":
@@ -92,6 +100,8 @@ def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int
             is_bad |= classes >= num_classes
         if ignored is not None:
             is_bad &= classes != ignored
+        if ignores:
+            is_bad &= classes >= 0
     if not is_bad.any():
         return
     most = f" to {num_classes - 1}" if num_classes is not None else " on"

@@ -1,0 +1,144 @@
+"""The ways in which scripts call a model, and what they do with its outputs; what is refused by name."""
+
+import collections
+import os
+import subprocess
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbert
+from tests.support.bert import CLASSES, IDS, MASK, TEXTS, WIDTH, make, worst
+from tfbert.bert.elsewhere import INSTEAD
+
+TYPES = TEXTS["token_type_ids"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make()
+
+
+def embedded(model):
+    rest = {name: value for name, value in TEXTS.items() if name != "input_ids"}
+    return {"inputs_embeds": tf.gather(model.bert.embeddings.weight.value, IDS)} | rest
+
+
+CALLS = {
+    "a dictionary": lambda model: model(TEXTS).logits,
+    "a BatchEncoding": lambda model: model(collections.UserDict(TEXTS))["logits"],
+    "keywords": lambda model: model(**TEXTS)[0],
+    "by place": lambda model: model(IDS, MASK, TYPES)[0],
+    "a tensor and keywords": lambda model: model(tf.constant(IDS), attention_mask=MASK, token_type_ids=TYPES)[0],
+    "a list": lambda model: model([IDS, MASK, TYPES])[0],
+    "a tuple": lambda model: model((IDS, tf.constant(MASK), TYPES))[0],
+    "lists of numbers": lambda model: model(**{name: value.tolist() for name, value in TEXTS.items()}).logits,
+    "a plain tuple back": lambda model: model(TEXTS, return_dict=False)[0],
+    "unpacked, with labels": lambda model: [*model(TEXTS | {"labels": CLASSES})][1],
+    "64 bits": lambda model: model({name: value.astype(np.int64) for name, value in TEXTS.items()}).logits,
+    "a mask of truth values": lambda model: model(TEXTS | {"attention_mask": MASK > 0}).logits,
+    "a mask of floats": lambda model: model(TEXTS | {"attention_mask": MASK.astype(np.float32)}).logits,
+    "positions": lambda model: model(**TEXTS, position_ids=np.tile(np.arange(WIDTH), (len(IDS), 1))).logits,
+    "embeddings": lambda model: model(embedded(model)).logits,
+    "traced": lambda model: tf.function(model)(TEXTS).logits,
+    "predict": lambda model: model.predict(collections.UserDict(TEXTS), verbose=0).logits,
+    "in a functional model": lambda model: functional(model)([IDS, MASK, TYPES]),
+}
+
+
+def functional(model):
+    inputs = [keras.Input([WIDTH], dtype="int32") for _ in TEXTS]
+    return keras.Model(inputs, model(inputs[0], attention_mask=inputs[1], token_type_ids=inputs[2])[0])
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_a_model_is_called_in_any_way(model, how):
+    assert worst(CALLS[how](model), model(TEXTS).logits) < 1e-6
+
+
+def test_an_output_is_named_and_has_places_for_what_there_is(model):
+    plain, more = model(TEXTS), model(TEXTS | {"labels": CLASSES}, output_hidden_states=True)
+    assert plain.keys() == ("logits",) and more.keys() == ("loss", "logits", "hidden_states")
+    assert plain.loss is None and plain.get("loss") is None and "loss" not in plain and "loss" in more
+    assert len(more.hidden_states) == 3 and more.to_tuple()[1] is more["logits"] is more[1]
+    assert dict(more).keys() == {*more.keys()} and worst(more[:2], (more.loss, more.logits)) == 0
+    with pytest.raises(AttributeError, match="no 'logit'; it has logits"):
+        _ = plain.logit
+
+
+def test_the_inner_layer_is_called_as_the_model(model):
+    bert = make("TFBertModel")
+    for outputs in (
+        bert.bert(TEXTS),
+        bert.bert(IDS, attention_mask=MASK, token_type_ids=TYPES),
+        bert([IDS, MASK, TYPES]),
+    ):
+        assert worst(tuple(outputs), tuple(bert(TEXTS))) == 0
+    assert bert.config.hidden_size == 32 and bert.base_model is bert.bert
+    assert [layer.name for layer in model.layers] == ["bert", "dropout", "classifier"]
+    assert model.bert.encoder.layer[1].attention.self_attention.query.kernel.shape == (32, 32)
+
+
+REFUSED = {
+    "head_mask": (lambda model: model(IDS, head_mask=np.ones([2, 2])), "Received: head_mask"),
+    "cross-attention": (lambda model: model(IDS, encoder_hidden_states=IDS), "Received: encoder_hidden_states"),
+    "past": (lambda model: model(TEXTS | {"past_key_values": IDS}), "Received: past_key_values"),
+    "an unknown keyword": (lambda model: model(IDS, mask=MASK), "Received: mask. Leave it out"),
+    "one row": (lambda model: model(IDS[0]), r"input_ids of shape \(9,\). Add a dimension: input_ids\[None\]"),
+    "ragged": (lambda model: model([[1, 2], [3]]), "Pad them"),
+    "a text": (lambda model: model([["a film"]]), "Pad them"),
+    "both": (lambda model: model(IDS, inputs_embeds=np.zeros([12, 9, 32])), "Received: input_ids, inputs_embeds"),
+    "nothing": (lambda model: model(attention_mask=MASK), "Received: attention_mask. Pass one"),
+    "a mask of pairs": (lambda model: model(IDS, np.ones([12, 9, 9])), "a shape of 3 dimensions"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_carried_over_is_refused_by_name(model, what):
+    call, line = REFUSED[what]
+    with pytest.raises(ValueError, match=line) as caught:
+        call(model)
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_that_are_no_inputs_are_said_to_be_unused(model):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        logits = model(TEXTS | {"offset_mapping": IDS}).logits
+    assert ["offset_mapping" in str(each.message) for each in caught] == [True]
+    assert worst(logits, model(TEXTS).logits) == 0
+
+
+@pytest.mark.parametrize("name", [*INSTEAD])
+def test_a_name_of_transformers_that_is_not_here_says_what_to_write(name):
+    with pytest.raises(ImportError, match=f"Received: tfbert.{name}. "):
+        exec(f"from tfbert import {name}")
+    assert name not in tfbert.__all__
+
+
+@pytest.mark.slow
+def test_nothing_of_transformers_or_tf_keras_is_imported():
+    """Loading, a call, training, saving, exporting."""
+    code = """
+import sys, tempfile
+for name in ("transformers", "tf_keras"):
+    sys.modules[name] = None
+import tfbert
+assert "tensorflow" not in sys.modules
+from tests.support.bert import CLASSES, TEXTS, make
+model = make(dropout=0.1)
+with tempfile.TemporaryDirectory() as directory:
+    model.save_pretrained(directory)
+    model = tfbert.TFAutoModelForSequenceClassification.from_pretrained(directory)
+    tuner = tfbert.FineTuner(model, gradient_accumulation_steps=2)
+    tuner.compile(tfbert.AdamW(1e-3))
+    tuner.fit(TEXTS, CLASSES, verbose=0)
+    model.export(directory)
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
+    assert not done.returncode, done.stderr[-2000:]

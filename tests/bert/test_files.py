@@ -1,0 +1,229 @@
+"""Weights and configurations read, changed, written; Keras's own saving; what is refused."""
+
+import json
+import logging
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import transformers
+
+import tfbert
+from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
+from tfbert.bert.configuration import BertConfig
+from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A classifier's directory, with names for its labels, and the classifier."""
+    directory = tmp_path_factory.mktemp("saved")
+    model = make(id2label={0: "bad", 1: "good", 2: "so-so"}, num_labels=None)
+    model.save_pretrained(directory)
+    return directory, model
+
+
+def test_a_configuration_holds_what_transformers_holds(saved, tmp_path):
+    directory, _ = saved
+    theirs, ours = transformers.BertConfig.from_pretrained(directory), BertConfig.from_pretrained(directory)
+    for name in (*SIZES, "id2label", "label2id", "num_labels", "hidden_dropout_prob", "layer_norm_eps", "problem_type"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert BertConfig.of(theirs).id2label == ours.id2label and BertConfig.from_dict(ours.to_dict()) == ours
+    ours.update({"num_labels": 2})
+    assert ours.id2label == {0: "LABEL_0", 1: "LABEL_1"} and ours.label2id == {"LABEL_0": 0, "LABEL_1": 1}
+    ours.save_pretrained(tmp_path)
+    assert BertConfig.from_pretrained(tmp_path).to_dict() == ours.to_dict()
+    assert BertConfig().to_dict().items() >= {"vocab_size": 30522, "num_hidden_layers": 12}.items()
+
+
+def lines(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "tfbert"]
+
+
+def test_what_is_new_and_what_is_unused_is_said_in_a_line_each(saved, caplog):
+    directory, model = saved
+    with caplog.at_level(logging.WARNING):
+        loaded = TFBertForMaskedLM.from_pretrained(directory)
+    new, unused = lines(caplog)
+    assert new.startswith("New weights, to be trained: cls.predictions.bias, ") and "no masked-word head" in new
+    parts = "bert.pooler.* (2), classifier.bias, classifier.weight"
+    assert unused == f"Weights in the file that this model does not use: {parts}."
+    assert worst(loaded.bert.embeddings.weight, model.bert.embeddings.weight) == 0
+    caplog.clear()
+    assert worst(TFBertForSequenceClassification.from_pretrained(directory).get_weights(), model.get_weights()) == 0
+    assert not lines(caplog)
+
+
+def test_a_head_keeps_what_its_rows_mean(saved):
+    directory, model = saved
+    expected = model(TEXTS).logits.numpy()
+    reordered = TFBertForSequenceClassification.from_pretrained(directory, id2label={0: "good", 1: "so-so", 2: "bad"})
+    assert worst(reordered(TEXTS).logits, expected[:, [1, 2, 0]]) < 1e-6
+    renamed = TFBertForSequenceClassification.from_pretrained(directory, id2label={0: "x", 1: "y", 2: "z"})
+    assert worst(renamed(TEXTS).logits, expected) == 0 and renamed.config.label2id == {"x": 0, "y": 1, "z": 2}
+    with pytest.raises(ValueError, match="num_labels=5 for .* head has 3 labels.*ignore_mismatched_sizes=True"):
+        TFBertForSequenceClassification.from_pretrained(directory, num_labels=5)
+    other = TFBertForSequenceClassification.from_pretrained(
+        directory, num_labels=5, ignore_mismatched_sizes=True, seed=1
+    )
+    again = tfbert.TFAutoModelForSequenceClassification.from_pretrained(
+        pretrained_model_name_or_path=directory, num_labels=5, ignore_mismatched_sizes=True, seed=1, name="other"
+    )
+    assert other(TEXTS).logits.shape == (12, 5) and worst(other.get_weights(), again.get_weights()) == 0
+    assert again.name == "other" and again.config.num_labels == 5
+
+
+def test_new_weights_follow_the_seed_of_keras(saved):
+    def head(seed):
+        keras.utils.set_random_seed(seed)
+        options = {"num_labels": 4, "ignore_mismatched_sizes": True}
+        return TFBertForSequenceClassification.from_pretrained(saved[0], **options).classifier.kernel.numpy()
+
+    assert worst(head(1), head(1)) == 0 and worst(head(1), head(2)) > 0.1
+
+
+REFUSED = {
+    "an unknown option": (
+        lambda directory: TFBertModel.from_pretrained(directory, info=True),
+        "Received: info",
+    ),
+    "a decoder": (lambda directory: TFBertModel.from_pretrained(directory, is_decoder=True), "Received: is_decoder"),
+    "cross-attention": (lambda directory: BertConfig(add_cross_attention=True), "add_cross_attention=True"),
+    "other positions": (lambda directory: BertConfig(position_embedding_type="relative_key"), "relative_key"),
+    "heads that do not divide": (lambda directory: BertConfig(num_attention_heads=5), "num_attention_heads=5"),
+    "names that are too few": (
+        lambda directory: BertConfig(num_labels=3, id2label=["a", "b"]),
+        "num_labels=3 and id2label of 2",
+    ),
+    "an unknown activation": (lambda directory: make(hidden_act="gelu2"), "hidden_act='gelu2'"),
+    "another architecture": (lambda directory: BertConfig.from_dict({"model_type": "roberta"}), "model_type='roberta'"),
+    "scratch": (lambda directory: TFBertModel.from_pretrained("scratch/tiny"), "Received: scratch/tiny"),
+    "no configuration": (lambda directory: TFBertModel("bert-base-uncased"), "Received: str"),
+    "an automatic class": (lambda directory: tfbert.TFAutoModel(BertConfig(**SIZES)), "TFAutoModel.from_pretrained"),
+    "TensorFlow's layout": (lambda directory: make().save_pretrained(directory, saved_model=True), "model.export"),
+    "low-rank weights": (lambda directory: with_lora().save_pretrained(directory), "with LoRA"),
+}
+
+
+def with_lora():
+    model = make()
+    model.bert.encoder.layer[0].attention.self_attention.query.enable_lora(2)
+    return model
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_fit_is_refused_in_a_line(what, saved):
+    call, line = REFUSED[what]
+    with pytest.raises(ValueError, match=line) as caught:
+        call(saved[0])
+    assert "\n" not in str(caught.value) and "Received: " in str(caught.value)
+
+
+def test_keras_saves_all_that_training_needs(tmp_path):
+    model = make(dropout=0.1)
+    model.bert.embeddings.trainable = False
+    model.compile(tfbert.AdamW(1e-2, no_decay=["bias"]), metrics=["accuracy"])
+    model.fit(TEXTS, CLASSES, verbose=0)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    loaded, other = keras.models.load_model(tmp_path / "model.keras"), make(seed=1)
+    other.load_weights(tmp_path / "model.weights.h5")
+    for each in (loaded, other):
+        assert (
+            worst(each.get_weights(), model.get_weights()) == 0 and worst(each(TEXTS).logits, model(TEXTS).logits) == 0
+        )
+    assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
+    assert loaded.config == model.config
+    states = [[variable.numpy() for variable in each.optimizer.variables] for each in (loaded, model)]
+    assert worst(*states) == 0
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+
+
+ENCODERS = [lambda: make("TFBertModel"), lambda: make().bert, lambda: make("TFBertForMaskedLM").bert]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_functional_model_is_saved_with_the_encoder_in_it(encoder, tmp_path):
+    inputs = [keras.Input([9], dtype="int32") for _ in range(2)]
+    hidden = encoder()(inputs, output_hidden_states=True).hidden_states
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Concatenate()(hidden[-2:])))
+    model.save(tmp_path / "model.keras")
+    x = [TEXTS["input_ids"], TEXTS["attention_mask"]]
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert worst(loaded.predict(x, verbose=0), model.predict(x, verbose=0)) == 0
+
+
+@pytest.mark.parametrize("kind", ["TFBertForSequenceClassification", "TFBertForMultipleChoice"])
+def test_an_exported_model_gives_the_same(kind, tmp_path):
+    model, inputs = make(kind), KINDS[kind][1]
+    model.export(tmp_path / "exported")
+    loaded = tf.saved_model.load(tmp_path / "exported")
+    served = loaded.serve(inputs)
+    assert served.keys() == {"logits"} and worst(served["logits"], model(inputs).logits) < 1e-6
+
+
+def test_words_are_added_and_taken_away(tmp_path):
+    model = make("TFBertForMaskedLM")
+    before = model(TEXTS).logits
+    assert model.resize_token_embeddings(70) is model.get_input_embeddings() and model.config.vocab_size == 70
+    assert worst(model(TEXTS).logits[..., :60], before) == 0 and model(TEXTS).logits.shape[-1] == 70
+    assert model.mlm.predictions.bias.shape == (70,) and np.ptp(model.bert.embeddings.weight.numpy()[60:]) > 0.1
+    model.compile(tfbert.AdamW(1e-3))
+    model.fit(TEXTS, WORDS, verbose=0)
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 70
+    assert worst(TFBertForMaskedLM.from_pretrained(tmp_path)(TEXTS).logits, model(TEXTS).logits) == 0
+    model.resize_token_embeddings(25)
+    assert model(TEXTS).logits.shape[-1] == 25
+
+
+def test_a_model_is_uploaded_whole(monkeypatch, tmp_path):
+    uploaded = {}
+
+    class Hub:
+        def __init__(self, token=None):
+            uploaded["token"] = token
+
+        def whoami(self):
+            return {}
+
+        def create_repo(self, name, **options):
+            uploaded.update(options, name=name)
+            return types.SimpleNamespace(repo_id=name)
+
+        def upload_folder(self, *, folder_path, **options):
+            uploaded["files"] = sorted(path.name for path in folder_path.iterdir())
+            return types.SimpleNamespace(commit_url="commit")
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    assert make().push_to_hub("me/mine", private=True, token="secret") == "commit"
+    expected = {"token": "secret", "name": "me/mine", "private": True, "files": ["config.json", "model.safetensors"]}
+    assert uploaded.items() >= expected.items()
+    make().save_pretrained(tmp_path / "named", push_to_hub=True)
+    assert uploaded["name"] == "named"
+
+
+def test_prepared_batches_have_what_the_model_reads():
+    """Of what has the methods of a `datasets.Dataset` that are called."""
+
+    class Rows:
+        column_names = ["sentence", "label", "idx", "input_ids", "attention_mask"]
+
+        def select_columns(self, names):
+            self.selected = names
+            return self
+
+        def to_tf_dataset(self, **options):
+            return options
+
+    rows = Rows()
+    options = make().prepare_tf_dataset(rows, batch_size=4, shuffle=False)
+    assert rows.selected == ["label", "input_ids", "attention_mask"]
+    assert options["columns"] == ["input_ids", "attention_mask"] and options["label_cols"] == "labels"
+    assert (options["batch_size"], options["shuffle"], options["drop_remainder"]) == (4, False, False)
+    made = options["collate_fn"]([{"label": 1, "input_ids": [1, 2]}, {"label": 0, "input_ids": [3, 4]}])
+    assert made["labels"].tolist() == [1, 0] and made["input_ids"].tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(ValueError, match="Received: dict"):
+        make().prepare_tf_dataset(TEXTS)

@@ -1,0 +1,84 @@
+"""Each class beside transformers 4.54's TensorFlow class of the same name: outputs, losses, gradients, files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import transformers
+
+from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, make, worst
+from tfbert.bert import models
+from tfbert.model.weights import pytorch_name
+
+REGRESSION = ({"num_labels": 1}, TEXTS, {"labels": CLASSES.astype(np.float32) / 2})
+CASES = [
+    *((kind, kind, case) for kind, case in KINDS.items()),
+    ("regression", "TFBertForSequenceClassification", REGRESSION),
+]
+
+
+def theirs(kind, values):
+    model = getattr(transformers, kind)(transformers.BertConfig(**SIZES | values))
+    model.build_in_name_scope()
+    rng = np.random.default_rng(1)
+    for variable in model.weights:
+        variable.assign(rng.normal(0, 0.2, variable.shape).astype(np.float32))
+    return model
+
+
+def differentiated(model, inputs, variables):
+    """Outputs, and gradients of their mean loss by name; of a model without one, of its outputs' squares."""
+    with tf.GradientTape() as tape:
+        outputs = model(inputs, output_hidden_states=True, output_attentions=True)
+        own = getattr(outputs, "loss", None)
+        loss = tf.reduce_mean(outputs[0] ** 2 if own is None else own)
+    named = zip(variables, tape.gradient(loss, list(variables.values())), strict=True)
+    return outputs, {name: tf.convert_to_tensor(grad).numpy() for name, grad in named if grad is not None}
+
+
+@pytest.mark.parametrize("name, kind, case", CASES, ids=[name for name, *_ in CASES])
+def test_outputs_losses_gradients_and_files_are_those_of_transformers(name, kind, case, tmp_path):
+    values, inputs, labels = case
+    before = theirs(kind, values)
+    before.save_pretrained(tmp_path / "theirs")  # tf_model.h5.
+    model = getattr(models, kind).from_pretrained(tmp_path / "theirs")
+
+    variables = {pytorch_name(v.name.partition("/")[2])[0]: v for v in before.trainable_variables}
+    expected, expected_grads = differentiated(before, inputs | labels, variables)
+    variables = {pytorch_name(v.path.partition("/")[2])[0]: v.value for v in model.trainable_variables}
+    found, grads = differentiated(model, inputs | labels, variables)
+    assert tuple(expected.keys()) == found.keys()
+    for part in found.keys():  # noqa: SIM118 (it is no dict)
+        assert worst(found[part], expected[part]) < 2e-6, part
+    assert np.shape(found[0]) == np.shape(expected[0])
+    assert grads.keys() == expected_grads.keys()
+    for part, grad in grads.items():
+        np.testing.assert_allclose(grad, expected_grads[part], atol=1e-6, err_msg=part)
+
+    model.save_pretrained(tmp_path / "ours")
+    after = getattr(transformers, kind).from_pretrained(tmp_path / "ours")
+    without = model(inputs)  # Only the part of the last layer that is read.
+    assert worst(tuple(without), tuple(after(inputs).to_tuple())) < 2e-6
+    again = getattr(models, kind).from_pretrained(tmp_path / "ours")
+    assert worst(again.get_weights(), model.get_weights()) == 0
+
+
+def test_minilm_gives_what_transformers_gives(tmp_path):
+    """From its own safetensors, as PyTorch writes them, without `bert.` before the names."""
+    before = theirs("TFBertModel", {})
+    before.save_pretrained(tmp_path, safe_serialization=True)
+    model = models.TFBertModel.from_pretrained(str(tmp_path))
+    assert worst(tuple(model(TEXTS)), before(TEXTS).to_tuple()) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_pytorch_gives_the_same_from_the_same_files(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    values, inputs, labels = KINDS[kind]
+    model = make(kind)
+    model.save_pretrained(tmp_path)
+    other = getattr(transformers, kind.removeprefix("TF")).from_pretrained(tmp_path).eval()
+    as_tensors = {name: torch.tensor(np.asarray(value)).long() for name, value in inputs.items()}
+    with torch.no_grad():
+        expected = [each.numpy() for each in other(**as_tensors).to_tuple()]
+    assert worst(tuple(model(inputs)), expected) < 5e-6  # Logits of words are about 5.

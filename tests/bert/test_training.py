@@ -1,0 +1,185 @@
+"""`compile` and `fit`, plain and through FineTuner: the same updates on any split; labels wherever they are."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import tfbert
+from tests.support.bert import CLASSES, IDS, KINDS, MASK, PLACES, TAGS, TEXTS, WITH_LABELS, make, worst
+from tests.support.models import strategy_of
+
+SLOW = pytest.mark.slow
+EPSILON = 1e-3  # With the usual one, Adam blows up the rounding of gradients that are 0 in exact arithmetic.
+
+
+def train(kind, *, replicas=1, micro_batches=0, policy="float32", xla=False, dropout=0.0, data=None, **options):
+    """Weights after three updates of 4 rows, and the history; plain Keras without micro-batches."""
+    keras.config.set_dtype_policy(policy)
+    _, texts, labels = KINDS[kind]
+    inputs, y = data or (texts | labels, None)
+    with strategy_of(replicas).scope():
+        model = trained = make(kind, dropout)
+        if micro_batches:
+            trained = tfbert.FineTuner(model, gradient_accumulation_steps=micro_batches, jit_compile=xla)
+        trained.compile(**{"optimizer": tfbert.AdamW(1e-2, epsilon=EPSILON)} | options)
+    history = trained.fit(inputs, y, batch_size=4, epochs=1, shuffle=False, verbose=0).history
+    return model.get_weights(), history
+
+
+QUICK = ("TFBertForTokenClassification", "TFBertForPreTraining")
+
+
+@pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=SLOW) for kind in WITH_LABELS])
+def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
+    metrics = ["accuracy"]
+    expected, history = train(kind, micro_batches=1, dropout=0.1, metrics=metrics)
+    found, others = train(kind, replicas=2, micro_batches=4, dropout=0.1, metrics=metrics)
+    assert worst(found, expected) < 1e-6
+    assert history.keys() == others.keys() and worst(history, others) < 2e-6
+    assert worst(expected, make(kind).get_weights()) > 5e-3
+
+
+@SLOW
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("policy, tolerance", [("float32", 2e-6), ("mixed_bfloat16", 3e-2), ("mixed_float16", 4e-3)])
+@pytest.mark.parametrize("kind", WITH_LABELS)
+def test_every_split_precision_and_xla_gives_the_weights_of_one_device(kind, policy, tolerance, xla):
+    expected, _ = train(kind, micro_batches=1, dropout=0.1)
+    found, _ = train(kind, replicas=2, micro_batches=4, policy=policy, xla=xla, dropout=0.1)
+    assert worst(found, expected) < tolerance
+
+
+@pytest.mark.parametrize(
+    "kind", [QUICK[0], *(pytest.param(kind, marks=SLOW) for kind in WITH_LABELS if kind != QUICK[0])]
+)
+def test_fine_tuner_gives_what_plain_keras_gives(kind):
+    assert worst(train(kind, micro_batches=2)[0], train(kind)[0]) < 1e-6
+
+
+def test_labels_may_be_anywhere_and_the_loss_may_be_the_models_own():
+    """Among the inputs, by the names of arguments or outputs, or as they are; or the same loss by name."""
+    kind = "TFBertForQuestionAnswering"
+    expected, history = train(kind)
+    crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    by_output = {name.replace("positions", "logits"): value for name, value in PLACES.items()}
+    for y in (PLACES, by_output, tuple(PLACES.values())):
+        found, other = train(kind, data=(TEXTS, y), loss=crossentropy, loss_weights=None)
+        assert other["start_logits_loss"] == pytest.approx(history["start_logits_loss"], abs=0.2)
+        halves = {"start_logits": 0.5, "end_logits": 0.5}
+        losses = dict.fromkeys(halves, crossentropy)
+        assert worst(train(kind, data=(TEXTS, y), loss=losses, loss_weights=halves)[0], expected) < 1e-7
+
+
+def test_tags_of_minus_100_count_neither_in_the_loss_nor_in_metrics():
+    model = make("TFBertForTokenClassification")
+    logits = model.predict(TEXTS, verbose=0).logits.astype(np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    counts = TAGS >= 0
+    expected = -np.log(np.take_along_axis(shares, np.maximum(TAGS, 0)[..., None], -1)[..., 0])[counts].mean()
+    accuracy = (logits.argmax(-1) == TAGS)[counts].mean()
+    for loss in (None, keras.losses.SparseCategoricalCrossentropy(from_logits=True), model.compute_loss):
+        model.compile(tfbert.AdamW(1e-3), loss, metrics=["accuracy"])
+        found = model.evaluate(TEXTS, TAGS, batch_size=len(TAGS), verbose=0)
+        np.testing.assert_allclose(found, [expected, accuracy], atol=1e-6)
+    tuner = tfbert.FineTuner(model, gradient_accumulation_steps=2)
+    tuner.compile(tfbert.AdamW(1e-3), metrics=["accuracy"])
+    texts = collections.UserDict({name: value.tolist() for name, value in TEXTS.items()})  # As a BatchEncoding.
+    np.testing.assert_allclose(
+        tuner.evaluate(texts, TAGS.tolist(), batch_size=5, verbose=0), [expected, accuracy], atol=1e-6
+    )
+    assert tuner.predict(TEXTS, verbose=0).shape == logits.shape
+
+
+PROBLEMS = {
+    "regression": ({"num_labels": 1}, CLASSES / 2, lambda y, z: (y - z[:, 0]) ** 2),
+    "multi_label_classification": (
+        {"num_labels": 3, "problem_type": "multi_label_classification"},
+        np.eye(3, dtype=np.int32)[CLASSES],
+        lambda y, z: (np.log1p(np.exp(z)) - y * z).mean(1),
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_own_loss_follows_the_problem(problem):
+    values, labels, expected = PROBLEMS[problem]
+    model = make(**values)
+    output = model(TEXTS | {"labels": labels})
+    np.testing.assert_allclose(output.loss, expected(labels, output.logits.numpy()), atol=1e-6)
+    np.testing.assert_allclose(model.hf_compute_loss(labels, output.logits), output.loss)
+    model.compile(tfbert.AdamW(1e-3))
+    assert model.evaluate(TEXTS, labels, verbose=0) == pytest.approx(output.loss.numpy().mean(), abs=1e-6)
+
+
+def test_keras_own_optimizers_add_up_repeated_words():
+    """As tf_keras does; Keras 3 squares each occurrence by itself where it gets a list of rows."""
+    model = make()
+    model.compile(keras.optimizers.Adam(1e-2, epsilon=1e-3))
+    model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
+    other = make()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(other(TEXTS | {"labels": CLASSES}).loss)
+    table = tf.Variable(other.bert.embeddings.weight.numpy())
+    grad = tape.gradient(loss, other.bert.embeddings.weight.value)
+    assert not isinstance(grad, tf.IndexedSlices)
+    tf_keras.optimizers.Adam(1e-2, epsilon=1e-3, jit_compile=False).apply_gradients([(grad, table)])
+    assert worst(model.bert.embeddings.weight, table) < 1e-6
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+def test_layer_norm_is_float32_in_every_precision(policy):
+    expected = make()(TEXTS).logits
+    keras.config.set_dtype_policy(policy)
+    model = make()
+    norms = [v for v in model.weights if "LayerNorm" in v.path]
+    assert {v.dtype for v in norms} == {"float32"} and len(norms) == 10
+    assert model(TEXTS).logits.dtype == policy.removeprefix("mixed_") and worst(model(TEXTS).logits, expected) < 0.1
+    model.compile(keras.optimizers.Adam(1e-3), metrics=["accuracy"])
+    assert np.isfinite(model.fit(TEXTS, CLASSES, verbose=0).history["loss"]).all()
+    assert {v.dtype for v in make(seed=1).bert.encoder.layer[0].bert_output.LayerNorm.weights} == {"float32"}
+
+
+def test_what_is_frozen_stays_and_lists_and_encodings_train():
+    model = make()
+    model.layers[0].trainable = False
+    model.compile(optimizer="adam", metrics=["accuracy"])
+    before = [v.numpy() for v in model.weights]
+    model.fit({name: value.tolist() for name, value in TEXTS.items()}, CLASSES.tolist(), verbose=0)
+    moved = [v.path for v, value in zip(model.weights, before, strict=True) if (v.numpy() != value).any()]
+    assert [path.partition("/")[2] for path in moved] == ["classifier/kernel", "classifier/bias"]
+
+
+def test_objects_of_tf_keras_and_losses_without_labels_are_refused():
+    model = make()
+    with pytest.raises(ValueError, match="Received: optimizer=Adam of tf_keras.*TF_USE_LEGACY_KERAS=1"):
+        model.compile(tf_keras.optimizers.Adam(1e-3))
+    with pytest.raises(ValueError, match="Received: input_ids of tf_keras"):
+        model(tf_keras.Input([9], dtype="int32"))
+    model.compile("adam")
+    with pytest.raises(ValueError, match="inputs without labels. Pass y"):
+        model.fit(TEXTS, verbose=0)
+    with pytest.raises(ValueError, match="TFBertModel has no loss of its own"):
+        make("TFBertModel").compile("adam")
+
+
+def test_recomputed_layers_have_the_gradients_of_the_plain_pass():
+    from tfbert.model.forward import forward
+    from tfbert.step.keras3.dropout import KeyedRandom
+    from tfbert.step.noise import Rows, noise_key
+
+    model = make(dropout=0.2, num_hidden_layers=3)
+    noise = KeyedRandom(model, 1)
+
+    @tf.function
+    def gradients(recompute):
+        with tf.GradientTape() as tape, noise.keyed(noise_key(0, tf.constant(1)), Rows(tf.constant(0, tf.int64), 12)):
+            loss = tf.reduce_sum(
+                forward(model, {"input_ids": IDS, "attention_mask": MASK}, True, recompute=recompute) ** 2
+            )
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    assert worst(gradients(True), gradients(False)) < 1e-6

@@ -1,0 +1,52 @@
+"""Small models of our own classes, transformers' with the same weights, and a batch for each class."""
+
+import keras
+import numpy as np
+
+from tfbert.bert import models
+from tfbert.bert.configuration import BertConfig
+
+ROWS, WIDTH, VOCAB = 12, 9, 60
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,
+}
+_rng = np.random.default_rng(0)
+LENGTHS = _rng.integers(2, WIDTH + 1, ROWS)
+MASK = (np.arange(WIDTH) < LENGTHS[:, None]).astype(np.int32)
+IDS = _rng.integers(1, VOCAB // 3, (ROWS, WIDTH)).astype(np.int32) * MASK  # Most tokens occur several times.
+TEXTS = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": (np.arange(WIDTH) > 4).astype(np.int32) * MASK}
+CHOICES = {name: value.reshape(4, 3, WIDTH) for name, value in TEXTS.items()}
+CLASSES = (IDS.sum(1) % 3).astype(np.int32)
+TAGS = np.where(MASK > 0, IDS % 3, -100).astype(np.int32)
+WORDS = np.where(_rng.random((ROWS, WIDTH)) < 0.5, IDS, -100) * MASK - 100 * (1 - MASK)
+PLACES = {"start_positions": np.minimum(1, LENGTHS - 1), "end_positions": LENGTHS - 1}
+KINDS = {
+    "TFBertModel": ({}, TEXTS, {}),
+    "TFBertForSequenceClassification": ({"num_labels": 3}, TEXTS, {"labels": CLASSES}),
+    "TFBertForTokenClassification": ({"num_labels": 3}, TEXTS, {"labels": TAGS}),
+    "TFBertForQuestionAnswering": ({}, TEXTS, PLACES),
+    "TFBertForMultipleChoice": ({}, CHOICES, {"labels": CLASSES[:4]}),
+    "TFBertForMaskedLM": ({}, TEXTS, {"labels": WORDS}),
+    "TFBertForPreTraining": ({}, TEXTS, {"labels": WORDS, "next_sentence_label": CLASSES % 2}),
+}
+"""Each class: what its configuration says besides the sizes, inputs, labels."""
+WITH_LABELS = [kind for kind, (_, _, labels) in KINDS.items() if labels]
+
+
+def make(kind="TFBertForSequenceClassification", dropout=0.0, seed=3, **values):
+    """A model with weights of a seed."""
+    keras.utils.set_random_seed(seed)
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return getattr(models, kind)(BertConfig(**SIZES | KINDS[kind][0] | rates | values))
+
+
+def worst(one, other):
+    """The largest difference between two structures of arrays."""
+    pairs = zip(keras.tree.flatten(one), keras.tree.flatten(other), strict=True)
+    return max(float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max()) for a, b in pairs)

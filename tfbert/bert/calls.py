@@ -1,0 +1,151 @@
+"""What a model is called with, in all the ways that transformers 4 allowed, as one dictionary of tensors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from tfbert.bert.outputs import make_output
+from tfbert.errors import UsageError
+from tfbert.model.forward import Seen
+from tfbert.private import let_go_of_traced_gradients
+from tfbert.step.keras3.labelled import as_array
+
+_BY_PLACE = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "head_mask", "inputs_embeds")
+"""In the order of transformers' arguments."""
+_PACKED = ("example_ids", "cls_positions", "masked_lm_positions")
+"""Inputs of the command's own batches: see `forward`."""
+_OPTIONS = ("training", "output_attentions", "output_hidden_states", "return_dict")
+_LEFT_OUT = {
+    "head_mask": "Heads cannot be switched off",
+    "encoder_hidden_states": "There is no cross-attention",
+    "encoder_attention_mask": "There is no cross-attention",
+    "past_key_values": "There is no decoder",
+    "use_cache": "There is no decoder",
+}
+INPUTS = frozenset(_BY_PLACE) - {"head_mask"} | frozenset(_PACKED)
+
+
+class Called:
+    """A layer or model of Keras that is called as transformers' are, and returns as they do.
+
+    Attributes:
+        config: Its `BertConfig`.
+    """
+
+    LABELS: ClassVar[dict[str, str]] = {}
+    """The names of labels among the inputs, and the output that each is for: see `Labelled`."""
+    config: Any
+
+    def _fields(self, inputs: dict[str, tf.Tensor], training: bool | None, seen: Seen | None) -> dict[str, tf.Tensor]:
+        """The outputs by name."""
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """The outputs of a batch.
+
+        Args:
+            *args: A tensor of ids; tensors in the order of transformers' arguments, or a list of them; a dictionary.
+            **options: The same by name, labels among them; `training`, `output_hidden_states`, `output_attentions`;
+                `return_dict=False` for a plain tuple.
+        """
+        inputs, options = gather(args, options, self.LABELS)
+        return super().__call__(inputs, **options)
+
+    @tf.autograph.experimental.do_not_convert
+    def call(
+        self,
+        inputs: dict[str, tf.Tensor],
+        training: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Any:
+        """What Keras calls, with all inputs in one dictionary."""
+        config, given = self.config, inputs
+        attentions = config.output_attentions if output_attentions is None else output_attentions
+        hidden = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        seen = Seen([], []) if attentions or hidden else None
+        inputs = {name: _number(value) for name, value in given.items() if name in INPUTS}
+        fields = self._fields(inputs, training, seen)
+        labels = {output: given[name] for name, output in self.LABELS.items() if name in given}
+        if labels and len(labels) == len(self.LABELS):
+            fields["loss"] = self.hf_compute_loss(labels, fields)
+        if hidden:
+            fields["hidden_states"] = tuple(seen.hidden)
+        if attentions:
+            fields["attentions"] = tuple(seen.attentions)
+        let_go_of_traced_gradients()
+        output = make_output(**fields)
+        return output if (config.return_dict if return_dict is None else return_dict) else tuple(output)
+
+
+def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs of a call by name, and its options.
+
+    Args:
+        args: A tensor, a list of tensors in the order of transformers' arguments, a dictionary, or several tensors.
+        options: The call's keywords.
+        labels: The names of the model's labels, which are inputs too.
+
+    Raises:
+        UsageError: for what the model has not, or what is no batch.
+    """
+    first, *rest = args or (None,)
+    if isinstance(first, Mapping):
+        given = dict(first)
+    elif isinstance(first, (list, tuple)) and first and all(hasattr(each, "shape") for each in first):
+        given = dict(zip(_BY_PLACE, first, strict=False))
+    else:
+        given = {"input_ids": first}
+    given |= dict(zip(_BY_PLACE[1:], rest, strict=False))
+    known = {*INPUTS, *labels}
+    if unknown := [name for name in given if name not in known and name not in _LEFT_OUT and name not in _OPTIONS]:
+        warnings.warn(f"The model has no inputs {', '.join(map(repr, unknown))}; they are not used.", stacklevel=3)
+    given = {name: value for name, value in given.items() if name not in unknown} | dict(options)
+    for name, value in given.items():
+        if name in _LEFT_OUT and value is not None and value is not False:
+            raise UsageError(f"BERT here is an encoder alone. Received: {name}. {_LEFT_OUT[name]}: leave it out.")
+        if name not in known and name not in _LEFT_OUT and name not in _OPTIONS:
+            raise UsageError(
+                f"A model's inputs are {', '.join(sorted(known - set(_PACKED)))}. Received: {name}. Leave it out."
+            )
+    found = {name: value for name, value in given.items() if value is not None and name not in _LEFT_OUT}
+    inputs = {name: _as_tensor(value, name) for name, value in found.items() if name not in _OPTIONS}
+    if ("input_ids" in inputs) == ("inputs_embeds" in inputs):
+        raise UsageError(
+            "A model reads input_ids, or inputs_embeds in their place. "
+            f"Received: {', '.join(inputs) or 'neither'}. Pass one of them."
+        )
+    for name, least in (("input_ids", 2), ("inputs_embeds", 3)):
+        if name in inputs and len(inputs[name].shape) < least:
+            raise UsageError(
+                f"A batch is [rows, width{', hidden' if least == 3 else ''}]. "
+                f"Received: {name} of shape {tuple(inputs[name].shape)}. Add a dimension: {name}[None]."
+            )
+    mask = inputs.get("attention_mask")
+    if mask is not None and len(mask.shape) != len(inputs.get("input_ids", mask).shape):
+        raise UsageError(
+            "attention_mask has a value for each token, [rows, width]. "
+            f"Received: a shape of {len(mask.shape)} dimensions. Pass 1 for a token and 0 for padding."
+        )
+    return inputs, {name: found[name] for name in _OPTIONS if name in found}
+
+
+def _as_tensor(value: Any, name: str) -> Any:
+    if isinstance(value, (tf.Tensor, keras.KerasTensor)):
+        return value
+    if type(value).__module__.split(".")[0] == "tf_keras":
+        raise UsageError(
+            f"A model of Keras 3 takes inputs of Keras 3. Received: {name} of tf_keras. Write `import keras` and "
+            "keras.Input(...). (`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
+        )
+    return tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple)) else value)
+
+
+def _number(value: tf.Tensor) -> tf.Tensor:
+    return tf.cast(value, tf.int32) if value.dtype == tf.bool else value

@@ -1,0 +1,168 @@
+"""BERT with each of its heads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from tfbert.bert.configuration import BertConfig
+from tfbert.bert.layers import Maker
+from tfbert.bert.pretrained import PreTrainedModel
+from tfbert.model.forward import (
+    Seen,
+    forward,
+    forward_pretraining,
+    forward_spans,
+    forward_tokens,
+)
+from tfbert.model.head import Head, choice_head, sequence_head, span_head, token_head
+from tfbert.model.pretraining_head import pretraining_head
+
+Fields = dict[str, tf.Tensor]
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class TFBertModel(PreTrainedModel):
+    """BERT without a head: `last_hidden_state` of each token, and `pooler_output` of each row."""
+
+    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
+        return self.bert._fields(inputs, training, seen)
+
+
+class _LabelHead(PreTrainedModel):
+    """A head of one row of weights for each label."""
+
+    LABELS: ClassVar[dict[str, str]] = {"labels": "logits"}
+
+    def _make_head(self, make: Maker) -> dict[str, int | None]:
+        self.dropout = make.head_dropout()
+        self.classifier, size = make.dense(self.config.hidden_size, self._num_outputs(), "classifier")
+        return {"dropout": None, "classifier": size}
+
+    def _num_outputs(self) -> int:
+        return self.config.num_labels
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class TFBertForSequenceClassification(_LabelHead):
+    """A row of logits for each text: one label of several, several of many, or a number (`num_labels=1`)."""
+
+    @classmethod
+    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
+        labels = tuple(config.id2label.values())
+        return sequence_head(labels, has_names=_are_reordered(config, saved), problem_type=config.problem_type)
+
+    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
+        return {"logits": forward(self, inputs, training, seen=seen)}
+
+    def own_losses(self) -> dict[str, keras.losses.Loss]:
+        """By `problem_type`; without one, a number where there is one label, else one label of several."""
+        kind = self.config.problem_type or ("regression" if self.config.num_labels == 1 else "")
+        others = {
+            "regression": keras.losses.MeanSquaredError(),
+            "multi_label_classification": keras.losses.BinaryCrossentropy(from_logits=True),
+        }
+        return {"logits": others[kind]} if kind in others else super().own_losses()
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class TFBertForTokenClassification(_LabelHead):
+    """A row of logits for each token; labels of -100 do not count."""
+
+    HAS_POOLER, IGNORES = False, True
+
+    @classmethod
+    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
+        labels = tuple(config.id2label.values())
+        return dataclasses.replace(token_head(labels), has_names=_are_reordered(config, saved))
+
+    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
+        return {"logits": forward_tokens(self, inputs, training, seen=seen)}
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class TFBertForMultipleChoice(_LabelHead):
+    """A logit for each choice of each example; inputs are `[examples, choices, width]`."""
+
+    INPUT_RANK = 3
+
+    def _num_outputs(self) -> int:
+        return 1
+
+    @classmethod
+    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
+        return choice_head()
+
+    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
+        of_examples = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs)
+        flat = {name: tf.reshape(each, [-1, *tf.unstack(tf.shape(each)[2:])]) for name, each in inputs.items()}
+        if "inputs_embeds" in flat:
+            flat["inputs_embeds"] = tf.ensure_shape(flat["inputs_embeds"], [None, None, self.config.hidden_size])
+        logits = tf.reshape(forward(self, flat, training, seen=seen), tf.shape(of_examples)[:2])
+        return {"logits": tf.ensure_shape(logits, of_examples.shape[:2])}
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class TFBertForQuestionAnswering(PreTrainedModel):
+    """For each token, whether the answer begins there, and whether it ends there."""
+
+    LABELS: ClassVar[dict[str, str]] = {"start_positions": "start_logits", "end_positions": "end_logits"}
+    HAS_POOLER, LOSS_WEIGHT = False, 0.5
+
+    def _make_head(self, make: Maker) -> dict[str, int | None]:
+        self.qa_outputs, size = make.dense(self.config.hidden_size, 2, "qa_outputs")
+        return {"qa_outputs": size}
+
+    @classmethod
+    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
+        return span_head()
+
+    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
+        # As transformers, whose spans may begin in the padding; the command masks it.
+        logits = forward_spans(self, inputs, training, seen=seen, masks_padding=False)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class TFBertForMaskedLM(PreTrainedModel):
+    """Logits of the words at each position; labels of -100 do not count."""
+
+    LABELS: ClassVar[dict[str, str]] = {"labels": "logits"}
+    HAS_POOLER, IGNORES, NEXT_SENTENCE = False, True, False
+
+    def _make_head(self, make: Maker) -> dict[str, int | None]:
+        self.mlm = make.words_head(self.bert.embeddings.word_embeddings)
+        return {"mlm": None}
+
+    @classmethod
+    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
+        return pretraining_head(next_sentence=cls.NEXT_SENTENCE)
+
+    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
+        outputs = forward_pretraining(self, inputs, training, seen=seen)
+        return dict(zip(self.LABELS.values(), outputs.values(), strict=True))
+
+    def get_output_embeddings(self) -> Any:
+        """The layer that holds the table of words, which is that of the inputs."""
+        return self.get_input_embeddings()
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class TFBertForPreTraining(TFBertForMaskedLM):
+    """Logits of the words at each position, and of whether segment B is of another document."""
+
+    LABELS: ClassVar[dict[str, str]] = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
+    HAS_POOLER, NEXT_SENTENCE = True, True
+
+    def _make_head(self, make: Maker) -> dict[str, int | None]:
+        self.nsp = make.part("nsp___cls", seq_relationship=make.dense(self.config.hidden_size, 2, "seq_relationship"))
+        return super()._make_head(make) | {"nsp": None}
+
+
+def _are_reordered(config: BertConfig, saved: BertConfig | None) -> bool:
+    """Whether two configurations have the same labels in another order: rows then follow their names."""
+    ours, theirs = ([name.casefold() for name in each.id2label.values()] for each in (config, saved or config))
+    return ours != theirs and sorted(ours) == sorted(theirs)

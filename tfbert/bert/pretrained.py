@@ -1,0 +1,304 @@
+"""What all models of BERT share: calls, files and parts."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import tempfile
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from tfbert.bert.calls import INPUTS
+from tfbert.bert.configuration import HUB_OPTIONS, BertConfig
+from tfbert.bert.layers import Maker, TFBertMainLayer
+from tfbert.bert.training import Trained
+from tfbert.config.parts import HubConfig, ModelConfig
+from tfbert.errors import UsageError
+from tfbert.model import load
+from tfbert.model.files import load_values, resolve_model
+from tfbert.model.head import Head, LabelHead
+from tfbert.output import hub
+from tfbert.step.keras3.labelled import plain
+from tfbert.step.keras3.private import layers_of, resize_variable, take_as_they_are
+from tfbert.step.keras3.workers import num_workers_of
+
+log = logging.getLogger("tfbert")
+
+_SAME_EITHER_WAY = ("from_pt", "from_tf", "use_safetensors", "trust_remote_code")
+"""Options of transformers' `from_pretrained` that change nothing: which file there is, is found."""
+
+
+class PreTrainedModel(Trained, keras.Model):
+    """A BERT of Keras 3 that is called, loaded and saved as transformers 4 did its TensorFlow models.
+
+    Args:
+        config: A `BertConfig`, transformers' own, or its values as a dictionary.
+        initializer: Of kernels and tables; None for BERT's own, which is random.
+        name: The model's.
+        dtype: The policy, such as "mixed_bfloat16"; None for Keras's present one. LayerNorm is float32 in any.
+        trainable: Whether its variables are.
+        frozen: Numbers of inner layers whose variables are not, as a saved model has them.
+    """
+
+    HAS_POOLER: ClassVar[bool] = True
+    """Whether there is a pooler."""
+    INPUT_RANK: ClassVar[int] = 2
+    """Dimensions of a batch's ids."""
+
+    def __init__(
+        self,
+        config: Any,
+        *,
+        initializer: str | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        frozen: Any = (),
+    ):
+        super().__init__(name=name, dtype=dtype)
+        take_as_they_are(self)
+        self.config = BertConfig.of(config)
+        make = Maker(self.config, self.dtype_policy, initializer)
+        self.bert = TFBertMainLayer(make, has_pooler=self.HAS_POOLER)
+        self._sizes = self._make_head(make)
+        if len(self.LABELS) > 1:
+            self.output_names = list(self.LABELS.values())  # Keras names losses and metrics by them.
+        self.build()
+        self.trainable = trainable
+        for number, layer in enumerate(layers_of(self)):
+            if number in frozen:
+                layer.trainable = False
+
+    def _make_head(self, make: Maker) -> dict[str, int | None]:
+        """Makes the layers of the head; returns the input's size of those that need it, by attribute."""
+        return {}
+
+    @classmethod
+    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head | None:
+        """What stands above the encoder in files; None for nothing."""
+        return None
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates the variables; the constructor does so."""
+        for part, size in ({"bert": None} | self._sizes).items():
+            getattr(self, part).build([size])
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | pathlib.Path,
+        *,
+        config: Any = None,
+        seed: int | None = None,
+        **options: Any,
+    ):
+        """The model with the weights of files: safetensors, `tf_model.h5`, `pytorch_model.bin`, a checkpoint of
+        TensorFlow 1, KerasHub's preset. Logs a line of weights that are new, and one of those that are not used.
+
+        Args:
+            pretrained_model_name_or_path: A directory, or a name on the Hugging Face hub or KerasHub's.
+            config: In the place of the file's.
+            seed: Decides new weights; None draws one, which `keras.utils.set_random_seed` decides.
+            **options: Values of the configuration (`num_labels`, `id2label`, `problem_type`, rates); `dtype`, `name`,
+                `trainable`; those of the hub (`revision`, `token`, `cache_dir`, `local_files_only`);
+                `ignore_mismatched_sizes=True` for a new head where the file's has another number of labels.
+
+        Raises:
+            UsageError: for files that do not fit, or an option of another name.
+        """
+        of_hub = {option: options.pop(option) for option in HUB_OPTIONS if option in options}
+        of_keras = {option: options.pop(option) for option in ("dtype", "name", "trainable") if option in options}
+        takes_new_head = options.pop("ignore_mismatched_sizes", False)
+        fields = set(BertConfig().to_dict()) | {"num_labels"}
+        if unknown := [option for option in options if option not in fields and option not in _SAME_EITHER_WAY]:
+            raise UsageError(
+                "from_pretrained takes values of the configuration, and options of the hub. "
+                f"Received: {', '.join(unknown)}. Leave them out."
+            )
+        changed = {option: value for option, value in options.items() if option in fields}
+        name = str(pretrained_model_name_or_path)
+        directory = resolve_model(ModelConfig(model_name_or_path=name), **of_hub)
+        if directory is None:
+            raise UsageError(f"A model must have files. Received: {name}. Pass a directory, or {cls.__name__}(config).")
+        saved = BertConfig.from_dict(load_values(directory))
+        config = BertConfig.of(saved if config is None else config)
+        config = BertConfig.from_dict(config.to_dict(), **changed)
+        head = cls._head_of(config, saved)
+        read = load.read_weights(directory, saved, head)
+        _check_labels(head, read, directory, takes_new_head)
+        model = cls(config, initializer="zeros", **of_keras)
+        seed = _drawn_seed() if seed is None else seed
+        for line in load.fill(model, read, head, seed=seed, scale=config.initializer_range):
+            log.warning("%s", line)
+        return model
+
+    def save_pretrained(self, directory: str | pathlib.Path, *, push_to_hub: bool = False, **options: Any) -> None:
+        """Writes `config.json` and `model.safetensors`, which transformers loads in PyTorch and in TensorFlow.
+
+        Args:
+            directory: Made if needed.
+            push_to_hub: Whether to upload it, too.
+            **options: Those of `push_to_hub`.
+        """
+        options = {name: value for name, value in options.items() if (name, value) != ("safe_serialization", True)}
+        if options and not push_to_hub:
+            raise UsageError(
+                f"save_pretrained writes PyTorch's layout as safetensors. Received: {', '.join(options)}. "
+                "Leave it out; for a SavedModel call model.export(directory)."
+            )
+        self._write(pathlib.Path(directory))
+        if push_to_hub:
+            self.push_to_hub(**{"repo_id": pathlib.Path(directory).absolute().name} | options)
+
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
+        """Uploads the model to the Hugging Face hub; returns the address of the commit."""
+        from huggingface_hub import HfApi
+
+        api = HfApi(token=token)
+        hub.check_login(api)
+        with tempfile.TemporaryDirectory() as directory:
+            load.save_pretrained(self, None, pathlib.Path(directory))
+            return hub.push(
+                pathlib.Path(directory), HubConfig(hub_model_id=repo_id, hub_private_repo=bool(private)), api
+            )
+
+    def _write(self, directory: pathlib.Path) -> None:
+        for layer in layers_of(self):
+            if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None):
+                raise UsageError(
+                    "PyTorch's layout has whole weights. "
+                    f"Received: {layer.name!r} with LoRA or quantized. Save it by model.save('x.keras')."
+                )
+        load.save_pretrained(self, None, directory)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "trainable": self.trainable,
+            "frozen": [number for number, layer in enumerate(layers_of(self)) if not layer.trainable],
+        }
+
+    @classmethod
+    def from_config(cls, config: Any, custom_objects: dict[str, Any] | None = None) -> PreTrainedModel:
+        """The inverse of `get_config`; of a `BertConfig`, a model with new weights."""
+        if not isinstance(config, dict) or "config" not in config:
+            return cls(config)
+        policy = keras.saving.deserialize_keras_object(config["dtype"])
+        return cls(**config | {"config": BertConfig.from_dict(config["config"]), "dtype": policy})
+
+    def get_build_config(self) -> None:
+        """Nothing: the constructor builds."""
+
+    def export(
+        self, filepath: Any, format: str = "tf_saved_model", input_signature: Any = None, **options: Any
+    ) -> None:
+        """Writes a SavedModel that takes a dictionary of ids, mask and token types and gives one of outputs.
+
+        Args:
+            filepath: A directory.
+            format: Another one is Keras's own business.
+            input_signature: In the place of int32 of any number of rows and any width.
+            **options: Keras's.
+        """
+        if format != "tf_saved_model":
+            super().export(filepath, format=format, input_signature=input_signature, **options)
+            return
+        spec = tf.TensorSpec([None] * self.INPUT_RANK, tf.int32)
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        archive = keras.export.ExportArchive()
+        archive.track(self)
+        archive.add_endpoint(
+            "serve",
+            lambda inputs: dict(self(inputs, training=False).items()),
+            input_signature=input_signature or [{name: spec for name in names}],
+        )
+        archive.write_out(filepath, verbose=False, **options)
+
+    # Parts.
+
+    @property
+    def base_model(self) -> TFBertMainLayer:
+        """BERT without the head."""
+        return self.bert
+
+    def get_input_embeddings(self) -> Any:
+        """The layer that holds the table of words."""
+        return self.bert.embeddings.word_embeddings
+
+    def num_parameters(self, only_trainable: bool = False) -> int:
+        """How many numbers the model consists of."""
+        return sum(int(tf.size(v)) for v in (self.trainable_weights if only_trainable else self.weights))
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None) -> Any:
+        """Gives the model another number of words; new rows are drawn. Compile anew after it.
+
+        Returns:
+            The layer that holds the table.
+        """
+        table = self.get_input_embeddings()
+        if new_num_tokens is None or new_num_tokens == self.config.vocab_size:
+            return table
+        values = load.weights.get_weights_dict(self)
+        with self.distribute_strategy.scope():
+            resize_variable(table, "_embeddings", [new_num_tokens, self.config.hidden_size])
+            if hasattr(self, "mlm"):
+                resize_variable(self.mlm.predictions, "bias", [new_num_tokens])
+        self.config.vocab_size = table.input_dim = new_num_tokens
+        load.set_resized(self, values, seed=_drawn_seed(), scale=self.config.initializer_range)
+        return table
+
+    def prepare_tf_dataset(
+        self, dataset: Any, batch_size: int = 8, shuffle: bool = True, tokenizer: Any = None, **options: Any
+    ) -> tf.data.Dataset:
+        """Batches of a data set of `datasets`: the columns that the model reads, padded by its tokenizer.
+
+        Args:
+            dataset: A `datasets.Dataset`.
+            batch_size: Rows of a batch.
+            shuffle: Whether rows come in random order; a short last batch is dropped then.
+            tokenizer: Pads; without one, rows have one length.
+            **options: Those of the data set's `to_tf_dataset`, such as `collate_fn`.
+        """
+        if not hasattr(dataset, "to_tf_dataset"):
+            raise UsageError(
+                f"prepare_tf_dataset takes a datasets.Dataset. Received: {type(dataset).__name__}. "
+                "Make batches with tf.data.Dataset.from_tensor_slices((dict(inputs), labels)).batch(16)."
+            )
+
+        def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
+            rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in rows]
+            if tokenizer is not None:
+                return dict(tokenizer.pad(rows, return_tensors="np"))
+            return {name: plain([row[name] for row in rows]) for name in rows[0]}
+
+        known = {*INPUTS, *self.LABELS, "label"}
+        columns = [name for name in dataset.column_names if name in known]
+        labels = ["labels" if name == "label" else name for name in columns if name in self.LABELS or name == "label"]
+        return dataset.select_columns(columns).to_tf_dataset(
+            columns=[name for name in columns if name not in (*self.LABELS, "label")],
+            label_cols=labels[0] if len(labels) == 1 else labels or None,
+            **{"batch_size": batch_size, "shuffle": shuffle, "drop_remainder": shuffle, "collate_fn": collate}
+            | options,
+        )
+
+
+def _check_labels(head: Head | None, read: load.Read, directory: pathlib.Path, takes_new_head: bool) -> None:
+    """Refuses a file's head with another number of labels, unless a new one was asked for."""
+    if isinstance(head, LabelHead) and "labels, this task" in read.reason and not takes_new_head:
+        raise UsageError(
+            "A head has a row for each label. "
+            f"Received: num_labels={len(head.labels)} for {directory}, where {read.reason.rpartition(',')[0]}. "
+            "Leave out num_labels, or pass ignore_mismatched_sizes=True for a new head."
+        )
+
+
+def _drawn_seed() -> int:
+    """A seed that TensorFlow's random seed decides; 0 for several workers, which must begin alike."""
+    if num_workers_of(tf.distribute.get_strategy()) > 1:
+        return 0
+    return int(tf.random.uniform([], maxval=1 << 31, dtype=tf.int64))

@@ -1,0 +1,72 @@
+"""`compile`, `fit`, `evaluate` and `predict` of plain Keras 3, of a model that knows its labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfbert.bert.calls import Called
+from tfbert.errors import UsageError
+from tfbert.step.keras3.labelled import Labelled, plain
+from tfbert.step.keras3.refusals import check_keras
+
+
+class Trained(Called, Labelled):
+    """What `compile` and `fit` of a model do, besides Keras's."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> tf.Tensor:
+        """Keras's; with two arguments transformers', `compute_loss(labels, logits)`."""
+        if y_pred is None:
+            return self.hf_compute_loss(x, y)
+        _, y = self.separated(x, y)
+        if y is None:
+            raise UsageError(
+                f"A loss needs labels. Received: inputs without {' and '.join(self.LABELS) or 'labels'}. "
+                "Pass y, pairs of inputs and labels, or labels among the inputs."
+            )
+        sample_weight = self.row_weights(y, sample_weight)
+        y, outputs = self.counted(y, self.for_loss(y_pred))
+        return super().compute_loss(x, y, outputs, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None) -> dict[str, Any]:
+        """Keras's, of the logits."""
+        _, y = self.separated(x, y)
+        sample_weight = self.row_weights(y, sample_weight)
+        y, outputs = self.counted(y, self.for_loss(y_pred))
+        return super().compute_metrics(x, y, outputs, sample_weight)
+
+    def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, **options: Any) -> None:
+        """As `keras.Model.compile`; without a loss, the model's own. XLA only where asked for: lengths differ.
+
+        Raises:
+            ValueError: for objects of tf_keras, those of transformers among them.
+        """
+        for argument, value in {"optimizer": optimizer, "loss": loss, "metrics": metrics}.items():
+            for each in keras.tree.flatten(value):
+                check_keras(argument, each)
+        if self.is_own_loss(loss):
+            loss, loss_weights = self.compiled_losses()
+        metrics = self.named_metrics(metrics)
+        options["jit_compile"] = options.get("jit_compile") is True
+        super().compile(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **options)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(self, x=None, y=None, *args: Any, **options: Any) -> keras.callbacks.History:
+        """As `keras.Model.fit`, of a tokenizer's `BatchEncoding` too."""
+        if "validation_data" in options:
+            options["validation_data"] = plain(options["validation_data"])
+        return super().fit(plain(x), plain(y), *args, **options)
+
+    def evaluate(self, x=None, y=None, *args: Any, **options: Any) -> Any:
+        """As `keras.Model.evaluate`, of a tokenizer's `BatchEncoding` too."""
+        return super().evaluate(plain(x), plain(y), *args, **options)
+
+    def predict(self, x, *args: Any, **options: Any) -> Any:
+        """As `keras.Model.predict`, of a tokenizer's `BatchEncoding` too; outputs with names."""
+        return super().predict(plain(x), *args, **options)

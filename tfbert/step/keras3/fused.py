@@ -1,0 +1,174 @@
+"""AdamW, LAMB and their schedule as objects of Keras 3, with the updates of `updates`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfbert.step.schedule import Warmup
+from tfbert.step.updates import NO_DECAY, Now, adamw, lamb, update_replicas
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class WarmupSchedule(Warmup, keras.optimizers.schedules.LearningRateSchedule):
+    """See `Warmup`.
+
+    Example:
+        >>> rate = WarmupSchedule(peak=3e-5, schedule="linear", warmup_steps=100, total_steps=1_000)
+        >>> model.compile(optimizer=AdamW(rate), loss=...)
+    """
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class AdamW(keras.optimizers.AdamW):
+    """Keras's AdamW, whose arguments it takes; each variable is decayed and updated in one XLA-compiled function.
+
+    Repeated rows of a table, such as words that occur twice in a batch, are added up before the gradient is squared.
+    (Keras 3's own optimizers square each occurrence by itself, which makes steps for frequent words too large.)
+
+    What `exclude_from_weight_decay(var_names=...)` names is saved with the optimizer. (Keras's own forgets it.)
+
+    Its moments are float32, as the variables must be: "mixed_bfloat16" has such variables, "bfloat16" has not.
+
+    Args:
+        no_decay: Patterns of variables' names that weight decay leaves alone, as of `exclude_from_weight_decay`.
+
+    Raises:
+        ValueError: for `amsgrad`, and for variables of another type.
+    """
+
+    _update = staticmethod(adamw)
+
+    def __init__(
+        self, learning_rate=0.001, weight_decay=0.004, *args: Any, no_decay: Sequence[str] = (), **options: Any
+    ):
+        super().__init__(learning_rate, weight_decay, *args, **options)
+        self.exclude_from_weight_decay(var_names=no_decay)
+        if self.amsgrad:
+            raise ValueError(
+                f"{type(self).__name__} computes plain {type(self).__name__}. Received: amsgrad=True. "
+                "Use keras.optimizers.AdamW."
+            )
+        self._given = None
+
+    def build(self, var_list: list[keras.Variable]) -> None:
+        """Creates the moments."""
+        for variable in var_list:
+            if keras.backend.standardize_dtype(variable.dtype) != "float32":
+                raise ValueError(
+                    f"{type(self).__name__} updates float32 variables. Received: {variable.name!r} of {variable.dtype}."
+                    ' Train under the policy "mixed_bfloat16" or "mixed_float16", or use keras.optimizers.AdamW.'
+                )
+        super().build(var_list)
+
+    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Sequence[str] | None = None) -> None:
+        """As Keras's."""
+        super().exclude_from_weight_decay(var_list, var_names)
+        self._no_decay = tuple(var_names or ())
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return super().get_config() | {"no_decay": list(self._no_decay)}
+
+    @property
+    def changes_gradients(self) -> bool:
+        """Whether it clips them itself, or keeps averages of what it updates."""
+        return any((self.clipnorm, self.clipvalue, self.global_clipnorm, self.use_ema))
+
+    @contextlib.contextmanager
+    def given(self, factor: tf.Tensor, is_finite: tf.Tensor) -> Iterator[None]:
+        """While active, updates are with `gradient x factor`, or only counted if the gradients are not finite."""
+        self._given = factor, is_finite
+        try:
+            yield
+        finally:
+            self._given = None
+
+    def apply(self, grads: list[Any], trainable_variables: list[keras.Variable] | None = None) -> None:
+        """As Keras's, with dense gradients, in which what several tokens give to one row is added up."""
+        dense = [grad if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+        super().apply(dense, trainable_variables)
+
+    def _apply_weight_decay(self, variables: list[keras.Variable]) -> None:
+        """Nothing: decay is part of the update."""
+
+    def _distributed_tf_update_step(
+        self, distribution: tf.distribute.Strategy, grads_and_vars: list, learning_rate: Any
+    ) -> None:
+        factor, is_finite = self._given or (tf.ones([]), tf.constant(True))
+        grads, variables = zip(*grads_and_vars, strict=True)
+        index = [self._get_variable_index(variable) for variable in variables]
+        moments = [[kept[i].value for i in index] for kept in (self._momentums, self._velocities)]
+        step = tf.cast(self.iterations.value + 1, tf.float32)
+        update_replicas(
+            distribution,
+            self._update,
+            [variables, *moments],
+            grads,
+            [float(self.weight_decay) * self._use_weight_decay(variable) for variable in variables],
+            now=Now(step, tf.cast(tf.convert_to_tensor(learning_rate), tf.float32), factor, is_finite),
+            betas=(self.beta_1, self.beta_2),
+            epsilon=self.epsilon,
+        )
+
+
+@keras.saving.register_keras_serializable("tfbert")
+class LAMB(AdamW):
+    """LAMB; see `updates.lamb`. It takes AdamW's arguments."""
+
+    _update = staticmethod(lamb)
+
+    def __init__(self, learning_rate=0.001, weight_decay=0.004, *args: Any, epsilon: float = 1e-6, **options: Any):
+        super().__init__(learning_rate, weight_decay, *args, epsilon=epsilon, **options)
+
+
+def create_optimizer(
+    init_lr: float,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    *,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-8,
+    adam_clipnorm: float | None = None,
+    adam_global_clipnorm: float | None = None,
+    weight_decay_rate: float = 0.0,
+    power: float = 1.0,
+) -> tuple[AdamW, WarmupSchedule]:
+    """transformers 4's function: AdamW without decay of biases and LayerNorm, and its schedule.
+
+    Args:
+        init_lr: The highest rate.
+        num_train_steps: Updates of the whole run.
+        num_warmup_steps: Updates during which the rate rises from 0.
+        adam_beta1: How slowly the mean of the gradients changes.
+        adam_beta2: How slowly the mean of their squares changes.
+        adam_epsilon: What is added to the divisor.
+        adam_clipnorm: Largest norm of a variable's gradient; None for no clipping.
+        adam_global_clipnorm: Largest norm of all gradients together; None for no clipping.
+        weight_decay_rate: Decoupled.
+        power: Of the fall: 1 is linear.
+    """
+    schedule = WarmupSchedule(
+        peak=init_lr,
+        schedule="polynomial",
+        warmup_steps=num_warmup_steps,
+        total_steps=num_train_steps,
+        power=power,
+        from_zero=True,
+    )
+    optimizer = AdamW(
+        schedule,
+        weight_decay_rate,
+        beta_1=adam_beta1,
+        beta_2=adam_beta2,
+        epsilon=adam_epsilon,
+        clipnorm=adam_clipnorm,
+        global_clipnorm=adam_global_clipnorm,
+        no_decay=NO_DECAY,
+    )
+    return optimizer, schedule
