@@ -123,7 +123,7 @@ def first_line(error: BaseException | str, most: int = 200) -> str:
         return text
     sentences, _, _ = text[:most].rpartition(". ")
     words, _, _ = text[:most].rpartition(" ")
-    return sentences or f"{words or text[:most]} ..."
+    return sentences or f"{words if len(words) > most // 2 else text[:most]} ..."
 
 
 def other_project() -> str:
