@@ -1,14 +1,17 @@
-"""The house rules of the code: imports point down, nothing heavy at import, files stay short."""
+"""The house rules of the code: imports point down, nothing heavy at import, no room grows unseen."""
 
 import ast
+import collections
 import functools
 import importlib
 import importlib.util
+import io
 import pathlib
 import pkgutil
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 
 import pytest
@@ -91,8 +94,52 @@ def own_imports(path, for_types=False):
             yield parts[1:]
 
 
-def test_no_file_is_longer_than_400_lines():
-    assert not [path for path in MODULES if len(text_of(path).splitlines()) > 400]
+# The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are raised
+# by hand, in the commit that needs it, with the reason.
+MOST_LINES = {
+    "batches": 862,
+    "bert": 842,
+    "commandline": 1031,
+    "config": 2056,
+    "corpus": 2700,
+    "data": 2021,
+    "devices": 1201,
+    "doors": 533,
+    "launch": 416,
+    "measure": 335,
+    "model": 1981,
+    "modes": 2493,
+    "output": 892,
+    "python": 539,
+    "report": 1419,
+    "step": 3202,
+    "tasks": 10306,
+    "tokens": 744,
+    "train": 1815,
+}
+
+
+def code_lines(path):
+    """The lines that hold code, which docstrings do not."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [
+        node.body[0] for node in ast.walk(tree_of(path)) if isinstance(node, documented) and ast.get_docstring(node)
+    ]
+    skipped = {line for node in texts for line in range(node.lineno, node.end_lineno + 1)}
+    no_code = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = tokenize.generate_tokens(io.StringIO(text_of(path)).readline)
+    held = {line for each in tokens if each.type not in no_code for line in range(each.start[0], each.end[0] + 1)}
+    return len(held - skipped)
+
+
+def test_no_room_has_more_lines_than_it_needs():
+    found = collections.Counter()
+    for path in LIBRARY:
+        found[path.parts[1] if len(path.parts) > 2 else "doors"] += code_lines(path)
+    grown = {
+        room: f"{lines} of {MOST_LINES.get(room)}" for room, lines in found.items() if lines > MOST_LINES.get(room, 0)
+    }
+    assert not grown, "make it shorter, or raise the number and say why"
 
 
 GROUPS = ("texts", "multi_label", "tagging", "answering", "choosing", "masked")
