@@ -94,8 +94,8 @@ def own_imports(path, for_types=False):
             yield parts[1:]
 
 
-# The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are raised
-# by hand, in the commit that needs it, with the reason.
+# The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
+# raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 862,
     "bert": 842,
