@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.support.flag_values import SCRATCH
 from tests.support.processes import wait_until
 from tests.support.sweeps import FakeRuns as Fake
 from tests.support.sweeps import files_in
@@ -193,7 +194,8 @@ def test_a_file_that_changes_during_a_sweep_ends_it(on_files):
 def test_records_count_by_their_manifest(tmp_path):
     for name, text in (("0.tfrecord", "a"), ("1.tfrecord", "b")):
         (tmp_path / name).write_text(text)
-    config = Config(data=DataConfig(task="pretraining"), pretraining=PretrainingConfig(train_records=(str(tmp_path),)))
+    records = PretrainingConfig(train_records=(str(tmp_path),))
+    config = Config(model=SCRATCH, data=DataConfig(task="pretraining"), pretraining=records)
     first = contents_of(config)
     (tmp_path / "1.tfrecord").write_text("c")
     assert first["train_file"] == 0 and contents_of(config)["train_records"] != first["train_records"] != 0

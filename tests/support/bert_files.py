@@ -40,7 +40,7 @@ class Vocabulary:
     vocab_size: int = VOCAB
     pad_id: int = 0
 
-    def save(self, directory, *, model_max_length):
+    def save(self, directory, *, model_max_length, fills_masks):
         assert model_max_length == 512
         (pathlib.Path(directory) / "vocab.txt").write_text("".join(f"t{i}\n" for i in range(self.vocab_size)))
 

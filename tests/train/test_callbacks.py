@@ -141,6 +141,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
         metrics=lambda *arrays, prefix, way_out: metrics_of(next(scores), f"{prefix}_", metric),
         predict=lambda predictor, encoded: predictor.outputs(encoded),
         tuned=lambda predictions, examples, metric: scored,
+        remarks=lambda predictions, examples: [],
         metrics_line=lambda found, decisive: "  ".join(f"{name} {value:.4f}" for name, value in found.items()),
     )
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})

@@ -70,6 +70,8 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
         strategy=strategy_of(1),
         batches=types.SimpleNamespace(description="few"),
         classifier=types.SimpleNamespace(num_parameters=lambda: 1),
+        head_start="",
+        resumed=None,
     )
     text = "\n".join(banner(run))
     assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
