@@ -22,12 +22,12 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.modes import many
+from tfbert.modes import many, seeds
 from tfbert.modes.seeds import train_seeds
-from tfbert.report import seed_files
-from tfbert.report.compare import compare, plain_table, tables
+from tfbert.report.compare import compare, tables
+from tfbert.report.many import SEED_FILES, over_seeds, seeds_lines, seeds_table, write_seeds
 from tfbert.report.run_files import read_run
-from tfbert.report.seeds import over_seeds, seed_rows
+from tfbert.report.tables import Table
 from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune
 
@@ -45,7 +45,7 @@ def everything_is_told():
 def drawn_once(request, monkeypatch):
     """The plots of a comparison take seconds: one test looks at them."""
     if request.node.name != "test_the_table_is_numpys":
-        monkeypatch.setattr(seed_files, "write_comparison", lambda runs, directory: None)
+        monkeypatch.setattr(seeds, "write_comparison", lambda runs, directory: None)
 
 
 def config_for(directory, *seeds, **output):
@@ -140,42 +140,40 @@ def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
 @pytest.mark.parametrize(
     "scores, losses, words, best",
     [
-        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "best by eval_f1: none, all runs are equal, also in eval_loss", None),
-        ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "best by eval_loss (several are equal in eval_f1): seed 2", 1),
-        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "best by eval_loss (several are equal in eval_f1): seed 1", 0),
+        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "Best by eval_f1: none, all runs are equal, also in eval_loss", None),
+        ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 2", 1),
+        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 1", 0),
         (
             (1.0, 0.5, 1.0),
             (0.2, 0.1, 0.2),
-            "best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss",
+            "Best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss",
             None,
         ),
-        ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "best by eval_f1: seed 3", 2),
-        ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "best by eval_loss (several are equal in eval_f1): seed 3", 2),
+        ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "Best by eval_f1: seed 3", 2),
+        ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "Best by eval_loss (several are equal in eval_f1): seed 3", 2),
     ],
 )
 def test_equally_good_seeds_are_told_apart_by_their_loss_or_not_at_all(tmp_path, scores, losses, words, best):
     runs = [read_run(made_run(tmp_path / f"seed-{seed}", seed, "eval_f1")) for seed in (1, 2, 3)]
     for run, score, loss in zip(runs, scores, losses, strict=True):
         run.results.update(eval_f1=score, eval_loss=loss)
-    found = seed_files.write_seeds(runs, {}, tmp_path)
+    found = write_seeds(runs, {}, tmp_path)
     assert found.best == best
     written = json.loads((tmp_path / "seeds.json").read_text())
     assert written["best"] == (None if best is None else {"seed": best + 1, "directory": runs[best].name})
-    assert written["equal"] == [found.seeds[index] for index in found.equal] and bool(written["equal"]) == (
-        best is None
-    )
-    row = seed_rows(found, [f"seed {seed}" for seed in found.seeds])[1][-1]
-    assert row[0] == words and (best is None) == (set(row[1:]) == {"–"})
-    assert seed_files.closing_lines(found, runs, {})[-1].startswith(words[:15].capitalize())
+    assert bool(written["equal"]) == (best is None)
+    assert found.ranking.in_words([f"seed {seed}" for seed in found.seeds], found.mean).rstrip(".") == words
+    assert seeds_lines(found, runs, {})[-1].startswith(words[:15]) and seeds_table(found).kept == best
 
 
 def test_the_table_on_the_screen_is_narrow():
-    assert plain_table(["run", "a"], [["seed 1", "0.5"], ["mean", "10.25"]]) == [
+    assert Table(names=["run", "a"], body=[["seed 1", "0.5"], ["mean", "10.25"]]).plain() == [
         "run         a",
         "seed 1    0.5",
         "mean    10.25",
     ]
-    assert plain_table(["run", "a", "bb"], [["mean", "1", "2"]]) == ["run  mean", "a       1", "bb      2"]
+    wide = Table(names=["run", "a", "bb"], body=[["mean", "1", "2"]])
+    assert wide.plain() == ["run  mean", "a       1", "bb      2"]
 
 
 def test_lower_is_better_of_losses_alone():
@@ -484,7 +482,7 @@ def test_real_runs_stop_resume_and_come_to_what_each_seed_alone_comes_to(corpus)
         assert written["standard_deviation"][name] == pytest.approx(np.std(values, ddof=1), abs=1e-12)
     assert results[0]["eval_loss"] != results[1]["eval_loss"]
     assert f"Best by eval_accuracy: {written['best']['directory']}" in done.stderr
-    assert {path.name for path in out.iterdir()} == {"seed-5", "seed-6", *seed_files.SEED_FILES}
+    assert {path.name for path in out.iterdir()} == {"seed-5", "seed-6", *SEED_FILES}
 
     alone = [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={corpus / 'alone'}", "--seed=6"]
     subprocess.run(alone, cwd=corpus, check=True, timeout=300)

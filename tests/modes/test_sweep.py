@@ -23,11 +23,10 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.modes import seeds
 from tfbert.modes.seeds import train_seeds
 from tfbert.modes.sweep import train_sweep
-from tfbert.report import seed_files
-from tfbert.report.sweep import rank
-from tfbert.report.sweep_files import closing_lines
+from tfbert.report.many import rank
 from tfbert.train.identity import contents_of
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -139,7 +138,7 @@ OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_f
 def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(
     on_files, tmp_path, monkeypatch, option, train, runtime
 ):
-    monkeypatch.setattr(seed_files, "write_comparison", lambda runs, directory: None)  # It takes a second.
+    monkeypatch.setattr(seeds, "write_comparison", lambda runs, directory: None)  # It takes a second.
     config, files = on_files
     train(config(**runtime), Fake())
     (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")
@@ -225,8 +224,8 @@ def test_a_signal_ends_the_sweep_after_the_run_at_hand(tmp_path):
 
 def test_equal_runs_have_no_best(tmp_path):
     found = train_sweep(config_for(tmp_path, "warmup_ratio=0.1,0.2"), Fake())
-    assert (found.best, found.equal, written(tmp_path)["best"]) == (None, 2, None)
-    assert "Best by eval\\_accuracy: none, 2 are equal, also in eval\\_loss." in (tmp_path / "sweep.md").read_text()
+    assert (found.best, found.ranking.equal, written(tmp_path)["best"]) == (None, 2, None)
+    assert "Best by eval_accuracy: none, all runs are equal, also in eval_loss." in (tmp_path / "sweep.md").read_text()
 
 
 def test_where_the_best_are_equal_in_the_metric_the_line_says_what_decided(tmp_path):
@@ -235,7 +234,7 @@ def test_where_the_best_are_equal_in_the_metric_the_line_says_what_decided(tmp_p
     for run, loss in zip(runs, (0.4, 0.3), strict=True):
         run.results.update(eval_accuracy=0.8, eval_loss=loss)
     points = [dataclasses.replace(point, runs=[run]) for point, run in zip(found.points, runs, strict=True)]
-    line, *_ = closing_lines(rank(points))
+    line, *_ = rank(points).lines()
     assert line.startswith(f"Best by eval_loss (several are equal in eval_accuracy): {points[1].label}, in ")
 
 

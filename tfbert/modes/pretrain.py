@@ -27,8 +27,7 @@ from tfbert.modes.prepare import prepare_records
 from tfbert.modes.seeds import train
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
-from tfbert.report.seeds import OverSeeds
-from tfbert.report.sweep import Swept
+from tfbert.report.many import OverSeeds, Swept
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")

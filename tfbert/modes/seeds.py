@@ -23,11 +23,9 @@ from tfbert.modes.sweep import train_sweep
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
 from tfbert.output.trackers import all_callbacks
-from tfbert.report.compare import plain_table
+from tfbert.report.compare import write_comparison
+from tfbert.report.many import SEED_FILES, OverSeeds, Swept, seeds_lines, seeds_table, write_seeds
 from tfbert.report.run_files import read_run
-from tfbert.report.seed_files import SEED_FILES, closing_lines, labels, write_seeds
-from tfbert.report.seeds import OverSeeds, seed_rows
-from tfbert.report.sweep import Swept
 from tfbert.train.run import finetune
 
 log = logging.getLogger("tfbert")
@@ -86,8 +84,10 @@ def _report(directory: pathlib.Path, done: list[Config], failed: Mapping[int, st
     runs = [read_run(directory_of(run)) for run in done]
     check_same_data(runs, _KIND)
     found = write_seeds(runs, failed, directory)
+    if len(runs) > 1:
+        write_comparison(runs, directory)
     log.info("")
-    for line in [*plain_table(*seed_rows(found, labels(found))), *closing_lines(found, runs, failed)]:
+    for line in [*seeds_table(found).plain(), *seeds_lines(found, runs, failed)]:
         log.info("%s", line)
     log.info("saved to %s", directory)
     return found

@@ -22,10 +22,8 @@ from tfbert.modes.many import (
     train_all,
 )
 from tfbert.output import output_dir
-from tfbert.report.compare import plain_table
+from tfbert.report.many import SWEEP_FILES, Swept, SweptPoint, rank, write_sweep
 from tfbert.report.run_files import read_run
-from tfbert.report.sweep import Swept, SweptPoint, rank, sweep_rows
-from tfbert.report.sweep_files import SWEEP_FILES, closing_lines, write_sweep
 
 log = logging.getLogger("tfbert")
 
@@ -92,7 +90,7 @@ def _report(
     found = rank(swept)
     write_sweep(found, directory)
     log.info("")
-    for line in [*plain_table(*sweep_rows(found)), *closing_lines(found)]:
+    for line in [*found.table().plain(), *found.lines()]:
         log.info("%s", line)
     log.info("saved to %s", directory)
     return found

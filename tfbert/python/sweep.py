@@ -112,7 +112,7 @@ def sweep(
         runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
         config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
         found = train_sweep(config, _Starter(quiet))
-    return SweepResults(found.rows() if found else (), directory, found.decisive if found else "")
+    return SweepResults(found.rows() if found else (), directory, found.ranking.decisive if found else "")
 
 
 def _text(values: Any) -> str:
