@@ -8,7 +8,7 @@ from tfbert.config.commands import FINETUNE, PRETRAIN
 
 VERBS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     FINETUNE.word: {
-        "train": ("tfbert.modes.seeds", "train"),
+        "train": ("tfbert.modes.many", "train"),
         "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
         "predict": ("tfbert.modes.predict", "predict"),
         "export": ("tfbert.modes.export", "export"),
