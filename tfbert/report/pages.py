@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import functools
+import logging
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbert.config.counted import rate_text
+from tfbert.devices.waiting import log_if_slow
 from tfbert.output.output_dir import write_text
 from tfbert.report import plots
+from tfbert.report.facts import environment, evaluation_facts, write_facts
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.settings import loss_extras, used
 from tfbert.report.tables import Table, duration, memory, sentence, share, show, table_of
 from tfbert.tasks.metrics import per_class
 from tfbert.tasks.registry import entry_of
+
+if TYPE_CHECKING:
+    from tfbert.tasks.base import TaskData
+
+log = logging.getLogger("tfbert")
 
 REPORT = "report.html"
 _LARGEST_MATRIX = 30
@@ -45,6 +53,38 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
     path = pathlib.Path(directory) / REPORT
     write_text(path, run_page(read_run(directory, results)))
     return path
+
+
+def report_at_end(
+    directory: pathlib.Path,
+    facts: dict[str, Any],
+    data: TaskData,
+    predictions: Any,
+    results: dict[str, Any],
+) -> pathlib.Path | None:
+    """Writes `report.json` and `report.html`; a failure is a warning, since the run does not need them.
+
+    Args:
+        directory: The run's output directory, with its other files.
+        facts: What only the run knows: `devices`, `precision`, `parameters`, `dropout`, `decisive_metric`, `data`.
+        data: What it trained and evaluated on.
+        predictions: Those of the kept weights for the first evaluation set, as the task makes them; None without a set.
+        results: What `all_results.json` will hold.
+
+    Returns:
+        Where the report is; None where it could not be written.
+    """
+    try:
+        facts = environment() | facts | data.facts | {"train_examples": len(data.train)}
+        if predictions is not None:
+            name, examples = next(iter(data.validation.items()))
+            facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)
+        write_facts(directory, facts, results)
+        with log_if_slow("drawing the report"):
+            return write_report(directory, results)
+    except Exception as error:  # Whatever it is: the model is there, and its results must be written.
+        log.warning("the report could not be written (%s: %s); nothing else is lost", type(error).__name__, error)
+        return None
 
 
 def run_page(run: RunFiles) -> str:
