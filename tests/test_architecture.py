@@ -111,7 +111,7 @@ MOST_LINES = {
     "modes": 1523,
     "output": 895,
     "python": 541,
-    "report": 1220,
+    "report": 1159,
     "step": 3202,
     "tasks": 10306,
     "tokens": 744,

@@ -354,39 +354,32 @@ def _as_json(point: SweptPoint) -> dict[str, Any]:
 
 
 def curves(found: Swept) -> list[tuple[str, str]]:
-    """(title, SVG) of the metric that decides over the option of most numbers, else the first one: a curve for each
-    combination of the others. Without numbers, points are places in a list."""
+    """(title, SVG) of the metric that decides over the option of most numbers: a curve for each combination of the
+    others; nothing where no option has several numbers."""
     decisive = found.ranking.decisive
     points = [point for point in found.points if point.runs and decisive in point.over.mean]
-    names = list(points[0].values) if points else []
-    values = {name: list(dict.fromkeys(point.values[name] for point in points)) for name in names}
-    numeric = [name for name in names if all(type(value) in (int, float) for value in values[name])]
-    over = max(numeric or names[:1], key=lambda name: len(values[name]), default="")
-    if len(values.get(over, ())) < 2:
+    numbers = {
+        name: {point.values[name] for point in points}
+        for name in found.points[0].values
+        if all(type(point.values[name]) in (int, float) for point in points)
+    }
+    over = max(numbers, key=lambda name: len(numbers[name]), default="")
+    if len(numbers.get(over, ())) < 2:
         return []
-    is_scale = over in numeric
 
-    def place(point: SweptPoint) -> tuple[float, str]:
-        value = point.values[over]
-        if over == EXAMPLES and point.examples:
-            return point.examples, f"{point.examples:,}"
-        return value if is_scale else values[over].index(value), shown(value)
+    def place(point: SweptPoint) -> float:
+        return point.examples if over == EXAMPLES and point.examples else point.values[over]
 
     groups: dict[str, list[SweptPoint]] = {}
     for point in sorted(points, key=place):
         label = ", ".join(f"{name}={shown(value)}" for name, value in point.values.items() if name != over)
         groups.setdefault(label, []).append(point)
     series = [
-        plots.Series(
-            label=label,
-            x=[place(point)[0] for point in group],
-            y=[point.over.mean[decisive] for point in group],
-            deviations=[point.over.standard_deviation.get(decisive, 0.0) for point in group],
-            is_marked=True,
-        )
+        plots.Series(label=label, x=[*map(place, group)], y=[p.over.mean[decisive] for p in group], is_marked=True)
         for label, group in sorted(groups.items())[:_MOST_CURVES]
     ]
     x_label = "training examples" if over == EXAMPLES else over
     y_label = decisive.removeprefix("eval_").replace("_", " ")
-    drawn = plots.lines(series, x_label=x_label, y_label=y_label, ticks=dict(map(place, points)), is_scale=is_scale)
+    is_whole = all(isinstance(value, int) for value in numbers[over])
+    drawn = plots.lines(series, x_label=x_label, y_label=y_label, x_is_whole=is_whole)
     return [(sentence(f"{y_label} by {x_label}"), drawn)]
