@@ -189,6 +189,8 @@ def test_a_precision_as_a_value_gets_the_flag(value, todo):
         ("--strategy=mirrored,multi_worker", "strategy must be one of one_device, .* Pass one of them.$"),
         ("--learning_rate=high", "must be a number. Received: learning_rate='high'. --help=learning_rate says what it"),
         ("--resume=True", "resume must be one of auto, never. Received: resume='True'. Pass one of them.$"),
+        ("--mode=benchmark", "Received: mode='benchmark'. Run python benchmarks/devices.py in a clone"),
+        ("--benchmark_replicas=1,2", "'benchmark_replicas'. Grids are measured by benchmarks/devices.py, in a clone"),
     ],
 )
 def test_what_people_type_first_gets_one_line(given, answer):

@@ -249,6 +249,8 @@ def foreign_flag(command: Command, name: str, value: str = "") -> str:
     own_name = name.rpartition(".")[2].replace("-", "_")
     in_pretraining = _IN_PRETRAINING.get(own_name) if command is PRETRAIN else None
     answer = in_pretraining or _OF_VALUES.get((own_name, value.lower())) or FOREIGN_FLAGS.get(own_name)
+    if own_name.startswith("benchmark_"):
+        return "Grids are measured by benchmarks/devices.py, in a clone of the repository: see docs/benchmark.md."
     if not answer and own_name != name:
         answer = f"--{own_name}"
     for one in (command, *(other for other in (FINETUNE, PRETRAIN) if other is not command)):

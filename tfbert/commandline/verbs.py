@@ -12,13 +12,11 @@ VERBS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
         "predict": ("tfbert.modes.predict", "predict"),
         "export": ("tfbert.modes.export", "export"),
-        "benchmark": ("tfbert.modes.benchmark", "run_benchmark"),
     },
     PRETRAIN.word: {
         "prepare": ("tfbert.modes.prepare", "prepare"),
         "train": ("tfbert.modes.pretrain", "pretrain"),
         "evaluate": ("tfbert.modes.evaluate", "evaluate_model"),
-        "benchmark": ("tfbert.modes.pretrain", "benchmark"),
     },
 }
 """By the command's word, then by mode."""

@@ -14,7 +14,7 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
 
   {{program}} finetune FLAGS   {FINETUNE.summary}
   {{program}} pretrain FLAGS   {PRETRAIN.summary}
-  {{program}} train, evaluate, predict, export, benchmark FLAGS
+  {{program}} train, evaluate, predict, export FLAGS
                           The same as finetune with this --mode.
   {{program}} prepare FLAGS    The same as pretrain --mode=prepare.
   {{program}} launch --num_workers=N -- {{program}} finetune FLAGS
@@ -27,6 +27,7 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
 """
 _WORDS = (FINETUNE.word, PRETRAIN.word, *verb_commands(), "launch", "report")
 _OTHER_WORDS = {
+    "benchmark": "python benchmarks/devices.py, in a clone of the repository: see docs/benchmark.md",
     "eval": "evaluate",
     "fit": "train",
     "generate": "predict",

@@ -24,17 +24,17 @@ OnResume = Literal["same", "longer", "content", "split", "free"]
 """
 
 
-Mode = Literal["train", "evaluate", "predict", "export", "benchmark", "prepare"]
+Mode = Literal["train", "evaluate", "predict", "export", "prepare"]
 SEED = 42
 """Where none is named."""
 EVERY: tuple[Mode, ...] = get_args(Mode)
-OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export", "benchmark")
+OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export")
 """The modes in which there is a model."""
-TRAIN: tuple[Mode, ...] = ("train", "benchmark")
+TRAIN: tuple[Mode, ...] = ("train",)
 """The modes in which something is trained."""
-EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export", "benchmark")
+EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export")
 """Those in which labelled examples are predicted."""
-COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict", "benchmark")
+COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict")
 """Those that compute on devices of the user's choice; an export is written on one."""
 
 
@@ -158,10 +158,19 @@ _CALLED_ELSEWHERE = {
 """By option: what other programs call a choice, in small letters and with underscores."""
 
 
+GONE = {
+    ("mode", "benchmark"): "Run python benchmarks/devices.py in a clone of the repository; see docs/benchmark.md.",
+    ("export_format", "keras_hub"): "KerasHub reads the directory of a run itself: "
+    "keras_hub.models.BertBackbone.from_preset(DIRECTORY), and its BertTokenizer likewise; docs/after_training.md has "
+    "the lines for the head.",
+}
+"""By option and word: what earlier versions did, and what to do in its place."""
+
+
 def one_of(name: str, value: str, choices) -> str:
     """The line for a value that is none of the choices."""
     known = meant(name, value, choices)
-    todo = f"Pass --{name}={known}." if known else "Pass one of them."
+    todo = GONE.get((name, value)) or (f"Pass --{name}={known}." if known else "Pass one of them.")
     return f"{name} must be one of {', '.join(filter(None, choices))}. Received: {name}={value!r}. {todo}"
 
 

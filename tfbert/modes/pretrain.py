@@ -10,7 +10,6 @@ import multiprocessing
 import pathlib
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import OutputConfig, RuntimeConfig
@@ -24,7 +23,6 @@ from tfbert.devices.quiet import start_quietly, without_main_module
 from tfbert.devices.waiting import is_unwatched
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
-from tfbert.modes.benchmark import run_benchmark
 from tfbert.modes.prepare import prepare_records
 from tfbert.modes.seeds import train
 from tfbert.output import output_dir
@@ -56,12 +54,6 @@ def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, fl
             return train(with_records(config), callbacks)
         # What records say about lengths and masks is for each run to find out: the sweep may be over these.
         return train(config if config.pretraining.train_records else _with_built_in_records(config))
-
-
-def benchmark(config: Config) -> Any:
-    """`run_benchmark`, with records as `pretrain` finds or makes them."""
-    with output_dir.one_start_time():
-        return run_benchmark(with_records(config))
 
 
 def with_records(config: Config) -> Config:
@@ -99,7 +91,7 @@ def _with_built_in_records(config: Config) -> Config:
     output_dir.check_writable(directory)
     records = directory.with_name(f"{directory.name}-records")
     log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
-    # In a process of its own: this one has yet to set up its devices, and a benchmark leaves them to its rows.
+    # In a process of its own: this one has yet to set up its devices.
     context = multiprocessing.get_context("spawn")
     start = functools.partial(start_quietly, silent=is_unwatched())
     with concurrent.futures.ProcessPoolExecutor(1, context, start) as process:

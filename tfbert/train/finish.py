@@ -72,7 +72,6 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
             "precision": keras.mixed_precision.global_policy().name,
             "parameters": run.classifier.num_parameters(),
             "dropout": _dropout(run.classifier.config),
-            "profile": trained.profile.facts() if trained.profile else None,
             "decisive_metric": evaluation.decisive if evaluation else None,
             "data": data_facts(run.identity),
         }
