@@ -17,8 +17,7 @@ from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConf
 from tfbert.config.run import Config
 from tfbert.corpus.built_in import BuiltInCorpus
 from tfbert.corpus.learned_vocab import learn_vocab
-from tfbert.corpus.manifest import MANIFEST, VOCAB, read_manifest
-from tfbert.corpus.record_files import find_files
+from tfbert.corpus.record_files import as_records_are
 from tfbert.devices.quiet import start_quietly, without_main_module
 from tfbert.devices.waiting import is_unwatched
 from tfbert.errors import RunError, UsageError
@@ -53,33 +52,27 @@ def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, fl
         if not config.runtime.sweep:
             return train(with_records(config), callbacks)
         # What records say about lengths and masks is for each run to find out: the sweep may be over these.
-        return train(config if config.pretraining.train_records else _with_built_in_records(config))
+        return train(with_named_records(config))
 
 
 def with_records(config: Config) -> Config:
-    """The same run with records.
-
-    Its `max_seq_length` and its masks are those of the records, unless others are asked for. A model with random
-    weights gets the vocabulary that the records were made with.
+    """The same run with records, as these are.
 
     Raises:
         UsageError: for a directory of records that does not describe them.
     """
-    if not config.pretraining.train_records:
-        config = _with_built_in_records(config)
-    first = find_files(config.pretraining.train_records, "train_records")[0].parent
-    made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
-    if config.data.max_seq_length is None and made_with:
-        data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
-        config = dataclasses.replace(config, data=data)
-    config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
-    vocab = first / VOCAB
-    if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
-    return config
+    return as_records_are(with_named_records(config))
 
 
-def _with_built_in_records(config: Config) -> Config:
+def with_named_records(config: Config) -> Config:
+    """The same run, on the built-in corpus where it names no records; these are made.
+
+    Raises:
+        UsageError: for several workers without records.
+        RunError: where they cannot be made.
+    """
+    if config.pretraining.train_records:
+        return config
     if config.runtime.strategy == "multi_worker":
         raise UsageError(
             "Several workers need records that exist. Received: train_records='' with strategy='multi_worker'. "

@@ -104,5 +104,5 @@ def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str,
     with stop.listening(), ended(run, reports) as results:
         trained = fit(run, stop, started, reports)
         stop.consequence = "training is done, writing what is left"
-        results |= finish(run, trained)
+        results |= finish(run, trained, reports)
     return results
