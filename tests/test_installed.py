@@ -63,6 +63,8 @@ def test_a_wheel_has_the_package_its_templates_and_the_presets(built):
     templates = names_in(ROOT / "tfbert", "*.html")
     assert (library / "tfbert" / "py.typed").is_file()
     assert len(templates) >= 8 and names_in(library / "tfbert", "*.html") == templates
+    demos = names_in(ROOT / "tfbert", "*.jsonl.gz")
+    assert len(demos) == 12 and names_in(library / "tfbert", "*.jsonl.gz") == demos
     assert names_in(library / "tfbert" / "presets") == names_in(PRESETS, "*.flags")
 
 

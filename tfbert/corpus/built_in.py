@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from tfbert.corpus.digests import digest
 from tfbert.corpus.documents import ALL, Document
-from tfbert.data.demo_corpus import demo_corpus
+from tfbert.data.sets import demo_table
 
 _PARTS = 4
 
 
+@functools.cache
+def demo_corpus(split: str) -> list[Document]:
+    """The documents of a split, each a list of sentences."""
+    return [sentences for _, (sentences,) in demo_table("pretraining", split).read(["sentences"])]
+
+
 @dataclasses.dataclass(frozen=True)
 class BuiltInCorpus:
-    """`demo_corpus`, in parts of equal size.
+    """Tales of people at work, written by a grammar, in parts of equal size.
 
     Attributes:
         split: Which split of it.

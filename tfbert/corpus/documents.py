@@ -1,6 +1,6 @@
 """The interface of a corpus: it has parts, a part has documents, and a document is a list of sentences.
 
-`text_files` reads files, `tfds_corpus` a data set of TensorFlow Datasets, `demo_corpus` in `tfbert/data/` makes one.
+`text_files` reads files, `tfds_corpus` a data set of TensorFlow Datasets, `built_in` has one.
 """
 
 from __future__ import annotations
