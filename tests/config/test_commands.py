@@ -38,7 +38,7 @@ def test_a_command_has_flags_for_its_options_and_no_others(command):
     flags.define_flags(values, command)
     own = {name for names in command.options().values() for name in names}
     assert set(values) - own == {"mode", "model", "run_config"}
-    assert tuple(values["mode"].parser.enum_values) == command.modes
+    assert tuple(values["mode"].parser.choices) == command.modes
 
 
 def test_what_it_trains_is_settled_by_the_command():

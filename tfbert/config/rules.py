@@ -7,10 +7,10 @@ import math
 import pathlib
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from tfbert.config.types import field_types
+from tfbert.config.types import called_elsewhere, elsewhere, field_types
 from tfbert.errors import UsageError
 
 OnResume = Literal["same", "longer", "content", "split", "free"]
@@ -141,41 +141,11 @@ def architecture_problem(values: Any, path: pathlib.Path) -> str:
     return f"{rule}. Received: {name}={reprlib.repr(found[name])} in {path}. Pass a BERT model."
 
 
-_CALLED_ELSEWHERE = {
-    "device": {"cuda": "gpu"},
-    "optimizer": dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamweightdecay"), "adamw"),
-    "strategy": {"ddp": "mirrored", "dp": "mirrored", "mirroredstrategy": "mirrored", "onedevicestrategy": "one_device"}
-    | {"multiworkermirroredstrategy": "multi_worker", "multi_worker_mirrored": "multi_worker"},
-    "task": dict.fromkeys(("ner", "pos", "pos_tagging", "tagging", "chunking"), "token_classification")
-    | dict.fromkeys(("text_classification", "sentiment_analysis", "sequence_classification"), "classification")
-    | dict.fromkeys(("nli", "sst2", "binary", "binary_classification", "multiclass"), "classification")
-    | dict.fromkeys(("stsb", "sts", "similarity", "text_regression"), "regression")
-    | dict.fromkeys(("multilabel", "multi_label", "multilabel_classification"), "multi_label_classification")
-    | dict.fromkeys(("qa", "squad", "squad_v2", "extractive_qa"), "question_answering")
-    | dict.fromkeys(("swag", "race", "mcq"), "multiple_choice")
-    | dict.fromkeys(("mlm", "masked_lm", "fill_mask"), "pretraining"),
-}
-"""By option: what other programs call a choice, in small letters and with underscores."""
-
-
-GONE = {
-    ("mode", "benchmark"): "Run python benchmarks/devices.py in a clone of the repository; see docs/benchmark.md.",
-    ("export_format", "keras_hub"): "KerasHub reads the directory of a run itself: "
-    "keras_hub.models.BertBackbone.from_preset(DIRECTORY), and its BertTokenizer likewise; docs/after_training.md has "
-    "the lines for the head.",
-}
-"""By option and word: what earlier versions did, and what to do in its place."""
-
-
-def one_of(name: str, value: str, choices) -> str:
-    """The line for a value that is none of the choices."""
-    known = meant(name, value, choices)
-    todo = GONE.get((name, value)) or (f"Pass --{name}={known}." if known else "Pass one of them.")
-    return f"{name} must be one of {', '.join(filter(None, choices))}. Received: {name}={value!r}. {todo}"
-
-
-def meant(name: str, value: str, choices) -> str:
-    """The choice that is written or called otherwise elsewhere; empty where there is none."""
+def one_of(name: str, value: str, choices: Collection[str], where: str = "") -> str:
+    """The line for a value that is none of the choices; `where` is its place, if it is in a file."""
     word = str(value).strip().lower().replace("-", "_")
-    word = word if word in choices else _CALLED_ELSEWHERE.get(name, {}).get(word, "")
-    return word if word in choices else ""
+    word = word if word in choices else called_elsewhere(elsewhere()["values"].get(name, {}), word)
+    todo = word if word.endswith(".") else "Pass one of them."  # A sentence is about what is no choice any more.
+    if word and word in choices:
+        todo = f"Write {name}: {word}." if where else f"Pass --{name}={word}."
+    return f"{name} must be one of {', '.join(filter(None, choices))}. Received: {name}={value!r}{where}. {todo}"

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import difflib
 import hashlib
-import io
 import itertools
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_origin
 
-from tfbert.config.types import field_types
+from tfbert.config.types import ALIASES, called_elsewhere, elsewhere, field_types, in_words, nearest, of_text
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
     from tfbert.config.parts import Parts
 
-_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_ALIASES = {"model": "model_name_or_path"}
-_USUAL = {"bs": "global_batch_size", "epochs": "num_train_epochs", "lr": "learning_rate", "steps": "max_steps"}
-"""What others call options."""
 _FIXED = ("seed", "task", "strategy", "metric_for_best_model")
 """Options with other values of which runs could not be ranked; those of `resume="free"` decide nothing of a result."""
 _LONGEST_NAME = 180
@@ -99,13 +92,14 @@ def axes_of(text: str, parts: Mapping[str, type]) -> list[Axis]:
     found: dict[str, Axis] = {}
     for item in _split(text, ";"):
         given, equals, values = item.partition("=")
-        name = _ALIASES.get(given.strip().removeprefix("--"), given.strip().removeprefix("--"))
+        given = given.strip().removeprefix("--")
+        name = ALIASES.get(given, given)
         if not equals:
             raise UsageError(f"A sweep is a list of NAME=VALUE,VALUE,... with ; between. Received: {item!r}. {_FORM}.")
         if name not in fields:
-            near = [_USUAL[name]] if name in _USUAL else [f for f in fields if f"_{name}_" in f"_{f}_"]
-            near = near or difflib.get_close_matches(name, fields, n=1)
-            advice = f"Did you mean {' or '.join(near[:3])}?" if near else "--help lists the options."
+            usual = [called_elsewhere(table, name).partition(",")[0] for table in elsewhere()["flags"].values()]
+            near = [flag.removeprefix("--") for flag in usual if flag.startswith("--")] or nearest(name, fields)
+            advice = f"Did you mean {' or '.join(near)}?" if near else "--help lists the options."
             raise UsageError(f"A sweep varies options by their names. Received: sweep={item!r}. {advice}")
         part, field = fields[name]
         _check_can_vary(name, field)
@@ -220,34 +214,16 @@ def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
                 f"Each option of a sweep has values. Received: sweep={item!r}, with an empty one. {_FORM}."
             )
         try:
-            value = _typed(word, kind)
-        except ValueError as error:
-            raise UsageError(f"{name} is {error}. Received: {word!r} in sweep={item!r}. Repair or drop it.") from None
+            value = of_text(kind, word)
+            if isinstance(value, tuple):
+                raise ValueError
+        except ValueError:
+            rule = f"{name} must be {in_words(kind, name)}"
+            raise UsageError(f"{rule}. Received: {word!r} in sweep={item!r}. Repair or drop it.") from None
         if value in found:
             raise UsageError(f"Each value of a sweep has one run. Received: {name}={shown(value)} twice. Drop one.")
         found.append(value)
     return tuple(found)
-
-
-def _typed(text: str, kind: Any) -> Any:
-    """A text as an option holds it.
-
-    Raises:
-        ValueError: saying what the option takes.
-    """
-    members = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
-    words = [word for member in members if get_origin(member) is Literal for word in get_args(member) if word]
-    if text in words:
-        return text
-    for member, convert in ((bool, lambda text: _SWITCH[text.lower()]), (int, int), (float, float), (str, str)):
-        if member in members:
-            try:
-                return convert(text)
-            except (ValueError, KeyError):
-                continue
-    names = {bool: "true or false", int: "an integer", float: "a number"}
-    takes = [names[member] for member in members if member in names]
-    raise ValueError(" or ".join([*takes, *([f"one of {', '.join(words)}"] if len(words) > 1 else words)]))
 
 
 def _split(text: str, separator: str, *, keep_empty: bool = False) -> list[str]:
@@ -265,6 +241,4 @@ def _split(text: str, separator: str, *, keep_empty: bool = False) -> list[str]:
 def _quoted(text: str) -> str:
     if text == text.strip() and text and not {*text} & {*',;"'}:
         return text
-    file = io.StringIO()
-    csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="").writerow([text])
-    return file.getvalue()
+    return '"' + text.replace('"', '""') + '"'

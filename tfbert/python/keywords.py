@@ -8,14 +8,12 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from tfbert.commandline.command import what_is_meant
-from tfbert.commandline.foreign_flags import wrong_value
-from tfbert.commandline.options import ALIASES
+from tfbert.commandline.answers import what_is_meant
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import way_to_vary
 from tfbert.config.task_table import facts_of
-from tfbert.config.types import converted, field_types, is_path, shown
+from tfbert.config.types import ALIASES, converted, field_types, is_path, shown
 from tfbert.errors import UsageError
 from tfbert.python.data import OPTIONS, data_options
 
@@ -95,9 +93,6 @@ def config_of(
     given, problems = given | found, problems + wrong
     known = {name for names in options.values() for name in names}
     problems += [_unknown(command, mode, name, given[name]) for name in given if name not in known]
-    if isinstance(word := given.get("mixed_precision"), str):
-        del given["mixed_precision"]
-        problems.append(wrong_value("mixed_precision", word))
     for name in [name for name in given if _are_swept(name, given[name])]:
         values = given.pop(name)
         todo = f"Call tfbert.sweep({{{name!r}: {values!r}}}, ...)."
