@@ -15,7 +15,7 @@ from absl import flags
 
 from tfbert.commandline.options import ALIASES, define_flags, is_run_config
 from tfbert.config.commands import Command
-from tfbert.config.rules import meant
+from tfbert.config.rules import meant, path_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import way_to_vary
 from tfbert.errors import UsageError
@@ -89,7 +89,7 @@ def config_arguments(path: str, command: Command, advice: Callable[[str, str], s
         UsageError: for a file that cannot be read, a name that is no flag or occurs twice, or a value of another type;
             a line for each, with its place in the file.
     """
-    file = pathlib.Path(path).expanduser()
+    file = path_of(path, "config")
     pairs, out, problems = _read(file), [], []
     values = flags.FlagValues()
     define_flags(values, command)

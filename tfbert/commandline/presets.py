@@ -6,6 +6,7 @@ import difflib
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from tfbert.config.rules import path_of
 from tfbert.errors import UsageError
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
@@ -32,7 +33,7 @@ def find_flagfile(name: str) -> pathlib.Path:
     Raises:
         UsageError: for a name that is neither, with the nearest presets.
     """
-    path = pathlib.Path(name).expanduser()
+    path = path_of(name, "flagfile")
     if path.is_file():
         return path
     known = presets()
