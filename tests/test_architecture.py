@@ -99,10 +99,10 @@ def own_imports(path, for_types=False):
 MOST_LINES = {
     "batches": 862,
     "bert": 842,
-    "commandline": 603,
-    "config": 1888,
-    "corpus": 2583,
-    "data": 1853,
+    "commandline": 604,
+    "config": 1922,
+    "corpus": 2574,
+    "data": 1858,
     "devices": 1189,
     "doors": 531,
     "launch": 404,
@@ -113,9 +113,9 @@ MOST_LINES = {
     "python": 537,
     "report": 1396,
     "step": 3202,
-    "tasks": 9879,
+    "tasks": 9881,
     "tokens": 744,
-    "train": 1806,
+    "train": 1804,
 }
 
 

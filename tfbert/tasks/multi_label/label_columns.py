@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tfbert.data.columns import RENAME, WORDS_NAMES, find_columns, in_data
+from tfbert.data.columns import RENAME, UNLABELLED, WORDS_NAMES, find_columns, in_data
 from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
@@ -66,6 +66,7 @@ def find_label_columns(
             if columns.count(column) != 1 or labels.count(column) != 1:
                 problem = "is there twice" if column in columns else "is not in the data"
                 way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{hint}"
+                way_out += "" if {*labels} & {*columns} else UNLABELLED
                 raise UsageError(
                     f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
                     f"{problem}, for {name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
@@ -89,7 +90,7 @@ def find_label_columns(
     if not labels:
         raise UsageError(
             f"No column looks like the labels. Received: {name} with columns {', '.join(map(repr, columns[:20]))}. "
-            f"Pass --label_column{hint}; texts without labels are for --mode=predict."
+            f"Pass --label_column{hint}{UNLABELLED}."
         )
     return Columns(texts=texts, labels=labels, has_one_each=None)
 
@@ -118,7 +119,7 @@ def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence
         raise UsageError(
             "Labels are in a column with a usual name such as labels, or in a column of 0 and 1 for each. "
             f"Received: {name}, whose columns {', '.join(map(repr, columns[:20])) or '(none)'} are neither. "
-            "Pass --label_column with one column, or several separated by commas."
+            f"Pass --label_column with one column, or several separated by commas{UNLABELLED}."
         )
     return found
 
