@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tfbert.config.rules import at_least, one_of, option
+from tfbert.config.rules import one_of, option
 from tfbert.config.types import Options
 
 PASSES = ("training", "inference")
@@ -36,42 +36,40 @@ class BenchmarkConfig(Options):
 
     benchmark_passes: tuple[str, ...] = option(("training",), modes=("benchmark",))
     """What to measure: training, inference, or both."""
-    benchmark_workers: tuple[int, ...] = option((), modes=("benchmark",))
+    benchmark_workers: tuple[int, ...] = option((), modes=("benchmark",), least=1)
     """Axis: workers on this machine, started as tfbert.launch does; above 1 with strategy multi_worker."""
-    benchmark_replicas: tuple[int, ...] = option((), modes=("benchmark",))
+    benchmark_replicas: tuple[int, ...] = option((), modes=("benchmark",), least=1)
     """Axis: replicas of one process; above 1 with strategy mirrored."""
     benchmark_precisions: tuple[str, ...] = option((), modes=("benchmark",))
     """Axis: float32, float16, bfloat16."""
     benchmark_xla: tuple[str, ...] = option((), modes=("benchmark",))
     """Axis: off, on. Inference is measured without XLA."""
-    benchmark_accumulation: tuple[int, ...] = option((), modes=("benchmark",))
+    benchmark_accumulation: tuple[int, ...] = option((), modes=("benchmark",), least=1)
     """Axis: micro-batches of each replica's share of a global batch."""
-    benchmark_batch_sizes: tuple[int, ...] = option((), modes=("benchmark",))
+    benchmark_batch_sizes: tuple[int, ...] = option((), modes=("benchmark",), least=1)
     """Axis: global batch sizes; for inference, rows predicted at a time by all replicas together."""
-    benchmark_seq_lengths: tuple[int, ...] = option((), modes=("benchmark",))
+    benchmark_seq_lengths: tuple[int, ...] = option((), modes=("benchmark",), least=1)
     """Axis: longest input in tokens."""
     benchmark_batching: tuple[str, ...] = option((), modes=("benchmark",))
     """Axis: length_grouped, padded, packed."""
-    benchmark_steps: int = option(50, modes=("benchmark",))
+    benchmark_steps: int = option(50, modes=("benchmark",), least=2)
     """Updates that are measured in each training row."""
-    benchmark_warmup_steps: int = option(10, modes=("benchmark",))
+    benchmark_warmup_steps: int = option(10, modes=("benchmark",), least=1)
     """Updates before the measured ones, as warm-up; at most as many as are measured."""
     benchmark_accuracy: bool = option(False, modes=("benchmark",))
     """Train each training row for the whole run (`max_steps`, `num_train_epochs`), and report its evaluation."""
-    price_per_hour: float = option(0.0, modes=("benchmark",))
+    price_per_hour: float = option(0.0, modes=("benchmark",), least=0)
     """Price of one machine for an hour, in any currency: adds the cost of the whole run to each training row. 0: no
     cost."""
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        out = at_least("benchmark_steps", self.benchmark_steps, 2) + at_least("price_per_hour", self.price_per_hour, 0)
-        out += at_least("benchmark_warmup_steps", self.benchmark_warmup_steps, 1)
+        out = []
         for name, choices in _CHOICES.items():
             out += [one_of(name, value, choices) for value in getattr(self, name) if value not in choices]
         for field in dataclasses.fields(self):
             values = getattr(self, field.name)
             if isinstance(values, tuple):
-                out += [line for value in values if isinstance(value, int) for line in at_least(field.name, value, 1)]
                 if len(set(values)) < len(values):
                     out.append(
                         f"Each value of {field.name} makes its own rows. "

@@ -120,7 +120,7 @@ def _are_swept(name: str, value: Any) -> bool:
     if not isinstance(value, list | tuple) or len(value) < 2 or is_path(name):
         return False
     is_plain = all(isinstance(item, str | int | float) for item in value)
-    return is_plain and bool(way_to_vary(name, ",".join(map(str, value)), Config.classes()))
+    return is_plain and bool(way_to_vary(name, ",".join(map(str, value))))
 
 
 def signature_of(command: Command, function: Any, mode: str = TRAIN) -> inspect.Signature:
