@@ -186,6 +186,8 @@ def test_none_and_all_trackers(given, trackers):
         ("--mixed_precision=none", "mixed_precision must be true or false. .* Drop it: float32 is the default.$"),
         ("--mixed_precision=int8", "Pass --mixed_precision, or --nomixed_precision.$"),
         ("--resume=True", "resume must be one of auto, never. Received: resume='True'. Pass one of them.$"),
+        ("--mode=benchmark", "Received: mode='benchmark'. Run python benchmarks/devices.py in a clone"),
+        ("--benchmark_replicas=1,2", "'benchmark_replicas'. Grids are measured by benchmarks/devices.py, in a clone"),
     ],
 )
 def test_what_people_type_first_gets_one_line(given, answer):

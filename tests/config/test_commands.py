@@ -94,12 +94,6 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
         (["--dataset=glue/sst2"], "Pre-training reads prepared records. Received: dataset='glue/sst2'"),
         (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--skip_bad_rows"], "takes effect with files only"),
         (["--train_records=a", "--skip_bad_rows"], "skip_bad_rows takes effect with files only"),
-        (["--mode=benchmark", "--benchmark_xla=off", "--xla"], "benchmark_xla takes the place of xla"),
-        (
-            ["--mode=benchmark", "--train_records=a", "--benchmark_passes=inference"],
-            "benchmark_passes=inference with validation_records=''",
-        ),
-        (["--mode=benchmark", "--validation_records=a"], "training needs train_records too"),
         (["--validation_records=a"], "training needs train_records too"),
         (["--train_records=a", "--eval_steps=5"], "needs records to evaluate on"),
         (["--masked_lm_prob=0"], "above 0 and below 1"),

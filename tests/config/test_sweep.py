@@ -85,7 +85,6 @@ def test_what_the_runs_need_is_asked_of_the_runs():
         ("strategy=mirrored", "cannot vary strategy"),
         ("metric_for_best_model=f1", "cannot vary metric_for_best_model"),
         ("input_file=a", "cannot vary input_file"),
-        ("benchmark_steps=1", "cannot vary benchmark_steps"),
         ("text_column=a", "cannot vary text_column, which takes a list"),
         ("learning_rate", "NAME=VALUE,VALUE"),
         ("learning_rate=", "has values. Received: .* an empty one"),
@@ -117,7 +116,7 @@ def test_what_cannot_be_swept_is_refused_in_a_line(text, answer):
         ({"hub": HubConfig(push_to_hub=True)}, "An upload is one model, but a sweep"),
         ({"runtime": RuntimeConfig(strategy="multi_worker")}, "the same output directory"),
         ({"runtime": RuntimeConfig(seeds=(1, 1))}, "Each seed trains once"),
-        ({"mode": "benchmark"}, "sweep has no effect with mode=benchmark"),
+        ({"mode": "evaluate"}, "sweep has no effect with mode=evaluate"),
     ],
 )
 def test_what_does_not_go_with_a_sweep(parts, message):

@@ -11,7 +11,9 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
+from tests.support import data_sets
 from tests.support.flag_values import SCRATCH
 from tests.support.processes import wait_until
 from tests.support.sweeps import FakeRuns as Fake
@@ -201,6 +203,56 @@ def test_records_count_by_their_manifest(tmp_path):
     assert first["train_file"] == 0 and contents_of(config)["train_records"] != first["train_records"] != 0
     missing = dataclasses.replace(config, pretraining=PretrainingConfig(train_records=(str(tmp_path / "none"),)))
     assert "train_records" not in contents_of(missing)  # The run itself says so.
+
+
+def test_directories_and_data_sets_by_name_count_with_all_their_files(tmp_path):
+    """A folder for each class, what `save_to_disk` writes, TensorFlow Datasets' own files, a vocabulary of KerasHub."""
+    vocabulary = tmp_path / "model/assets/tokenizer/vocabulary.txt"
+    for name in ("tree/pos/a.txt", "tree/neg/b.txt", "saved/state.json", "saved/data-0.arrow"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "saved/state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
+    vocabulary.parent.mkdir(parents=True)
+    vocabulary.write_text("[PAD]")
+    features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(num_classes=2)}
+    for row in ("good", "bad"):  # `bad` comes to lie under the name of `good`.
+        rows = {"train": [(row, 0)], "validation": [("x", 1)]}
+        data_sets.prepare(tmp_path / f"tfds_{row}", "small_set", features, rows)
+    (tmp_path / "tfds").symlink_to(tmp_path / "tfds_good")
+
+    def other_set():
+        (tmp_path / "tfds").unlink()
+        (tmp_path / "tfds").symlink_to(tmp_path / "tfds_bad")
+
+    tree, saved = tmp_path / "tree", tmp_path / "saved"
+    named = {"train_file": str(tree)}
+    cases = [
+        (named, "train_file", lambda: (tree / "pos/a.txt").write_text("another")),
+        (named, "train_file", lambda: (tree / "pos/c.txt").write_text("one more")),
+        (named, "train_file", lambda: (tree / "pos").rename(tree / "positive")),
+        (
+            named | {"validation_file": str(saved)},
+            "validation_file",
+            lambda: (saved / "data-0.arrow").write_text("another"),
+        ),
+        ({"dataset": "small_set", "data_dir": str(tmp_path / "tfds")}, "dataset", other_set),
+        (named, "model_name_or_path", lambda: vocabulary.write_text("[PAD]\n[UNK]")),
+    ]
+    for place, (data, option, change) in enumerate(cases):
+        config = Config(
+            data=DataConfig(task="classification", **data),
+            model=ModelConfig(model_name_or_path=str(tmp_path / "model")),
+            runtime=RuntimeConfig(sweep="xla=true,false"),
+            output=OutputConfig(output_dir=str(tmp_path / f"out-{place}")),
+        )
+        fake = Fake()
+        train_sweep(config, fake)
+        train_sweep(config, fake)
+        assert len(fake.started) == 2
+        change()
+        with pytest.raises(UsageError, match=rf"a finished run with other contents of {option}\."):
+            train_sweep(config, fake)
+        assert len(fake.started) == 2
 
 
 def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):

@@ -56,7 +56,7 @@ def drawn_once():
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("lines", "bars", "split_bar"):
+        for name in ("lines", "bars"):
             patch.setattr(plots, name, kept(getattr(plots, name), {}))
         yield
 
@@ -350,7 +350,7 @@ def test_many_runs_with_long_names_share_narrow_tables(tmp_path):
 def test_a_page_shows_the_options_that_training_used(tmp_path):
     run = read_run(make_run(tmp_path / "run"))
     options = used(run)
-    assert not options.keys() & {"predict", "export", "benchmark", "hub", "answering", "pretraining"}
+    assert not options.keys() & {"predict", "export", "hub", "answering", "pretraining"}
     assert options["training"]["warmup_ratio"] == 0.1
     assert not {"max_compiled_shapes", "mixed_precision_dtype", "header", "xla"} & {
         n for p in options.values() for n in p
@@ -360,7 +360,7 @@ def test_a_page_shows_the_options_that_training_used(tmp_path):
     page = pages.run_page(run)
     rows = Page(page).rows
     assert ["warmup_steps", "3"] in rows and ["max_grad_norm", "0"] in rows and ["max_compiled_shapes", "6"] in rows
-    assert not [row for row in rows if row[0] in ("warmup_ratio", "benchmark_steps", "output_file", "export_float16")]
+    assert not [row for row in rows if row[0] in ("warmup_ratio", "output_file", "export_float16")]
     assert "Up to update 9, the run had max_steps 4." in page
     asked = used(dataclasses.replace(configure(run, data={"task": "question_answering"}), facts={}))
     assert asked["answering"]["n_best_size"] == 20

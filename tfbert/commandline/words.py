@@ -15,7 +15,7 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
 
   {{program}} finetune FLAGS   {FINETUNE.summary}
   {{program}} pretrain FLAGS   {PRETRAIN.summary}
-  {{program}} train, evaluate, predict, export, benchmark FLAGS
+  {{program}} train, evaluate, predict, export FLAGS
                           The same as finetune with this --mode.
   {{program}} prepare FLAGS    The same as pretrain --mode=prepare.
   {{program}} launch --num_workers=N -- {{program}} finetune FLAGS

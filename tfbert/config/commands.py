@@ -103,12 +103,11 @@ FINETUNE = Command(
         "evaluate": "evaluate:evaluate_model",
         "predict": "predict:predict",
         "export": "export:export",
-        "benchmark": "benchmark:run_benchmark",
     },
     leaves_out=("corpus", "pretraining"),
     texts={
         "mode": "What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a "
-        "SavedModel; `benchmark`: measure a grid of runs.",
+        "SavedModel.",
     },
 )
 PRETRAIN = Command(
@@ -124,15 +123,13 @@ PRETRAIN = Command(
     verbs={
         "train": "pretrain:pretrain",
         "evaluate": "evaluate:evaluate_model",
-        "benchmark": "pretrain:benchmark",
         "prepare": "prepare:prepare",
     },
     leaves_out=("multi_label", "tagging", "answering", "choosing", "predict", "export"),
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
     task=PRETRAINING,
     texts={
-        "mode": "What to do: `prepare`: make records of a corpus; `train` a model on them; `evaluate` a saved one; "
-        "`benchmark`: measure a grid of runs.",
+        "mode": "What to do: `prepare`: make records of a corpus; `train` a model on them; `evaluate` a saved one.",
         "dataset": "The corpus of `--mode=prepare`: a TensorFlow Datasets name such as `imdb_reviews`, or `demo`, the "
         "built-in one. Empty: `input_files`, and `demo` where these are empty too.",
         "skip_bad_rows": "In `--mode=prepare`: leave out lines and rows of files that cannot be used, such as those "

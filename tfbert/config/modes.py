@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tfbert.config.benchmark import AXES
 from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.parts import Parts
 from tfbert.config.task_table import facts_of
@@ -15,8 +14,7 @@ from tfbert.config.task_table import facts_of
 
 def mode_problems(config: Parts) -> list[str]:
     """Options that do not fit the mode, a line each: options without an effect in it, and options that it lacks."""
-    rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "benchmark": _benchmark}
-    rules |= {"prepare": _prepare}
+    rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "prepare": _prepare}
     return _without_effect(config) + _files(config) + rules[config.mode](config)
 
 
@@ -198,88 +196,22 @@ def _export(config: Parts) -> list[str]:
         out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
     has_data = bool(config.data.dataset or config.data.uses_files)
     export_format = config.export.export_format
-    to_keras_hub, to_token_model = export_format == "keras_hub", export_format in ("onnx", "tflite")
-    if to_token_model and (has_data or config.data.text_column):
+    if export_format in ("onnx", "tflite") and (has_data or config.data.text_column):
         what = "evaluation data" if has_data else f"text_column={','.join(config.data.text_column)}"
         out.append(
             f"export_format={export_format} writes a model of token ids, which takes no texts. Received: {what}. "
             f"Drop {'the data' if has_data else '--text_column'}."
         )
-    elif has_data and not (config.export.export_float16 or to_keras_hub):
+    elif has_data and not config.export.export_float16:
         out.append(
             "An export uses evaluation data only to measure what export_float16 loses. "
             "Received: evaluation data with export_float16=False. Drop the data, or add --export_float16."
-        )
-    if to_keras_hub and config.data.text_column and not has_data:
-        out.append(
-            "A preset of KerasHub takes single texts and pairs: columns are those of evaluation data. "
-            f"Received: text_column={','.join(config.data.text_column)} without any. "
-            "Drop --text_column."
         )
     if not has_data:
         # Not text_column: where a model does not say that it takes pairs, two columns do.
         names = ("label_column", "label_names", "header", "max_eval_examples", "per_device_eval_batch_size")
         out += idle(config.given(*names), "evaluation data", "without any")
     return out + _saved_model(config) + _indexes(config, ("text_column", "label_column") if has_data else ())
-
-
-def _benchmark(config: Parts) -> list[str]:
-    out = []
-    for axis, names in AXES.items():
-        if getattr(config.benchmark, axis):
-            out += replaced(config.given(*names), axis)
-    if config.benchmark.benchmark_workers and config.benchmark.benchmark_replicas:
-        out.append(
-            "A grid varies workers or replicas, not both. Received: benchmark_workers and benchmark_replicas. Drop one."
-        )
-    if config.runtime.strategy == "multi_worker":
-        out.append(
-            "A benchmark starts its own workers. "
-            "Received: strategy='multi_worker'. Pass --benchmark_workers, or another strategy."
-        )
-    benchmark = config.benchmark
-    changed = {f.name for f in dataclasses.fields(benchmark) if getattr(benchmark, f.name) != f.default}
-    if "training" not in benchmark.benchmark_passes:
-        out += [
-            f"{name} takes effect in training rows only. Received: {name} without benchmark_passes=training. "
-            f"Drop --{name}."
-            for name in ("benchmark_accuracy", "price_per_hour", "benchmark_steps", "benchmark_warmup_steps")
-            if name in changed
-        ]
-    if benchmark.benchmark_accuracy and "benchmark_steps" in changed:
-        out.append(
-            "With benchmark_accuracy, each row trains for the whole run. Received: benchmark_steps="
-            f"{benchmark.benchmark_steps} beside it. Drop --benchmark_steps, or pass --max_steps instead."
-        )
-    is_measured_in_steps = "training" in benchmark.benchmark_passes and not benchmark.benchmark_accuracy
-    # At most half of a run's updates count as warm-up: others than those asked for would be measured.
-    is_too_long = "benchmark_warmup_steps" in changed and benchmark.benchmark_warmup_steps > benchmark.benchmark_steps
-    if is_measured_in_steps and is_too_long:
-        out.append(
-            "benchmark_warmup_steps must be at most benchmark_steps. Received: benchmark_warmup_steps="
-            f"{benchmark.benchmark_warmup_steps} with benchmark_steps={benchmark.benchmark_steps}. "
-            "Lower --benchmark_warmup_steps, or raise --benchmark_steps."
-        )
-    records = config.pretraining
-    option = "validation_records" if records.train_records else "validation_file"
-    lacks_files = config.data.uses_files and not config.data.has_validation_data
-    if lacks_files or (records.train_records and not records.validation_records):
-        out += [
-            f"{what} needs examples to evaluate on. Received: {received} with {option}=''. Pass --{option}."
-            for is_asked, what, received in (
-                ("inference" in benchmark.benchmark_passes, "Measuring inference", "benchmark_passes=inference"),
-                (benchmark.benchmark_accuracy, "Measuring accuracy", "benchmark_accuracy=True"),
-            )
-            if is_asked
-        ]
-    trains_whole_run = benchmark.benchmark_accuracy or benchmark.price_per_hour
-    for name in ("max_steps", "num_train_epochs") if not trains_whole_run else ():
-        if getattr(config.training, name):
-            out.append(
-                f"{name} takes effect with benchmark_accuracy or price_per_hour only. "
-                f"Received: {name}={getattr(config.training, name)}. Pass --benchmark_steps, or drop --{name}."
-            )
-    return out + _train(config)
 
 
 def _prepare(config: Parts) -> list[str]:

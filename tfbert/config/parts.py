@@ -13,7 +13,6 @@ import pathlib
 import typing
 from typing import Any, Literal
 
-from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig, is_pipe
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import (
@@ -48,7 +47,7 @@ OF_BUILT_IN = "scratch/tiny"
 """The model of the built-in data, unless another is named."""
 MAX_COMPILED_SHAPES = 6
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
-ExportFormat = Literal["saved_model", "keras_hub", "onnx", "tflite"]
+ExportFormat = Literal["saved_model", "onnx", "tflite"]
 REPORT_TO = ("tensorboard", "wandb", "mlflow")
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
@@ -175,8 +174,8 @@ class OutputConfig(Options):
     """Also report what `log.jsonl` holds to these trackers: `tensorboard` (files in `output_dir/tensorboard`), `wandb`,
     `mlflow`; `all` is all three, `none` none. A run that resumes goes on in the same run there."""
     profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
-    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, and where a
-    step's time goes into the report. Empty: no profile."""
+    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, which says
+    where a step's time goes. Empty: no profile."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -238,10 +237,9 @@ class ExportConfig(Options):
     """What `--mode=export` writes."""
 
     export_format: ExportFormat = option("saved_model", modes=("export",))
-    """`saved_model`: a SavedModel with the tokenizer inside. `keras_hub`: a preset that KerasHub loads (Keras 3), of
-    a classifier, or of a BERT without a task's head; with evaluation data, what differs there is measured. `onnx`,
-    `tflite`: a file that takes token ids and gives logits, of any task but pre-training, with the tokenizer's files
-    beside it (`pip install -e '.[onnx]'` or `'.[tflite]'` in the clone)."""
+    """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
+    logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
+    `'.[tflite]'` in the clone)."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""
@@ -264,9 +262,9 @@ class Parts(Options):
     """All parts of a run's configuration; `config.run.Config` checks them."""
 
     mode: Mode = "train"
-    """What to do: `train` a model; `evaluate` a saved one; `benchmark`: measure a grid of runs. After fine-tuning:
-    `predict` labels with a saved model; `export` it as a SavedModel. Before pre-training: `prepare`, make records of a
-    corpus. The help of each command is in `Command.texts`."""
+    """What to do: `train` a model; `evaluate` a saved one. After fine-tuning: `predict` labels with a saved model;
+    `export` it as a SavedModel. Before pre-training: `prepare`, make records of a corpus. The help of each
+    command is in `Command.texts`."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     multi_label: MultiLabelConfig = dataclasses.field(default_factory=MultiLabelConfig)
@@ -281,7 +279,6 @@ class Parts(Options):
     predict: PredictConfig = dataclasses.field(default_factory=PredictConfig)
     export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
     hub: HubConfig = dataclasses.field(default_factory=HubConfig)
-    benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
 
     @classmethod
     def classes(cls) -> dict[str, type[Any]]:

@@ -25,17 +25,17 @@ OnResume = Literal["same", "longer", "content", "split", "free"]
 """
 
 
-Mode = Literal["train", "evaluate", "predict", "export", "benchmark", "prepare"]
+Mode = Literal["train", "evaluate", "predict", "export", "prepare"]
 SEED = 42
 """Where none is named."""
 EVERY: tuple[Mode, ...] = get_args(Mode)
-OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export", "benchmark")
+OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export")
 """The modes in which there is a model."""
-TRAIN: tuple[Mode, ...] = ("train", "benchmark")
+TRAIN: tuple[Mode, ...] = ("train",)
 """The modes in which something is trained."""
-EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export", "benchmark")
+EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export")
 """Those in which labelled examples are predicted."""
-COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict", "benchmark")
+COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict")
 """Those that compute on devices of the user's choice; an export is written on one."""
 
 

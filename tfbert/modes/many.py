@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tfbert.config.commands import STARTED_AS, command_of, option_words
 from tfbert.config.run import Config
+from tfbert.corpus.record_files import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, current_cluster
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
@@ -230,9 +231,10 @@ def _check_same(run: Config, contents: dict[str, int], kind: Kind, *, is_done: b
     begun on others."""
     before = output_dir.read_run_config(directory_of(run)) if _takes_earlier(run) else {}
     if is_done:
-        different = different_in(before, detect_task(run).resolved()) + other_contents(before, contents)
+        compared = as_records_are(run) if run.pretraining.train_records else run
+        different = different_in(before, detect_task(compared).resolved()) + other_contents(before, contents)
     elif has_trained(directory_of(run)):  # It may be evaluated on other examples than when it began.
-        different = other_contents(before, contents, "train_file", "train_records")
+        different = other_contents(before, contents, "train_file", "train_records", "dataset")
     else:
         return
     if different:

@@ -27,8 +27,7 @@ def report_at_end(
 
     Args:
         directory: The run's output directory, with its other files.
-        facts: What only the run knows: `devices`, `precision`, `parameters`, `dropout`, `profile`, `decisive_metric`,
-            `data`.
+        facts: What only the run knows: `devices`, `precision`, `parameters`, `dropout`, `decisive_metric`, `data`.
         data: What it trained and evaluated on.
         predictions: Those of the kept weights for the first evaluation set, as the task makes them; None without a set.
         results: What `all_results.json` will hold.

@@ -69,7 +69,6 @@ def run_page(run: RunFiles) -> str:
         evaluation=evaluation,
         classes=per_class(np.array(confusion), evaluation["label_names"]) if confusion else None,
         confusion=confusion if confusion and len(confusion) <= _LARGEST_MATRIX else None,
-        split=_split(run),
         results=sorted(run.results.items(), key=lambda item: _place(item[0])),
         settings=used(run),
     )
@@ -256,14 +255,3 @@ def _place(name: str) -> tuple[bool, bool, bool]:
     is_loss = name.endswith("_loss")
     is_metric = name.startswith(("eval_", "test_")) and name.partition("_")[2] not in _SPEEDS
     return not (is_loss or is_metric), not is_loss, not name.startswith("train_")
-
-
-def _split(run: RunFiles) -> dict[str, Any] | None:
-    """The profiled step: its parts in milliseconds, and a bar."""
-    profile = run.facts.get("profile")
-    if not profile:
-        return None
-    parts = {name: 1000 * seconds for name, seconds in profile["parts"].items()}
-    total = sum(parts.values())
-    rows = [(name, value, value / total if total else 0.0) for name, value in parts.items()]
-    return profile | {"rows": rows, "total": total, "plot": plots.split_bar(parts, x_label="milliseconds of a step")}

@@ -194,30 +194,6 @@ def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str) -> str
     return _svg(draw, 0.8 + 0.34 * len(values))
 
 
-def split_bar(parts: dict[str, float], *, x_label: str) -> str:
-    """One bar cut into parts, with a legend that names them and their share.
-
-    Args:
-        parts: Name -> value, 0 or more.
-        x_label: What the values are.
-    """
-    total = sum(parts.values())
-
-    def draw(axes):
-        left = 0.0
-        for index, (_, value) in enumerate(parts.items()):
-            axes.barh([0], [value], left=left, color=COLORS[index % len(COLORS)], height=0.5)
-            left += value
-        axes.set_yticks([])
-        axes.set_ylim(-0.5, 0.5)
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel(x_label)
-        names = [f"{name}  {100 * value / total if total else 0:.1f}%" for name, value in parts.items()]
-        axes.legend(axes.containers, names, loc="upper left", bbox_to_anchor=(-0.02, -0.75), frameon=False, ncols=2)
-
-    return _svg(draw, 0.75)
-
-
 def shown(value: float, digits: int = 3) -> str:
     """A number for people: thousands separated, no more digits than asked for, no exponent in everyday sizes."""
     if value == 0:

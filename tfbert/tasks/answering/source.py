@@ -5,7 +5,6 @@ from __future__ import annotations
 from tfbert.config.data import DataConfig
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.demo import demo_questions
 from tfbert.tasks.answering.questions import QuestionTable
 from tfbert.tasks.answering.squad import read_questions
 from tfbert.tasks.tables import Source
@@ -36,4 +35,4 @@ def question_source(config: DataConfig, *, version_2_with_negative: bool) -> Sou
             config.dataset, config.data_dir, version_2_with_negative=version_2_with_negative, with_train=with_train
         )
 
-    return Source(read_file=read_file, read_name=read_name, demo=demo_questions)
+    return Source(read_file=read_file, read_name=read_name, demo="question_answering")

@@ -83,7 +83,7 @@ def open_questions(
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
     if isinstance(source, GivenTable):
-        return opened_table(source.open(), config, choice_columns=choice_columns, id_column=id_column, checks=checks)
+        return opened_table(source, config, choice_columns=choice_columns, id_column=id_column, checks=checks)
     source = pathlib.Path(source) if isinstance(source, str) else source
     name, format = source_name(source), config.input_format
     if format == "auto":

@@ -6,7 +6,6 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.data.streams import labelled_source
 from tfbert.tasks.choosing.choice_files import open_questions, read_questions
-from tfbert.tasks.choosing.demo import demo_choices
 from tfbert.tasks.choosing.questions import ChoiceExamples
 from tfbert.tasks.tables import Source
 
@@ -23,4 +22,4 @@ def choice_source(config: DataConfig, options: ChoosingConfig) -> Source[ChoiceE
 
         return read_tfds_choices(config, options, with_train=with_train)
 
-    return Source(read_file=read_file, read_name=read_name, demo=demo_choices)
+    return Source(read_file=read_file, read_name=read_name, demo="multiple_choice")

@@ -1,4 +1,4 @@
-"""The source of texts and their labels as written: files, data sets of TensorFlow Datasets, the built-in corpus."""
+"""The source of texts and their labels as written: files, and data sets of TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tfbert.data.label_names import given_names
 from tfbert.data.rows import file_format, open_rows
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.demo import demo_label_sets
 from tfbert.tasks.multi_label.label_columns import find_label_columns, shows_label_sets
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, read_label_sets, with_names
 from tfbert.tasks.tables import Source, read_labelled_tables
@@ -66,11 +65,7 @@ def label_source(
             for name, table in tables.items()
         }
 
-    def demo() -> tuple[LabelSets, LabelSets]:
-        train, validation = demo_label_sets()
-        return with_names(train, names, are_given=True), with_names(validation, names, are_given=True)
-
-    return Source(read_file=read, read_name=read_name, demo=demo)
+    return Source(read_file=read, read_name=read_name, demo="multi_label_classification")
 
 
 def read_labelled(

@@ -1,6 +1,6 @@
 """The source of texts and their labels as written.
 
-`files` parses files, `tfds` reads TensorFlow Datasets, `demo` has the built-in corpus. The task decides what the labels
+`files` parses files, `tfds` reads TensorFlow Datasets. The task decides what the labels
 mean.
 """
 
@@ -20,7 +20,6 @@ from tfbert.errors import UsageError
 from tfbert.tasks.classes import have_fractions, quoted, shortened
 from tfbert.tasks.model_labels import are_numbered
 from tfbert.tasks.tables import Source, read_labelled_tables
-from tfbert.tasks.texts.demo import demo_data
 
 
 def text_source(
@@ -80,7 +79,7 @@ def text_source(
         notes.extend(found)
         return {name: labelled(table) for name, table in tables.items()}
 
-    return Source(read_file=read, read_name=read_name, demo=demo_data, read_test=lambda path: read(path, False))
+    return Source(read_file=read, read_name=read_name, demo="classification", read_test=lambda path: read(path, False))
 
 
 def read_labelled(config: DataConfig, label_names: Sequence[str], notes: list[str]) -> dict[str, RawTable]:
