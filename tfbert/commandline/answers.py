@@ -10,7 +10,6 @@ from absl import flags
 from tfbert.commandline.options import flag_names, flags_of
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 from tfbert.config.rules import one_of
-from tfbert.config.run import Config
 from tfbert.config.sweep import way_to_vary
 from tfbert.config.types import called_elsewhere, elsewhere, nearest
 
@@ -74,7 +73,7 @@ def wrong_value(flag: flags.Flag, text: str, where: str = "") -> str:
         return ""
     except ValueError:
         name = flag.name
-    if way := way_to_vary(name, text, Config.classes()) if "," in text else "":
+    if way := way_to_vary(name, text) if "," in text else "":
         todo = f"To train once with each, pass {way}."
     elif flag.parser.choices:
         return one_of(name, text, flag.parser.choices, where)

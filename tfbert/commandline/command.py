@@ -175,7 +175,7 @@ def _of_value(flag: flags.Flag, value: Any, where: str) -> tuple[list[str], list
         rule, todo = f"must be {parser.in_words}, not true or false", 'Put it in quotes, "true", if it is a name.'
     elif isinstance(value, list) and not (parser.takes_several or isinstance(flag, flags.MultiFlag)):
         rule = "takes one value, not a list"
-        if way := way_to_vary(name, ",".join(map(str, values)), Config.classes()):
+        if way := way_to_vary(name, ",".join(map(str, values))):
             todo = f"To train once with each, pass {way}."
     elif parser.is_joined and len(values) > 1 and any("," in item for item in values):
         rule = "takes values without commas in them"

@@ -10,6 +10,7 @@ import pathlib
 import re
 import reprlib
 import stat
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -70,6 +71,7 @@ def option(
     needs: str = "",
     joined: bool = False,
     repeats: bool = False,
+    **limits: float,
 ) -> Any:
     """A field of a configuration dataclass.
 
@@ -81,9 +83,10 @@ def option(
         needs: The option of the same dataclass without which it has no effect, as `NAME` or `NAME=VALUE`.
         joined: Whether its text may be several values separated by commas, which Python users give as a list.
         repeats: Whether each value has a flag of its own, as values may hold commas.
+        **limits: What a number, or each of several, must keep to, as `outside` has it.
     """
     metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs, "joined": joined, "repeats": repeats}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata | {"limits": limits})
 
 
 def is_met(needs: str, options: Mapping[str, Any]) -> bool:
@@ -115,30 +118,41 @@ def refuse_unknown(where: str, values: Any, known) -> None:
         )
 
 
-def at_least(name: str, value: float, least: float) -> list[str]:
-    """A line if the value is below `least`, or not finite."""
-    if value >= least and math.isfinite(value):
+def outside(
+    name: str,
+    value: float,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> list[str]:
+    """A line if a number is outside of these limits, or not finite."""
+    if not abs(value) <= sys.float_info.max:
+        rule = "finite"
+    elif least <= value <= most and above < value < below:
         return []
-    if value >= least:
-        return [f"{name} must be finite. Received: {name}={value}. Pass a number."]
-    return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
+    else:
+        words = {f"{least} or more": least, f"above {above}": above, f"at most {most}": most, f"below {below}": below}
+        rule = " and ".join(text for text, limit in words.items() if abs(limit) < math.inf)
+    return [f"{name} must be {rule}. Received: {name}={value}. Pass another number."]
 
 
-def unmet_needs(part: Any) -> list[str]:
-    """A line for each field that was changed from its default, but has no effect for want of another option."""
-    values = vars(part)
-    return [
-        f"{field.name} takes effect with {needs} only. Received: {field.name}={values[field.name]!r}. Add --{needs}."
-        for field in dataclasses.fields(part)
-        if (needs := field.metadata["needs"]) and values[field.name] != field.default and not is_met(needs, values)
-    ]
-
-
-def choice_problems(part: Any) -> list[str]:
-    """A line for each field that takes one of a few words and holds another one."""
-    kinds = {name: kind for name, kind in field_types(type(part)).items() if get_origin(kind) is Literal}
-    values = {name: getattr(part, name) for name in kinds}
-    return [one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
+def field_problems(part: Any) -> list[str]:
+    """A line for each field whose value is none of its words, or outside of its limits; or that was changed from its
+    default, but has no effect for want of another option."""
+    out, given = [], vars(part)
+    for field in dataclasses.fields(part):
+        name, value, kind = field.name, given[field.name], field_types(type(part))[field.name]
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            out.append(one_of(name, value, get_args(kind)))
+        for number in value if isinstance(value, tuple) else (value,):
+            if field.metadata.get("limits") and isinstance(number, int | float):
+                out += outside(name, number, **field.metadata["limits"])
+        needs = field.metadata.get("needs")
+        if needs and value != field.default and not is_met(needs, given):
+            out.append(f"{name} takes effect with {needs} only. Received: {name}={value!r}. Add --{needs}.")
+    return out
 
 
 def architecture_problem(values: Any, path: pathlib.Path) -> str:
@@ -167,8 +181,8 @@ def architecture_problem(values: Any, path: pathlib.Path) -> str:
 def one_of(name: str, value: str, choices: Collection[str], where: str = "") -> str:
     """The line for a value that is none of the choices; `where` is its place, if it is in a file."""
     word = str(value).strip().lower().replace("-", "_")
-    word = word if word in choices else called_elsewhere(elsewhere()["values"].get(name, {}), word)
-    todo = word if word.endswith(".") else "Pass one of them."  # A sentence is about what is no choice any more.
-    if word and word in choices:
-        todo = f"Write {name}: {word}." if where else f"Pass --{name}={word}."
+    answer = word if word in choices else called_elsewhere(elsewhere()["values"].get(name, {}), word)
+    todo = answer or "Pass one of them."
+    if answer and answer in choices:
+        todo = f"Write {name}: {answer}." if where else f"Pass --{name}={answer}."
     return f"{name} must be one of {', '.join(filter(None, choices))}. Received: {name}={value!r}{where}. {todo}"

@@ -12,11 +12,10 @@ from typing import Any, Literal
 from tfbert.config.modes import mode_problems
 from tfbert.config.parts import Parts
 from tfbert.config.rules import (
-    choice_problems,
+    field_problems,
     part_from_dict,
     path_of,
     refuse_unknown,
-    unmet_needs,
 )
 from tfbert.config.sweep import sweep_problems
 from tfbert.config.task_table import facts_of
@@ -69,11 +68,9 @@ class Config(Parts):
             if problems := sweep_problems(self):
                 raise UsageError("\n".join(problems))
             return
-        problems = choice_problems(self)
-        if not problems:
-            problems += mode_problems(self)
+        problems = field_problems(self) or mode_problems(self)
         for part in self.parts():
-            problems += [*choice_problems(part), *(_path_problems(part) or part.problems()), *unmet_needs(part)]
+            problems += [*field_problems(part), *(_path_problems(part) or part.problems())]
         if problems:
             raise UsageError("\n".join(problems))
 

@@ -7,13 +7,12 @@ import hashlib
 import itertools
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import Any, get_origin
 
+from tfbert.config.modes import one_output, replaced
+from tfbert.config.parts import Parts
 from tfbert.config.types import ALIASES, called_elsewhere, elsewhere, field_types, in_words, nearest, of_text
 from tfbert.errors import UsageError
-
-if TYPE_CHECKING:
-    from tfbert.config.parts import Parts
 
 _FIXED = ("seed", "task", "strategy", "metric_for_best_model")
 """Options with other values of which runs could not be ranked; those of `resume="free"` decide nothing of a result."""
@@ -77,17 +76,17 @@ def sweep_text(values: Mapping[str, Sequence[Any]]) -> str:
     return ";".join(f"{name}={','.join(_quoted(shown(value)) for value in given)}" for name, given in values.items())
 
 
-def axes_of(text: str, parts: Mapping[str, type]) -> list[Axis]:
+def axes_of(text: str) -> list[Axis]:
     """The options that a sweep varies, in the order of `Config`, so that another order of the text is the same sweep.
 
     Args:
         text: As `RuntimeConfig.sweep` has it.
-        parts: The dataclasses of `Config`, by name.
 
     Raises:
         UsageError: for text of another form; an unknown option, one that cannot vary, or one that is there twice; a
             value of another type, no value, or a value that is there twice.
     """
+    parts = Parts.classes()
     fields = {f.name: (part, f) for part, kind in parts.items() for f in dataclasses.fields(kind)}
     found: dict[str, Axis] = {}
     for item in _split(text, ";"):
@@ -114,23 +113,20 @@ def axes_of(text: str, parts: Mapping[str, type]) -> list[Axis]:
     return [found[name] for name in fields if name in found]
 
 
-def way_to_vary(name: str, values: str, parts: Mapping[str, type]) -> str:
+def way_to_vary(name: str, values: str) -> str:
     """The flag that trains once with each of several values of an option; empty where none does, for values that the
     option does not take, and for one that takes several at once.
 
     Args:
         name: The option.
         values: With commas between, as `--sweep` takes them.
-        parts: The dataclasses of `Config`, by name.
     """
     if name == "seed":
         seeds = [value.strip() for value in values.split(",")]
-        return f"--seeds={','.join(seeds)}" * all(seed.isdecimal() for seed in seeds)
-    takes_several = (
-        f.metadata.get("joined") for part in parts.values() for f in dataclasses.fields(part) if f.name == name
-    )
+        return f"--seeds={','.join(seeds)}" if all(seed.isdecimal() for seed in seeds) else ""
+    joined = {f.name for part in Parts.classes().values() for f in dataclasses.fields(part) if f.metadata["joined"]}
     try:
-        return "" if any(takes_several) or not axes_of(f"{name}={values}", parts) else f"--sweep='{name}={values}'"
+        return f"--sweep='{name}={values}'" if name not in joined and axes_of(f"{name}={values}") else ""
     except UsageError:
         return ""
 
@@ -141,9 +137,7 @@ def points_of(config: Parts) -> list[Point]:
     Raises:
         UsageError: as `axes_of`, and naming the rules that single runs break.
     """
-    fields = [field.name for field in dataclasses.fields(config)]
-    parts = {name: type(getattr(config, name)) for name in fields if dataclasses.is_dataclass(getattr(config, name))}
-    axes = axes_of(config.runtime.sweep, parts)
+    axes = axes_of(config.runtime.sweep)
     points, problems = [], []
     for values in itertools.product(*(axis.values for axis in axes)):
         changed: dict[str, Any] = {"runtime": dataclasses.replace(config.runtime, sweep="")}
@@ -168,23 +162,7 @@ def sweep_problems(config: Parts) -> list[str]:
         points = points_of(config)
     except UsageError as error:
         return str(error).splitlines()
-    out = []
-    if config.hub.push_to_hub:
-        out.append(
-            "An upload is one model, but a sweep makes several. "
-            "Received: push_to_hub with sweep. Drop --push_to_hub, and upload the best model by hand."
-        )
-    if config.runtime.strategy == "multi_worker" and not config.output.output_dir:
-        out.append(
-            "With a sweep, all workers need the same output directory. "
-            "Received: output_dir='' with sweep and strategy='multi_worker'. Pass --output_dir."
-        )
-    for name in points[0].values:
-        part = next(part for part in config.parts() if hasattr(part, name))
-        default = next(field.default for field in dataclasses.fields(part) if field.name == name)
-        if (value := getattr(part, name)) != default:
-            out.append(f"sweep takes the place of {name}. Received: {name}={value!r} beside it. Drop --{name}.")
-    return out
+    return one_output(config, "sweep", "a sweep makes several") + replaced(config.given(*points[0].values), "sweep")
 
 
 def _check_can_vary(name: str, field: dataclasses.Field) -> None:

@@ -120,8 +120,9 @@ def fitted(value: Any, kind: Any, name: str, *, is_joined: bool = False) -> Any:
     if members := _members(kind):
         # A word before anything made of it: `balanced` is no list of one name.
         for member in sorted(members, key=lambda member: get_origin(member) is tuple):
-            with contextlib.suppress(TypeError):
-                return fitted(value, member, name, is_joined=is_joined)
+            if get_origin(member) is not Literal or (isinstance(value, str) and value in get_args(member)):
+                with contextlib.suppress(TypeError):
+                    return fitted(value, member, name, is_joined=is_joined)
         raise TypeError
     if get_origin(kind) is tuple:
         return _several(value, get_args(kind)[0], name)
@@ -182,7 +183,7 @@ def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], lis
             try:
                 values[name] = fitted(value, kind, name, is_joined=is_joined)
             except TypeError:
-                todo = _way_out(name, value, kind)
+                todo = _way_out(name, value, kind, is_joined)
                 problems.append(
                     f"{name} must be {in_words(kind, name, is_joined=is_joined)}. "
                     f"Received: {name}={shown(value)}. {todo}"
@@ -229,7 +230,7 @@ def _members(kind: Any) -> list[Any]:
     return [m for m in get_args(kind) if m is not type(None)] if get_origin(kind) not in (None, Literal, tuple) else []
 
 
-def _way_out(name: str, value: Any, kind: Any) -> str:
+def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
     """What to pass instead."""
     if value is None:
         return "Leave it out for the default."
@@ -239,7 +240,7 @@ def _way_out(name: str, value: Any, kind: Any) -> str:
         return f"Pass {kind.__name__}(...)."
     if isinstance(value, str) and (answer := called_elsewhere(elsewhere()["values"].get(name, {}), value.lower())):
         return answer
-    values = value if isinstance(value, list | tuple) else [value]
+    values = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
     is_whole = [isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v // 1 for v in values]
     texts = [str(int(v)) if whole else v for v, whole in zip(values, is_whole, strict=True)]
     if texts and all(isinstance(text, str) for text in texts):

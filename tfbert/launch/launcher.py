@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfbert.config.commands import FINETUNE, STARTED_AS, typed
-from tfbert.config.rules import at_least
+from tfbert.config.rules import outside
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
 from tfbert.devices.help_text import ASKS_FOR_HELP, flag_text, show, wrapped
 from tfbert.errors import UsageError
@@ -75,7 +75,7 @@ class LaunchConfig:
 
     def __post_init__(self):
         for name in _OPTIONS:
-            if problems := at_least(name, getattr(self, name), 1 if name == "num_workers" else 0):
+            if problems := outside(name, getattr(self, name), least=1 if name == "num_workers" else 0):
                 raise UsageError(problems[0])
         if not self.command:
             raise UsageError(f"A command must follow --. Received: none. Usage: {_usage()}")
