@@ -32,7 +32,7 @@ UNTIL_STEP = "until_step"
 """The key of `run_config.json` beside the configuration: the values that options had up to an update of the run."""
 CONTENTS = "contents_crc32"
 """Likewise: what the files that options name held when the run read them."""
-_EARLIER = "benchmark"
+EARLIER = "benchmark"
 """A part that configurations of version 1 have, without effect on a run."""
 
 
@@ -156,7 +156,7 @@ class Config(Parts):
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
         parts = field_types(cls)
         if isinstance(values, dict):
-            values = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, _EARLIER)}
+            values = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, EARLIER)}
         refuse_unknown("the configuration", values, parts)
         return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})
 
