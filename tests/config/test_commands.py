@@ -38,7 +38,7 @@ def test_a_command_has_flags_for_its_options_and_no_others(command):
     flags.define_flags(values, command)
     own = {name for names in command.options().values() for name in names}
     assert set(values) - own == {"mode", "model", "run_config"}
-    assert tuple(values["mode"].parser.enum_values) == command.modes
+    assert tuple(values["mode"].parser.choices) == command.modes
 
 
 def test_what_it_trains_is_settled_by_the_command():
@@ -86,7 +86,7 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
         ),
         (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--learning_rate=1"], "no effect with mode=prepare"),
         (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--beam_args=--x"], "for engine=beam"),
-        (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--short_seq_prob=2"], "from 0 to 1"),
+        (["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--short_seq_prob=2"], "0 or more and at most 1"),
         (
             ["--dupe_factor=2"],
             "dupe_factor has no effect with mode=train.* Drop --dupe_factor, or add --mode=prepare.$",

@@ -16,8 +16,8 @@ from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
+from tfbert.corpus.built_in import demo_corpus
 from tfbert.corpus.manifest import read_manifest
-from tfbert.data.demo_corpus import demo_corpus
 from tfbert.errors import UsageError
 from tfbert.modes import child
 from tfbert.modes.prepare import prepare

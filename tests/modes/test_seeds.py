@@ -381,7 +381,7 @@ def test_a_worker_waits_for_what_the_chief_writes(tmp_path, monkeypatch):
     [
         ({"runtime": RuntimeConfig(seeds=(1,), seed=7)}, "seeds takes the place of seed"),
         ({"runtime": RuntimeConfig(seeds=(1, 1))}, "Each seed trains once. Received: seeds=1,1"),
-        ({"runtime": RuntimeConfig(seeds=(1, -1))}, "seeds must be at least 0 and below"),
+        ({"runtime": RuntimeConfig(seeds=(1, -1))}, "seeds must be 0 or more and below"),
         ({"runtime": RuntimeConfig(seeds=(1,)), "hub": HubConfig(push_to_hub=True)}, "An upload is one model"),
         ({"runtime": RuntimeConfig(seeds=(1,), strategy="multi_worker")}, "the same output directory"),
         ({"runtime": RuntimeConfig(seeds=(1,)), "mode": "evaluate"}, "seeds has no effect with mode=evaluate"),

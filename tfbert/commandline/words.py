@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 from tfbert.config.commands import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS, verb_commands
+from tfbert.config.types import called_elsewhere, elsewhere
 from tfbert.devices.termination import run_program
 
 _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in TensorFlow.
@@ -26,19 +27,6 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
 {{program}} WORD --help lists the flags of a command; {{program}} --version.
 """
 _WORDS = (FINETUNE.word, PRETRAIN.word, *verb_commands(), "launch", "report")
-_OTHER_WORDS = {
-    "benchmark": "python benchmarks/devices.py, in a clone of the repository: see docs/benchmark.md",
-    "eval": "evaluate",
-    "fit": "train",
-    "generate": "predict",
-    "infer": "predict",
-    "inference": "predict",
-    "run": "train",
-    "serve": "export, which writes a model that TensorFlow Serving loads",
-    "test": "evaluate",
-    "tokenize": "prepare",
-}
-"""What other programs call a word, and what it is here."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,8 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     if word not in _WORDS:
         near = difflib.get_close_matches(word, _WORDS, n=1)
         advice = f"Did you mean {near[0]}?" if near else "See --help."
-        if word in _OTHER_WORDS:
-            advice = f"Here it is {_OTHER_WORDS[word]}."
+        if known := called_elsewhere(elsewhere()["words"], word):
+            advice = f"Here it is {known}."
         print(
             f"{program}: error: The first argument must be one of {', '.join(_WORDS)}. Received: {word!r}. {advice}",
             file=sys.stderr,

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import datetime
 import difflib
 import itertools
 import json
-import math
 import os
 import random
 import signal
 import socket
 import sys
 from collections.abc import Sequence
-from types import SimpleNamespace
+
+from absl import flags
 
 from tfbert.config.commands import FINETUNE, STARTED_AS, typed
+from tfbert.config.rules import outside
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
-from tfbert.devices.help_text import ASKS_FOR_HELP, show, wrapped
+from tfbert.devices.help_text import ASKS_FOR_HELP, flag_text, show, wrapped
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Output, Signals, WorkerGroup
 
@@ -42,70 +43,74 @@ Examples:
 The launcher's flags, before --:
 
 {flags}"""
+_OPTIONS = {
+    "num_workers": (int, "Processes to start, each with its TF_CONFIG and share of the GPUs."),
+    "max_restarts": (int, "Start all workers again up to this many times after a failure, except after bad usage."),
+    "restart_delay_seconds": (float, "Seconds before the first restart; doubles each time, up to 60."),
+    "grace_seconds": (
+        float,
+        "Seconds that workers have to exit after SIGTERM; twice that after a signal to the launcher.",
+    ),
+}
+"""By flag: its type, and what it does."""
 _OF_OTHERS = {"nproc_per_node": "num_workers", "num_processes": "num_workers"}
 """What torchrun and Accelerate call a flag."""
 
 
-_OPTIONS = {
-    "num_workers": (int, 1, 1, "Processes to start, each with its TF_CONFIG and share of the GPUs."),
-    "max_restarts": (int, 0, 0, "Start all workers again so many times after a failure, except after bad usage."),
-    "restart_delay_seconds": (float, 1.0, 0, "Seconds before the first restart; doubles each time, up to 60."),
-    "grace_seconds": (
-        float,
-        30.0,
-        0,
-        "Seconds that workers have to exit after SIGTERM; twice that, for checkpoints, if the launcher is signalled.",
-    ),
-}
-"""By flag: its type, its default, the least value, and what it does."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaunchConfig:
+    """What to start, how often, and what to do when it ends."""
+
+    command: tuple[str, ...]
+    """The program and its arguments; a program that ends in .py, or is `tfbert`, is run by this Python."""
+    num_workers: int = 1
+    """Processes to start."""
+    max_restarts: int = 0
+    """How many times all workers are started again after one failed."""
+    restart_delay_seconds: float = 1.0
+    """Pause before the first restart; doubles with each further one, up to a minute."""
+    grace_seconds: float = 30.0
+    """After a failure, the other workers get SIGTERM and this long to end before they are killed; twice this long
+    after a signal to the launcher, for their checkpoint."""
+
+    def __post_init__(self):
+        for name in _OPTIONS:
+            if problems := outside(name, getattr(self, name), least=1 if name == "num_workers" else 0):
+                raise UsageError(problems[0])
+        if not self.command:
+            raise UsageError(f"A command must follow --. Received: none. Usage: {_usage()}")
 
 
-def parse_command_line(arguments: Sequence[str]) -> SimpleNamespace:
-    """Reads the launcher's own flags up to `--`; all that follows is the `command`: a program that ends in .py, or is
-    `tfbert`, is run by this Python.
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(LaunchConfig)}
+
+
+def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
+    """Reads the launcher's own flags up to `--`; all that follows is the command.
 
     Raises:
         UsageError: for an unknown flag, a bad value, or no command.
     """
     own = list(itertools.takewhile(lambda argument: argument != "--", arguments))
-    found = {name: default for name, (_, default, _, _) in _OPTIONS.items()}
-    left = collections.deque(own)
-    while left:
-        word = left.popleft()
-        name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-        if not word.startswith("-"):
-            rest = " ".join([word, *left])
-            raise UsageError(f"The command must follow --. Received: {rest!r} before it. Usage: {_usage()}")
-        if name not in _OPTIONS:
-            near = [_OF_OTHERS[name]] if name in _OF_OTHERS else difflib.get_close_matches(name, _OPTIONS, n=1)
-            meant = f"Did you mean --{near[0]}? " if near else ""
-            raise UsageError(
-                "The launcher's flags go before --, those of the command after it. Received: Unknown command line flag "
-                f"'{name}'. {meant}Usage: {_usage()}"
-            )
-        kind, _, least, _ = _OPTIONS[name]
-        if not equals and left:
-            value = left.popleft()
-        try:
-            found[name] = kind(value)
-        except ValueError:
-            what = f"--{name}={value}" if value else f"Missing value for flag --{name}"
-            raise UsageError(f"The launcher's flags take numbers. Received: {what}. Usage: {_usage()}") from None
-        if not least <= found[name] < math.inf:
-            raise UsageError(f"{name} must be {least} or more. Received: {name}={value}. Pass another number.")
-    command = tuple(arguments[len(own) + 1 :])
-    if not command:
-        raise UsageError(f"A command must follow --. Received: none. Usage: {_usage()}")
-    return SimpleNamespace(command=command, **found)
+    values = _flag_values()
+    try:
+        rest = values(["launch", *own])[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UsageError(
+            "The launcher's flags go before --, those of the command after it. Received: Unknown command line flag "
+            f"'{error.flagname}'. {_nearest(error.flagname, values)}Usage: {_usage()}"
+        ) from None
+    except flags.Error as error:
+        what = str(error).removeprefix("flag ").partition(": ")[0]
+        raise UsageError(f"The launcher's flags take numbers. Received: {what}. Usage: {_usage()}") from None
+    if rest:
+        raise UsageError(f"The command must follow --. Received: {' '.join(rest)!r} before it. Usage: {_usage()}")
+    return LaunchConfig(command=tuple(arguments[len(own) + 1 :]), **{name: values[name].value for name in _OPTIONS})
 
 
-def launch(config: SimpleNamespace) -> int:
+def launch(config: LaunchConfig) -> int:
     """Runs the command in all workers, and again after a failure, where `max_restarts` allows.
 
     Nothing is restarted after bad usage (exit status 2), or after the launcher itself was told to stop.
-
-    Args:
-        config: As `parse_command_line` has it.
 
     Returns:
         0 if every worker ended well, else the exit status of the one that failed first (128 + the signal's number for
@@ -181,12 +186,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    flags = [
-        f"  --{name}={'N' if kind is int else 'X'}\n" + "\n".join(wrapped(f"{text} Default: {default}.", "      "))
-        for name, (kind, default, _, text) in _OPTIONS.items()
-    ]
-    usage = "\n".join(wrapped(f"Usage: {_usage()}", "", further=4))
-    return _HELP.format(own=_own_name(), trainer=FINETUNE.typed, usage=usage, flags="\n".join(flags) + "\n")
+    return _HELP.format(
+        own=_own_name(),
+        trainer=FINETUNE.typed,
+        usage="\n".join(wrapped(f"Usage: {_usage()}", "", further=4)),
+        flags="".join(
+            flag_text([name], "N" if kind is int else "X", text, _DEFAULTS[name])
+            for name, (kind, text) in _OPTIONS.items()
+        ),
+    )
+
+
+def _nearest(name: str, values: flags.FlagValues) -> str:
+    """The flag that may be meant, as a question; empty where none is near."""
+    near = [_OF_OTHERS[name]] if name in _OF_OTHERS else difflib.get_close_matches(name, values, n=1)
+    return f"Did you mean --{near[0]}? " if near else ""
 
 
 def _usage() -> str:
@@ -195,6 +209,14 @@ def _usage() -> str:
 
 def _own_name() -> str:
     return typed("launch", "python -m tfbert.launch")
+
+
+def _flag_values() -> flags.FlagValues:
+    values = flags.FlagValues()
+    for name, (kind, text) in _OPTIONS.items():
+        define = flags.DEFINE_integer if kind is int else flags.DEFINE_float
+        define(name, _DEFAULTS[name], text, flag_values=values)
+    return values
 
 
 def _free_addresses(count: int) -> list[str]:
