@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import signal
@@ -275,6 +276,14 @@ def test_equal_runs_have_no_best(tmp_path):
     found = train_many(config_for(tmp_path, "warmup_ratio=0.1,0.2"), Fake())
     assert (found.best, found.ranking.equal, written(tmp_path)["best"]) == (None, 2, None)
     assert "Best by eval_accuracy: none, all runs are equal, also in eval_loss." in (tmp_path / "sweep.md").read_text()
+
+
+def test_a_run_whose_score_is_no_number_is_not_the_best(tmp_path):
+    found = train_many(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
+    broken = dataclasses.replace(found.points[0].runs[0], results={"eval_accuracy": math.nan})
+    points = [dataclasses.replace(found.points[0], runs=[broken]), found.points[1]]
+    assert rank(points).best == points[1] and rank(points[:1]).best is None
+    assert rank(points[:1]).lines() == ["Best by eval_accuracy: none, it is a number in none of them."]
 
 
 def test_where_the_best_are_equal_in_the_metric_the_line_says_what_decided(tmp_path):

@@ -38,10 +38,10 @@ class Ranking:
 
     Attributes:
         order: Their indices, the best first; equal ones in their order, those without the metric last.
-        decisive: The metric by which they are ranked; empty where none has it.
+        decisive: The metric by which they are ranked; empty where nothing was evaluated.
         decided_by: Another one, in which the best is better than the next, where both are equal in that one; else
             `decisive`.
-        equal: How many are best together: 1 where one is the best, 0 where none has the metric.
+        equal: How many are best together: 1 where one is the best, 0 where the metric is a number in none.
     """
 
     order: list[int]
@@ -61,8 +61,10 @@ class Ranking:
             names: What to call each.
             metrics: Those that there are, by which equal ones could have been told apart.
         """
-        if not self.equal:
+        if not self.decisive:
             return "Nothing was evaluated: the runs are not ranked."
+        if not self.equal:
+            return f"Best by {self.decisive}: none, it is a number in none of them."
         if self.equal > 1:
             others = tie_breakers(self.decisive, metrics)
             also = f", also in {' and '.join(others)}" if others else ""
@@ -84,7 +86,6 @@ def ranked(results: Sequence[Mapping[str, float]], decisive: str) -> Ranking:
     equal = sum(worse(known[0], index) == 0 for index in known) if known else 0
     by = decided_by(decisive, results[known[0]], results[known[1]])[1] if len(known) > 1 else ""
     rest = [index for index in range(len(results)) if index not in known]
-    decisive = decisive if known else ""
     return Ranking(order=[*known, *rest], decisive=decisive, decided_by=by or decisive, equal=equal)
 
 
@@ -127,7 +128,7 @@ def over_seeds(runs: Sequence[RunFiles]) -> OverSeeds:
         values=values,
         mean=dict(zip(names, table.mean(axis=0).tolist(), strict=True)),
         standard_deviation=dict(zip(names, spread, strict=False)),
-        ranking=ranked(values if decisive in names else [{} for _ in values], decisive),
+        ranking=ranked(values, decisive if decisive in names else ""),
     )
 
 
@@ -300,7 +301,8 @@ class Swept:
 
 def rank(points: Sequence[SweptPoint]) -> Swept:
     """Ranks points by the mean of the metric that decides; equal ones stay in their order."""
-    decisive = next((point.over.ranking.decisive for point in points if point.runs), "")
+    done = [point.over.ranking.decisive for point in points if point.runs]
+    decisive = next(filter(None, done), "")
     ranking = ranked([point.over.mean if point.runs else {} for point in points], decisive)
     order = sorted(ranking.order, key=lambda index: not points[index].runs)
     ranking = dataclasses.replace(ranking, order=order)
