@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from ring import ring_bytes_per_second  # noqa: E402
 
+from tfbert.config.counted import counted  # noqa: E402
 from tfbert.modes.child import end_child, start_child  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report import plots  # noqa: E402
@@ -338,7 +339,7 @@ def table(title: str, columns: dict[str, Any], rows: list[Row], axes: Any) -> Ta
 
 def name_of(row: Row, axes: Any) -> str:
     """A row's number and its value of each axis: `2: 2 devices, float16, xla=true`."""
-    words = [f"{row[name]} {name}" if name in _DEVICES else f"{name}={row[name]}" for name in axes]
+    words = [counted(row[name], name.removesuffix("s")) if name in _DEVICES else f"{name}={row[name]}" for name in axes]
     return f"{row['row']}: {', '.join(words)}".replace("precision=", "")
 
 
