@@ -111,7 +111,7 @@ MOST_LINES = {
     "modes": 1511,
     "output": 895,
     "python": 525,
-    "report": 1152,
+    "report": 1116,
     "step": 3202,
     "tasks": 9463,
     "tokens": 744,
