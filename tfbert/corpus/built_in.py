@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from tfbert.corpus.digests import digest
-from tfbert.corpus.documents import Document
-from tfbert.data.demo_corpus import demo_corpus
+from tfbert.corpus.documents import ALL, Document
+from tfbert.data.sets import demo_table
 
 _PARTS = 4
 
 
+@functools.cache
+def demo_corpus(split: str) -> list[Document]:
+    """The documents of a split, each a list of sentences."""
+    return [sentences for _, (sentences,) in demo_table("pretraining", split).read(["sentences"])]
+
+
 @dataclasses.dataclass(frozen=True)
 class BuiltInCorpus:
-    """`demo_corpus`, in parts of equal size.
+    """Tales of people at work, written by a grammar, in parts of equal size.
 
     Attributes:
         split: Which split of it.
@@ -32,9 +40,9 @@ class BuiltInCorpus:
         """`train-0` and so on."""
         return [f"{self.split}-{i}" for i in range(_PARTS)]
 
-    def read(self, part: str) -> Iterator[Document]:
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
         """Every fourth document, from the part's number on."""
-        return iter(demo_corpus(self.split)[self.parts().index(part) :: _PARTS])
+        return itertools.compress(demo_corpus(self.split)[self.parts().index(part) :: _PARTS], kept)
 
     def sizes(self) -> dict[str, int]:
         """Characters of each part, with one line end per sentence."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 import tensorflow_datasets as tfds
 
 from tfbert.corpus.digests import digest, file_digests
-from tfbert.corpus.documents import Document
+from tfbert.corpus.documents import ALL, Document
 from tfbert.corpus.sentences import split_sentences, splitter
 from tfbert.data.columns import find_columns
-from tfbert.data.tfds_builder import decoded, open_builder, rows_of
+from tfbert.data.tfds_builder import decoded, open_builder, rows_of, table_of
 from tfbert.errors import UsageError
 
 _SPLIT = "train"
@@ -54,11 +55,11 @@ class TfdsCorpus:
         """`train-00000` and so on, one per shard."""
         return [f"{_SPLIT}-{i:05d}" for i in range(self._builder.info.splits[_SPLIT].num_shards)]
 
-    def read(self, part: str) -> Iterator[Document]:
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
         """The documents of a shard; see `Source`."""
         shard = self.parts().index(part)
         rows = rows_of(self._builder, f"{_SPLIT}[{shard}shard:{shard + 1}shard]", self.columns)
-        for number, row in enumerate(rows, start=1):
+        for number, row in itertools.compress(enumerate(rows, start=1), kept):
             where = f"{self.name}, example {number} of {part}"
             texts = [decoded(value, where) for value in row]
             if document := [sentence for text in texts for sentence in split_sentences(text, self.language)]:
@@ -96,15 +97,8 @@ def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (
             "A data set needs a train split. "
             f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
         )
-    strings = sorted(
-        name
-        for name, feature in builder.info.features.items()
-        if isinstance(feature, tfds.features.Tensor)
-        and feature.shape == ()
-        and feature.np_dtype in (object, str, bytes)
-    )
-    only = tuple(strings) if len(strings) == 1 else ()
+    table = table_of(builder, dataset, _SPLIT)
     columns, _ = find_columns(
-        f"dataset={dataset!r}", strings, text_column=text_column or only, require_label=False, find_label=False
+        f"dataset={dataset!r}", table.of_kinds("text"), text_column=text_column or table.only("text"), find_label=False
     )
     return TfdsCorpus(dataset, data_dir, columns, language)

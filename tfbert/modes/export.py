@@ -1,5 +1,5 @@
-"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone, a
-preset of KerasHub, or a file of ONNX or TFLite."""
+"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone, or
+a file of ONNX or TFLite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
 def export(config: Config) -> dict[str, Any]:
-    """Writes a SavedModel, or a file for token ids, as the configuration says.
+    """Writes a SavedModel or a file for token ids as the configuration says.
 
     Args:
         config: With `mode="export"`.
@@ -50,10 +50,9 @@ def export(config: Config) -> dict[str, Any]:
     Returns:
         For ONNX and TFLite, see `write_token_model`. For a SavedModel, the content of `export_results.json` beside it:
         `num_texts`, `max_seq_length`, `label_names`, `weights`, the task's options that it includes; and for float16
-        weights what they change:
-        `largest_weight_error` and, with evaluation data, the metrics with the float32 and the float16 weights,
-        `changed_labels`, `changed_tags` or `changed_answers`, and `largest_logit_error` (for questions, of the score
-        of no answer).
+        weights what they change: `largest_weight_error` and, with evaluation data, the metrics with the float32 and the
+        float16 weights, `changed_labels`, `changed_tags` or `changed_answers`, and `largest_logit_error` (for
+        questions, of the score of no answer).
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
@@ -141,22 +140,9 @@ def _loss_of(
     results: dict[str, Any] = {
         "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
     }
-
-    def predict(model: TrainedModel, examples: Examples) -> Any:
-        return model.predict(model.predictor(strategy, rows_per_replica), examples)
-
-    ways = {"float32": functools.partial(predict, model), "float16": functools.partial(predict, halved)}
-    return results | _compared(sets, model, ways)
-
-
-def _compared(
-    sets: Mapping[str, Examples], model: TrainedModel, ways: Mapping[str, Callable[[Examples], Any]]
-) -> dict[str, Any]:
-    """The metrics of two ways to compute predictions, and where these differ."""
-    results: dict[str, Any] = {}
     for prefix, examples in sets.items():
-        pair = [predict(examples) for predict in ways.values()]
-        for kind, found in zip(ways, pair, strict=True):
+        pair = [each.predict(each.predictor(strategy, rows_per_replica), examples) for each in (model, halved)]
+        for kind, found in zip(("float32", "float16"), pair, strict=True):
             metrics = model.task.metrics(found, examples)
             results |= {f"{prefix}_{kind}_{metric}": value for metric, value in metrics.items()}
         results[f"{prefix}_samples"] = len(examples)
