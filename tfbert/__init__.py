@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
         TFAutoModelForSequenceClassification,
         TFAutoModelForTokenClassification,
     )
-    from tfbert.bert.configuration import BertConfig
     from tfbert.bert.models import (
         TFBertForMaskedLM,
         TFBertForMultipleChoice,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     )
     from tfbert.devices.strategy import build_strategy
     from tfbert.finetuner import FineTuner
+    from tfbert.model.configuration import BertConfig
     from tfbert.modes.load import load
     from tfbert.python.finetune import Results, evaluate, finetune, pretrain
     from tfbert.python.sweep import SweepResults, sweep
@@ -75,7 +75,7 @@ _LAZY = {
     "base_rate": "tfbert.tasks.base_rate",
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
-    "BertConfig": "tfbert.bert.configuration",
+    "BertConfig": "tfbert.model.configuration",
     "TFBertModel": "tfbert.bert.models",
     "TFBertForSequenceClassification": "tfbert.bert.models",
     "TFBertForTokenClassification": "tfbert.bert.models",

@@ -12,8 +12,8 @@ import transformers
 
 import tfbert
 from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
-from tfbert.bert.configuration import BertConfig
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
+from tfbert.model.configuration import BertConfig
 
 
 @pytest.fixture(scope="module")

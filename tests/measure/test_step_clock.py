@@ -3,10 +3,10 @@
 import itertools
 import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from transformers import TFBertForPreTraining
 
 from tests.support.models import strategy_of, tiny_bert
@@ -19,7 +19,7 @@ from tfbert.measure.data_clock import ARRIVED, ASKED, DataClock, timed_next
 from tfbert.measure.flops import Work, forward_flops, training_flops
 from tfbert.measure.step_clock import PlannedStep, StepClock
 from tfbert.model.forward import forward, forward_pretraining
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 
 
 def ticking(readings):

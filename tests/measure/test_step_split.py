@@ -112,8 +112,8 @@ def test_a_profile_without_steps_says_so(tmp_path):
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_marks_of_an_update_enclose_it(tmp_path, replicas):
+    import keras
     import tensorflow as tf
-    import tf_keras as keras
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     from tfbert import FineTuner

@@ -4,10 +4,10 @@ import copy
 import functools
 import random
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 import transformers
 
 import tfbert
@@ -351,10 +351,10 @@ def test_inputs_are_taken_in_chunks(models, monkeypatch):
 def test_nothing_of_the_process_is_changed(saved, models):
     def state():
         draws = [random.random(), np.random.rand(), *keras.initializers.GlorotUniform()(shape=(3,)).numpy().tolist()]
-        return [*draws, float(tf.random.uniform([])), keras.mixed_precision.global_policy().name]
+        return [*draws, float(tf.random.uniform([])), keras.config.dtype_policy().name]
 
     def run(between):
-        keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        keras.config.set_dtype_policy("mixed_bfloat16")
         keras.utils.set_random_seed(5)
         between()
         return state()

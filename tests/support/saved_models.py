@@ -6,10 +6,10 @@ import functools
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from safetensors.numpy import load_file, save_file
 
 from tests.support.models import VOCAB, tiny_bert
@@ -164,7 +164,7 @@ def kept_models():
     def kept_build(config, directory, *, head, max_seq_length, **options):
         files = tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(directory.iterdir()))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        policy = keras.mixed_precision.global_policy().name
+        policy = keras.config.dtype_policy().name
         key = (str(directory), files, head.architecture, max_seq_length, replicas, policy)
         if replicas > 1 or key not in _KEPT:
             built = build(config, directory, head=head, max_seq_length=max_seq_length, **options)

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 
+import keras
 import numpy as np
-import tf_keras as keras
 import transformers
 
 from tests.support.texts import VOCAB

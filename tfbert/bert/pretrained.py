@@ -11,12 +11,12 @@ import keras
 import tensorflow as tf
 
 from tfbert.bert.calls import INPUTS
-from tfbert.bert.configuration import HUB_OPTIONS, BertConfig
 from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.bert.training import Trained
 from tfbert.config.parts import HubConfig, ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model import load, weights
+from tfbert.model.configuration import HUB_OPTIONS, BertConfig
 from tfbert.model.files import load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
 from tfbert.output import hub

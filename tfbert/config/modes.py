@@ -211,23 +211,16 @@ def _export(config: Parts) -> list[str]:
         out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
     has_data = bool(config.data.dataset or config.data.uses_files)
     export_format = config.export.export_format
-    to_keras_hub, to_token_model = export_format == "keras_hub", export_format in ("onnx", "tflite")
-    if to_token_model and (has_data or config.data.text_column):
+    if export_format in ("onnx", "tflite") and (has_data or config.data.text_column):
         what = "evaluation data" if has_data else f"text_column={','.join(config.data.text_column)}"
         out.append(
             f"export_format={export_format} writes a model of token ids, which takes no texts. Received: {what}. "
             f"Drop {'the data' if has_data else '--text_column'}."
         )
-    elif has_data and not (config.export.export_float16 or to_keras_hub):
+    elif has_data and not config.export.export_float16:
         out.append(
             "An export uses evaluation data only to measure what export_float16 loses. "
             "Received: evaluation data with export_float16=False. Drop the data, or add --export_float16."
-        )
-    if to_keras_hub and config.data.text_column and not has_data:
-        out.append(
-            "A preset of KerasHub takes single texts and pairs: columns are those of evaluation data. "
-            f"Received: text_column={','.join(config.data.text_column)} without any. "
-            "Drop --text_column."
         )
     if not has_data:
         # Not text_column: where a model does not say that it takes pairs, two columns do.

@@ -49,7 +49,7 @@ OF_BUILT_IN = "scratch/tiny"
 """The model of the built-in data, unless another is named."""
 MAX_COMPILED_SHAPES = 6
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
-ExportFormat = Literal["saved_model", "keras_hub", "onnx", "tflite"]
+ExportFormat = Literal["saved_model", "onnx", "tflite"]
 REPORT_TO = ("tensorboard", "wandb", "mlflow")
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
@@ -248,10 +248,9 @@ class ExportConfig(Options):
     """What `--mode=export` writes."""
 
     export_format: ExportFormat = option("saved_model", modes=("export",))
-    """`saved_model`: a SavedModel with the tokenizer inside. `keras_hub`: a preset that KerasHub loads (Keras 3), of
-    a classifier, or of a BERT without a task's head; with evaluation data, what differs there is measured. `onnx`,
-    `tflite`: a file that takes token ids and gives logits, of any task but pre-training, with the tokenizer's files
-    beside it (`pip install -e '.[onnx]'` or `'.[tflite]'` in the clone)."""
+    """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
+    logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
+    `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""

@@ -31,8 +31,8 @@ from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import keras_hub, keras_hub_weights, tf1_checkpoint
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
-    import tf_keras as keras
 
 SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "model.safetensors",

@@ -3,32 +3,28 @@ preset of KerasHub, or a file of ONNX or TFLite."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
+from tfbert.bert.build import with_float16_matrices
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
-from tfbert.modes.keras_hub_preset import PresetSource, preset_predictions, source_in
 from tfbert.modes.saved_model import as_saved, check_can, load_trained_model
 from tfbert.modes.token_model import FORMATS, check_packages, write_token_model
 from tfbert.output import output_dir
-from tfbert.private import policy_storing_float16
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.sets import Examples
 from tfbert.tasks.trained import TrainedModel
@@ -36,10 +32,9 @@ from tfbert.tasks.trained import TrainedModel
 log = logging.getLogger("tfbert")
 
 EXPORT_RESULTS = "export_results.json"
-_LAST = ("saved_model.pb", "config.json", *(form.file for form in FORMATS.values()))
+_LAST = ("saved_model.pb", *(form.file for form in FORMATS.values()))
 """Without these nothing is loaded."""
-_OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "metadata.json", "task.json")
-_OWN += ("tokenizer.json", "preprocessor.json", "model.weights.h5", "task.weights.h5")
+_OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "tokenizer.json")
 _EXTRA, _WARM_UP = "assets.extra", "tf_serving_warmup_requests"
 """What docs/serving.md adds to an export for TensorFlow Serving: requests for the very model, which go with it."""
 _OWN += (_EXTRA, "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
@@ -47,16 +42,15 @@ _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
 def export(config: Config) -> dict[str, Any]:
-    """Writes a SavedModel, a preset, or a file for token ids as the configuration says.
+    """Writes a SavedModel, or a file for token ids, as the configuration says.
 
     Args:
         config: With `mode="export"`.
 
     Returns:
-        For a preset, see `PresetSource.results`; with evaluation data, the metrics of the model and of KerasHub from
-        the same texts, `changed_labels` and `largest_logit_error`. For ONNX and TFLite, see `write_token_model`. For a
-        SavedModel, the content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`,
-        `weights`, the task's options that it includes; and for float16 weights what they change:
+        For ONNX and TFLite, see `write_token_model`. For a SavedModel, the content of `export_results.json` beside it:
+        `num_texts`, `max_seq_length`, `label_names`, `weights`, the task's options that it includes; and for float16
+        weights what they change:
         `largest_weight_error` and, with evaluation data, the metrics with the float32 and the float16 weights,
         `changed_labels`, `changed_tags` or `changed_answers`, and `largest_logit_error` (for questions, of the score
         of no answer).
@@ -73,16 +67,6 @@ def export(config: Config) -> dict[str, Any]:
     export_format, config = config.export.export_format, as_saved(config)
     if export_format in FORMATS:
         check_packages(export_format)
-    if export_format == "keras_hub":
-        with strategy.scope():
-            source = source_in(config)
-        if has_data and source.model is None:
-            raise UsageError(
-                "Evaluation data measure what a classifier's labels are in KerasHub. "
-                f"Received: model_name_or_path={config.model.model_name_or_path!r} without one. Drop the data."
-            )
-        sets = labelled_sets(config.data, source.model) if source.model is not None and has_data else {}
-        return write_preset_of(source, directory, lambda partial: _measured(source, partial, sets, strategy, rows))
     with strategy.scope():
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
@@ -104,8 +88,8 @@ def export(config: Config) -> dict[str, Any]:
         **served.settings(model.task),
     }
     if config.export.export_float16:
-        with strategy.scope(), float16_matrices():
-            halved = dataclasses.replace(model, classifier=copy_model(model.classifier, model.task.head()))
+        with strategy.scope():
+            halved = dataclasses.replace(model, classifier=with_float16_matrices(model.classifier))
         results |= _loss_of(sets, strategy, rows, model, halved)
         model = halved
     with log_if_slow("tracing and writing the SavedModel"):
@@ -115,30 +99,6 @@ def export(config: Config) -> dict[str, Any]:
             tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
             return results
 
-        return _write(save, directory)
-
-
-def write_preset_of(
-    source: PresetSource,
-    directory: pathlib.Path,
-    measure: Callable[[pathlib.Path], dict[str, Any]] = lambda written: {},
-) -> dict[str, Any]:
-    """Writes a preset of KerasHub.
-
-    Args:
-        source: What goes into it.
-        directory: One that `check_directory` has accepted.
-        measure: More to put into `export_results.json`, found from the preset that is written.
-
-    Returns:
-        See `PresetSource.results`, and what was measured.
-    """
-
-    def save(partial: pathlib.Path) -> dict[str, Any]:
-        source.write(partial)
-        return source.results(partial) | measure(partial)
-
-    with log_if_slow("importing Keras 3 and writing the preset"):
         return _write(save, directory)
 
 
@@ -161,28 +121,6 @@ def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, E
         "--text_column=FIRST,SECOND exports it for pairs."
     )
     return 1
-
-
-@contextlib.contextmanager
-def float16_matrices() -> Iterator[None]:
-    """Models created inside keep their matrices in float16 and compute in float32, casting where they are read.
-
-    Vectors (biases, LayerNorm) stay float32: they are few, and Keras's LayerNormalization does not cast its own.
-    """
-
-    def creator(next_creator: Any, **kwargs: Any) -> tf.Variable:
-        if kwargs.get("dtype") == tf.float16 and len(kwargs["shape"]) < 2:
-            initial_value = kwargs["initial_value"]
-            kwargs |= {"dtype": tf.float32, "initial_value": lambda: tf.cast(initial_value(), tf.float32)}
-        return next_creator(**kwargs)
-
-    before = keras.mixed_precision.global_policy()
-    keras.mixed_precision.set_global_policy(policy_storing_float16())
-    try:
-        with tf.variable_creator_scope(creator):
-            yield
-    finally:
-        keras.mixed_precision.set_global_policy(before)
 
 
 def _loss_of(
@@ -209,23 +147,6 @@ def _loss_of(
 
     ways = {"float32": functools.partial(predict, model), "float16": functools.partial(predict, halved)}
     return results | _compared(sets, model, ways)
-
-
-def _measured(
-    source: PresetSource,
-    preset: pathlib.Path,
-    sets: Mapping[str, Examples],
-    strategy: tf.distribute.Strategy,
-    rows_per_replica: int,
-) -> dict[str, Any]:
-    """Measures what differs in KerasHub, from the texts on."""
-    if not sets:
-        return {}
-    model = source.model
-    assert model is not None  # There would be no sets.
-    predictor = model.predictor(strategy, rows_per_replica)
-    theirs = functools.partial(preset_predictions, preset, batch_size=rows_per_replica)
-    return _compared(sets, model, {"tfbert": lambda examples: model.predict(predictor, examples), "keras_hub": theirs})
 
 
 def _compared(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.config.counted import counted
 from tfbert.config.data import STANDARD_STREAM, DataConfig
@@ -21,7 +20,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import field_types, shown
 from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.runtime import settings_kept
-from tfbert.devices.start import check_hub
+from tfbert.devices.start import check_backend
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
@@ -78,7 +77,7 @@ def load(
         [{'score': 0.97, 'token': 3007, 'token_str': 'capital', 'sequence': 'paris is the capital of france.'}]
     """
     check_not_forked()
-    check_hub()
+    check_backend()
     if tf.distribute.has_strategy():
         raise UsageError(
             "A loaded model computes on one device. "
@@ -103,7 +102,7 @@ def load(
     given = {"max_seq_length": max_seq_length, **options}
     origin = Origin(directory=str(path.absolute()), options=given, files=files_of(path))
     with settings_kept():
-        keras.mixed_precision.set_global_policy("float32")
+        keras.config.set_dtype_policy("float32")
         return LoadedModel(load_trained_model(config, path), origin)
 
 
@@ -294,30 +293,6 @@ class LoadedModel:
         if given.is_one(texts):
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
-
-    def to_keras_hub(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
-        """Writes a preset that `keras_hub.models.BertTextClassifier.from_preset` loads, with vocabulary and casing; of
-        a pre-trained model, a backbone and a tokenizer. Keras 3 is imported for it.
-
-        Args:
-            directory: A new or empty one.
-
-        Returns:
-            What `--mode=export` writes as `export_results.json`; with `largest_logit_error`, the largest difference
-            between KerasHub's logits and the model's that was found. See docs/after_training.md for its reasons.
-
-        Raises:
-            UsageError: for a tagger and a model of answers or choices, for which KerasHub has no class; and for a
-                directory that holds something.
-            RunError: if it cannot be written.
-        """
-        from tfbert.modes.export import check_directory, write_preset_of  # Not needed to answer.
-        from tfbert.modes.keras_hub_preset import source_of
-
-        check_not_forked()
-        path = pathlib.Path(os.path.realpath(directory))
-        check_directory(path, overwrite=False)
-        return write_preset_of(source_of(self._model), path)
 
     def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int, *, returns_errors: bool) -> list[Any]:
         found: list[Any] = []

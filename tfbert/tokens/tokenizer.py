@@ -320,19 +320,65 @@ class BertTokenizer:
             fills_masks: Whether a text's `[MASK]` is a place to fill in. As `transformers` finds all special tokens or
                 none, it finds the others too.
         """
-        import transformers  # Slow to import, and training needs it only at the end.
-
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        vocab_file = directory / "vocab.txt"
-        vocab_file.write_text("".join(token + "\n" for token in self._vocab), encoding="utf-8", newline="\n")
-        options = {"model_max_length": model_max_length, "split_special_tokens": not fills_masks} | self._casing
-        transformers.BertTokenizerFast(vocab_file=str(vocab_file), **options).save_pretrained(directory)
-        path = directory / "tokenizer.json"
-        values = json.loads(path.read_text(encoding="utf-8"))
-        found = ("[MASK]",) if fills_masks else ()
-        values["added_tokens"] = [token for token in values["added_tokens"] if token["content"] in found]
-        path.write_text(json.dumps(values, indent=2, ensure_ascii=False), encoding="utf-8", newline="\n")
+        ids = {token: id for id, token in enumerate(self._vocab)}
+        names = {f"{token.strip('[]').lower()}_token": token for token in sorted(SPECIAL_TOKENS)}
+        exact = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        # As transformers 4 writes them.
+        config = {
+            "added_tokens_decoder": {str(ids[token]): {"content": token} | exact for token in SPECIAL_TOKENS},
+            "clean_up_tokenization_spaces": True,
+            "do_basic_tokenize": True,
+            "extra_special_tokens": {},
+            "model_max_length": model_max_length,
+            "never_split": None,
+            "split_special_tokens": not fills_masks,
+            "tokenizer_class": "BertTokenizer",
+        }
+
+        def part(kind: str, id: str, segment: int) -> dict[str, Any]:
+            return {kind: {"id": id, "type_id": segment}}
+
+        single = [part("SpecialToken", "[CLS]", 0), part("Sequence", "A", 0), part("SpecialToken", "[SEP]", 0)]
+        tokenizer = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [{"id": ids["[MASK]"], "content": "[MASK]"} | exact] if fills_masks else [],
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": self._casing["tokenize_chinese_chars"],
+                "strip_accents": self._casing["strip_accents"],
+                "lowercase": self._casing["do_lower_case"],
+            },
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": single,
+                "pair": [*single, part("Sequence", "B", 1), part("SpecialToken", "[SEP]", 1)],
+                "special_tokens": {
+                    token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
+                },
+            },
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": "[UNK]",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": MAX_WORD_CHARS,
+                "vocab": ids,
+            },
+        }
+        for name, values in {
+            "tokenizer_config.json": dict(sorted((config | self._casing | names).items())),
+            "special_tokens_map.json": names,
+            "tokenizer.json": tokenizer,
+        }.items():
+            text = json.dumps(values, indent=2, ensure_ascii=False)
+            (directory / name).write_text(text, encoding="utf-8", newline="\n")
+        (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in ids), encoding="utf-8", newline="\n")
 
 
 # Tracing takes a second, and a process may train or load several models alike. What is dropped here stays with the

@@ -4,10 +4,10 @@ import dataclasses
 import itertools
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from scipy.special import log_softmax
 from transformers import TFBertForMaskedLM, TFBertForPreTraining
 
@@ -30,7 +30,7 @@ from tfbert.model.forward import forward_pretraining
 from tfbert.model.predictor import Predictor
 from tfbert.report.facts import evaluation_facts
 from tfbert.report.pages import write_report
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.masked import masked_words
 from tfbert.tasks.masked.masked_words import MaskedPredictions

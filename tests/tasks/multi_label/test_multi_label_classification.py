@@ -18,7 +18,7 @@ from tests.support.served import export_of
 from tests.support.task_runs import LABEL_WORDS, LABELS, arguments_of, command, write_label_sets
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
-from tfbert.model.load import load_config
+from tfbert.model.configuration import load_config
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.multi_label.training_data import rarest_labels
 from tfbert.tasks.registry import task_of_model

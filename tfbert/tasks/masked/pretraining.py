@@ -27,11 +27,11 @@ from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRo
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from transformers import BertConfig
 
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 

@@ -34,11 +34,10 @@ from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
 from tfbert.tasks.texts.one_label import OneLabelTask
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
 
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""

@@ -7,9 +7,18 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.like_keras import CLASSES, FEATURES, SPLITS_OF_ONE, assert_like_keras, data, logits_loss, sgd, train
-from tests.support.updates import assert_equal_weights, build
-from tfbert.step.finetuner import FineTuner
+from tests.support.like_tf_keras import (
+    CLASSES,
+    FEATURES,
+    SPLITS_OF_ONE,
+    assert_like_keras,
+    data,
+    logits_loss,
+    sgd,
+    train,
+)
+from tests.support.tf_keras_updates import assert_equal_weights, build
+from tfbert.step.tf_keras.finetuner import FineTuner
 
 ROWS, POSITIONS, TAGS = 27, 6, 4  # In batches of 16: the last has 11 rows.
 RATE = 0.5

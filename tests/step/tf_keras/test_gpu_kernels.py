@@ -9,8 +9,9 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import kernels
 
-from tests.support.models import random_batch, tiny_bert
-from tests.support.updates import build
+from tests.support.models import random_batch
+from tests.support.tf_keras_models import tiny_bert
+from tests.support.tf_keras_updates import build
 
 # Those of what is as large as a batch. int32 holds shapes, which are on the host in any case.
 TYPES = {types_pb2.DataType.Value(f"DT_{name}") for name in ("FLOAT", "HALF", "BFLOAT16", "UINT16", "UINT32", "BOOL")}

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.like_keras import (
+from tests.support.like_tf_keras import (
     CLASSES,
     FEATURES,
     ROWS,
@@ -18,8 +18,9 @@ from tests.support.like_keras import (
     sgd,
     train,
 )
-from tests.support.models import random_batch, strategy_of, tiny_bert
-from tfbert.step.finetuner import FineTuner
+from tests.support.models import random_batch, strategy_of
+from tests.support.tf_keras_models import tiny_bert
+from tfbert.step.tf_keras.finetuner import FineTuner
 
 
 def slow(*case):

@@ -1,4 +1,4 @@
-"""The optimizer of a run: AdamW or LAMB with decay groups, and its learning-rate schedule in optimizer updates."""
+"""Any optimizer of tf_keras, given the gradients of the global batch: applied on all replicas together, or on none."""
 
 from __future__ import annotations
 
@@ -8,37 +8,7 @@ import math
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import without_aggregation
-from tfbert.step.fused import FusedAdamW, FusedLAMB
-from tfbert.step.schedule import Warmup, share_at_end
-from tfbert.step.updates import NO_DECAY
-
-__all__ = ["NO_DECAY", "WarmupSchedule", "apply_if_finite", "build_optimizer", "scaled", "share_at_end", "unscaled"]
-
-_KINDS = {"adamw": (FusedAdamW, 1e-8), "lamb": (FusedLAMB, 1e-6)}
-"""Each optimizer, with its epsilon."""
-
-
-class WarmupSchedule(Warmup, keras.optimizers.schedules.LearningRateSchedule):
-    """See `Warmup`."""
-
-
-def build_optimizer(rate: WarmupSchedule, *, weight_decay: float, kind: str = "adamw") -> keras.optimizers.Optimizer:
-    """AdamW (Loshchilov & Hutter 2019) as BERT is fine-tuned, or LAMB (You et al. 2020) as it is pre-trained in large
-    batches: no decay on biases and LayerNorm. Call it in the strategy's scope.
-
-    Args:
-        rate: The learning rate of each update.
-        weight_decay: Decoupled, for all other variables.
-        kind: `adamw` or `lamb`.
-
-    Returns:
-        A tf_keras optimizer that neither clips nor scales losses: `FineTuner` does.
-    """
-    kind_of, epsilon = _KINDS[kind]
-    optimizer = kind_of(learning_rate=rate, weight_decay=weight_decay, epsilon=epsilon)
-    optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
-    return optimizer
+from tfbert.step.tf_keras.private import without_aggregation
 
 
 def scaled(optimizer: keras.optimizers.Optimizer, loss: tf.Tensor) -> tf.Tensor:
@@ -84,9 +54,6 @@ def apply_if_finite(
         optimizer = optimizer.inner_optimizer
     with tf.init_scope():
         optimizer.build(variables)
-    if isinstance(optimizer, FusedAdamW):
-        optimizer.apply_scaled(grads, variables, factor, is_finite)
-        return
 
     def apply(grads, factor):
         _apply(optimizer, [g * factor for g in grads], variables)

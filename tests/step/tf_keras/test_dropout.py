@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.models import random_batch, tiny_bert
-from tests.support.noise import key, layers, stream
-from tfbert.step.dropout import KeyedDropout, same_noise
+from tests.support.models import random_batch
+from tests.support.tf_keras_models import tiny_bert
+from tests.support.tf_keras_noise import key, layers, stream
 from tfbert.step.noise import drop, noise_key, noise_stream
+from tfbert.step.tf_keras.dropout import KeyedDropout
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
@@ -117,28 +118,6 @@ def test_layers_draw_different_noise():
     assert 0.4 < np.mean(one.numpy() == other.numpy()) < 0.6
 
 
-def test_the_same_noise_can_be_drawn_again_later():
-    model = keras.Sequential([keras.layers.Input([100]), keras.layers.Dropout(0.5)])
-    dropout, layer = KeyedDropout(model), model.layers[-1]
-    assert same_noise(layer) is None, "noise that is not keyed cannot be drawn again"
-    with dropout.keyed(key()):
-        again, first = same_noise(layer), model(tf.ones([1, 100]), training=True)
-    with dropout.keyed(key(step=9)):
-        other = model(tf.ones([1, 100]), training=True)
-        with again():
-            inner = model(tf.ones([1, 100]), training=True)
-    with dropout.keyed(key(step=9)), again():
-        pass
-    with dropout.keyed(key(step=9)):
-        after = model(tf.ones([1, 100]), training=True)
-    with again():
-        outer = model(tf.ones([1, 100]), training=True)
-    np.testing.assert_array_equal(inner, first)
-    np.testing.assert_array_equal(outer, first)
-    np.testing.assert_array_equal(after, other)
-    assert (first != other).numpy().any()
-
-
 @pytest.mark.parametrize("make", [lambda: keras.layers.Dropout(0.5), lambda: keras.layers.GaussianNoise(1.0)])
 def test_each_call_of_a_layer_draws_noise_of_its_own(make):
     """ALBERT calls one layer 12 times; RoBERTa's head applies its dropout twice."""
@@ -152,24 +131,6 @@ def test_each_call_of_a_layer_draws_noise_of_its_own(make):
     (one, other), again = passes
     assert np.mean(one == other) < 0.6 and abs(np.corrcoef(one[0], other[0])[0, 1]) < 0.15
     np.testing.assert_array_equal(again, [one, other])
-
-
-def test_a_layer_that_is_shared_is_recomputed_with_the_noise_of_its_call():
-    layer = keras.layers.Dropout(0.5)
-    model = keras.Sequential([keras.layers.Input([100]), layer])
-    dropout, ones = KeyedDropout(model), tf.ones([1, 100])
-    with dropout.keyed(key()):
-        plain = [layer(ones, training=True) for _ in range(3)]
-    with dropout.keyed(key()):
-        contexts, found = [], []
-        for _ in range(3):
-            contexts.append(same_noise(layer))
-            with contexts[-1]():
-                found.append(layer(ones, training=True))
-    for context, expected in zip(contexts, plain, strict=True):
-        with context():
-            np.testing.assert_array_equal(layer(ones, training=True), expected)
-    np.testing.assert_array_equal(found, plain)
 
 
 @pytest.mark.parametrize("mode", ["horizontal", "horizontal_and_vertical"])

@@ -9,24 +9,18 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import (
-    build_metrics,
-    let_go_of_traced_gradients,
-    mask_of,
-    metrics_within,
-    scratch_graph,
-    with_mask,
-)
-from tfbert.step import refusals
-from tfbert.step.calls import Calls
+from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step.core import Step, check_numbers
-from tfbert.step.dropout import KeyedDropout
-from tfbert.step.labels import unpack
-from tfbert.step.layer_state import KerasLayerState
-from tfbert.step.loss_terms import LossTerms, OwnLossTerms, output_names
-from tfbert.step.one_process import OneProcess
-from tfbert.step.optimizer import apply_if_finite, scaled, unscaled
-from tfbert.step.refusals import OVERRIDES
+from tfbert.step.tf_keras import refusals
+from tfbert.step.tf_keras.calls import Calls
+from tfbert.step.tf_keras.dropout import KeyedDropout
+from tfbert.step.tf_keras.labels import unpack
+from tfbert.step.tf_keras.layer_state import KerasLayerState
+from tfbert.step.tf_keras.loss_terms import LossTerms, OwnLossTerms, output_names
+from tfbert.step.tf_keras.one_process import OneProcess
+from tfbert.step.tf_keras.optimizer import apply_if_finite, scaled, unscaled
+from tfbert.step.tf_keras.private import build_metrics, metrics_within, scratch_graph
+from tfbert.step.tf_keras.refusals import OVERRIDES
 
 
 class FineTuner(Step, Calls, OneProcess):
@@ -109,6 +103,7 @@ class FineTuner(Step, Calls, OneProcess):
         Raises:
             NotImplementedError: for a `forward` that cannot be found by its name.
         """
+        importlib.import_module("tfbert.classifier").register(keras)
         refusals.check_saved_forward(self._forward)
         forward = {"forward": keras.saving.serialize_keras_object(self._forward)} if self._forward else {}
         return forward | {
@@ -125,7 +120,7 @@ class FineTuner(Step, Calls, OneProcess):
             model.build_in_name_scope()
         made = {"model": model}
         if "forward" in config:
-            importlib.import_module("tfbert.classifier")  # Registers its `forward` with Keras.
+            importlib.import_module("tfbert.classifier").register(keras)
             made["forward"] = keras.saving.deserialize_keras_object(config["forward"], custom_objects=custom_objects)
         return cls(**config | made)
 

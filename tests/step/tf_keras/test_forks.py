@@ -14,8 +14,9 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tfbert
-from tests.support.models import random_batch, tiny_bert
+from tests.support.models import random_batch
 from tests.support.runs import TOKENS, make_config
+from tests.support.tf_keras_models import tiny_bert
 from tfbert.config.tasks import TaggingConfig
 from tfbert.errors import UsageError
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tf_keras as keras
 
-from tests.support.like_keras import classifier, data, logits_loss
-from tests.support.models import random_batch, strategy_of, tiny_bert
+from tests.support.like_tf_keras import classifier, data, logits_loss
+from tests.support.models import random_batch, strategy_of
+from tests.support.tf_keras_models import tiny_bert
 from tfbert.model.forward import forward
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.tf_keras.finetuner import FineTuner
 
 KINDS = ("keras", "hugging face", "forward")
 WEIGHTS = ("model.weights.h5", "model.h5", "checkpoint")

@@ -7,8 +7,8 @@ from typing import Any
 
 import tf_keras as keras
 
-from tfbert.step import refusals
 from tfbert.step.one_line import one_line
+from tfbert.step.tf_keras import refusals
 
 
 class Calls(keras.Model):
@@ -42,5 +42,5 @@ class Calls(keras.Model):
                 given = inspect.signature(method).bind(*args, **kwargs).arguments
                 self._check_same_call(keras, name, given)
                 if name == "fit" and self.model.built:
-                    self._check_same_start()
+                    self.check_same_start()
             return method(*args, **kwargs)

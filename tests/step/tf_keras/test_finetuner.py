@@ -5,21 +5,22 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.models import NumpyAdamW, random_batch, reference_steps, strategy_of, tiny_bert
-from tests.support.updates import (
+from tests.support.models import NumpyAdamW, random_batch, strategy_of
+from tests.support.tf_keras_models import reference_steps, tiny_bert
+from tests.support.tf_keras_updates import (
     CLIP,
     DECAY,
     EPSILON,
     RATE,
     TOLERANCE,
+    adamw,
     assert_equal_weights,
     batches,
     build,
     concatenated,
-    fused,
     weights,
 )
-from tfbert.step.optimizer import NO_DECAY
+from tfbert.step.updates import NO_DECAY
 
 REPLICAS = {"one_device": 1, "mirrored": 2}
 
@@ -152,18 +153,18 @@ def test_a_batch_of_no_weight_at_all_changes_nothing():
 @pytest.mark.parametrize(
     "replicas, micro_batches, policy, optimizer",
     [
-        (1, 2, "mixed_float16", "fused"),
-        (2, 1, "mixed_float16", "fused"),
+        (1, 2, "mixed_float16", "adamw"),
+        (2, 1, "mixed_float16", "adamw"),
         (1, 2, "float32", "sgd"),
-        (1, 1, "mixed_float16", "fused"),
+        (1, 1, "mixed_float16", "adamw"),
         (2, 1, "mixed_float16", "sgd"),
-        (2, 2, "float32", "fused"),
-        (2, 2, "mixed_float16", "fused"),
+        (2, 2, "float32", "adamw"),
+        (2, 2, "mixed_float16", "adamw"),
     ],
 )
 def test_a_step_that_is_not_finite_is_skipped_everywhere(replicas, micro_batches, policy, optimizer):
     """Row 2 of the second of four batches has an infinite weight: only one replica's one micro-batch sees it."""
-    make = {"sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9), "fused": fused}[optimizer]
+    make = {"sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9), "adamw": adamw}[optimizer]
     options = {"gradient_accumulation_steps": micro_batches, "max_grad_norm": 1.0}
 
     def train(bad_steps, sound_steps):

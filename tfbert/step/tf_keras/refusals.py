@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import decayed_names, layers_of
 from tfbert.step.overrides import Overrides
+from tfbert.step.tf_keras.private import decayed_names, layers_of
 
 OVERRIDES = Overrides(
     libraries=frozenset({"tf_keras", "tensorflow", "transformers", "tfbert"}),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import RandomGenerator, generator_of, layers_of, set_generator
 from tfbert.step.noise import ONE_ROW, Noise, Rows, drop, known_leading
+from tfbert.step.tf_keras.private import RandomGenerator, generator_of, layers_of, set_generator
 
 
 class _KeyedGenerator(RandomGenerator):
@@ -80,18 +78,6 @@ class KeyedDropout:
     def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> contextlib.AbstractContextManager[None]:
         """As `Noise.keyed`."""
         return self._noise.keyed(key, rows)
-
-
-def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
-    """Makes contexts in which a layer draws again the noise that it draws now, for recomputing its outputs.
-
-    Returns:
-        None if the layer's noise is not keyed now, so that it could not be drawn again.
-    """
-    for generator in map(generator_of, layers_of(layer)):
-        if isinstance(generator, _KeyedGenerator) and generator._noise.source is not None:
-            return functools.partial(generator._noise.set_to, generator._noise.source, generator._noise.draws.copy())
-    return None
 
 
 def _as(values: tf.Tensor, dtype: Any) -> tf.Tensor:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.like_keras import CLASSES, ROWS, assert_like_keras, classifier, data, logits_loss, sgd, train
+from tests.support.like_tf_keras import CLASSES, ROWS, assert_like_keras, classifier, data, logits_loss, sgd, train
 
 SLOW = pytest.mark.slow
 SPLITS = pytest.mark.parametrize("replicas, micro_batches", [(1, 4), pytest.param(2, 1, marks=SLOW)])

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.like_keras import CLASSES, FEATURES, classifier, data, logits_loss
+from tests.support.like_tf_keras import CLASSES, FEATURES, classifier, data, logits_loss
 from tests.support.models import strategy_of
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.tf_keras.finetuner import FineTuner
 
 
 def test_a_keras_3_model_says_what_to_import():

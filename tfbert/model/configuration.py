@@ -28,6 +28,7 @@ _DEFAULTS: dict[str, Any] = {
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
     "problem_type": None,
+    "architectures": None,
     "output_hidden_states": False,
     "output_attentions": False,
     "return_dict": True,
@@ -129,6 +130,11 @@ class BertConfig:
 
     def __repr__(self) -> str:
         return f"BertConfig {self.to_json_string()}"
+
+
+def load_config(directory: pathlib.Path) -> BertConfig:
+    """The configuration of a model by its directory, checked."""
+    return BertConfig.from_dict(load_values(directory))
 
 
 def _with_labels(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 import tf_keras as keras
 
 from tests.support.models import strategy_of
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.tf_keras.finetuner import FineTuner
 
 ROWS, FEATURES, CLASSES = 40, 5, 3
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import layers_of, metrics_within
 from tfbert.step.state import LayerState
+from tfbert.step.tf_keras.private import layers_of, metrics_within
 
 _NORMALIZATION = keras.layers.BatchNormalization.__base__  # The older classes', too.
 

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.noise import key, layers, stream
-from tfbert.step.dropout import KeyedDropout
+from tests.support.tf_keras_noise import key, layers, stream
 from tfbert.step.noise import Rows, drop
+from tfbert.step.tf_keras.dropout import KeyedDropout
 
 PARTS = [(0, 6), (6, 1), (7, 6)]
 """(first, count) of runs that 13 rows are split into."""
