@@ -102,7 +102,7 @@ MOST_LINES = {
     "commandline": 1031,
     "config": 2056,
     "corpus": 2697,
-    "data": 1938,
+    "data": 1946,
     "devices": 1201,
     "doors": 533,
     "launch": 416,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 539,
     "report": 1419,
     "step": 3202,
-    "tasks": 9453,
+    "tasks": 9213,
     "tokens": 744,
     "train": 1815,
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,8 @@ from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import are_of_texts, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.json_rows import Articles, Lists, open_json
-from tfbert.data.lines import source_name
 from tfbert.data.open_file import OpenFile, Unlabelled
-from tfbert.data.rows import file_format, open_rows
+from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.answer_keys import find_indexes
 from tfbert.tasks.choosing.columns import Columns, find_columns, no_choices
@@ -64,7 +64,7 @@ class OpenQuestions:
 
 
 def open_questions(
-    source: str | pathlib.Path | BinaryIO | GivenTable,
+    source: Source,
     config: DataConfig,
     *,
     choice_columns: Sequence[str] = (),
@@ -74,7 +74,7 @@ def open_questions(
     """Opens a file of questions.
 
     Args:
-        source: A path, also of a .gz file; an open binary stream such as standard input; or a table in memory.
+        source: As for `open_rows`.
         config: Says the format, and which columns hold what.
         choice_columns: The columns of choices; empty: found by name.
         id_column: Takes the columns of a table that are nothing else; returns the one that names its questions, empty
@@ -84,17 +84,9 @@ def open_questions(
     Raises:
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
-    if isinstance(source, GivenTable):
-        return opened_table(source, config, choice_columns=choice_columns, id_column=id_column, checks=checks)
-    source = pathlib.Path(source) if isinstance(source, str) else source
-    name, format = source_name(source), config.input_format
-    if format == "auto":
-        format = file_format(source) if isinstance(source, pathlib.Path) else "jsonl"
     has_columns = named_by_user(*config.text_column, *choice_columns, config.label_column)
-    if format == "jsonl" and config.header and not config.delimiter:
-        opened = open_json(source, name, takes_lists=True)
-    else:
-        opened = open_rows(source, format, header=config.header, delimiter=config.separator)
+    opened = open_source(source, config, functools.partial(open_json, takes_lists=True))
+    name = opened.name
     if isinstance(opened, Articles):
         raise UsageError(
             "Multiple choice needs questions with their choices. "

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_columns, find_tag_columns
 from tfbert.data.files import check_text
 from tfbert.data.given_table import GivenTable
@@ -24,12 +25,7 @@ _LOOKED_AT = 20
 
 
 def open_tagged_texts(
-    source: pathlib.Path | GivenTable,
-    format: str,
-    delimiter: str,
-    *,
-    text_column: Sequence[str] = (),
-    label_column: str = "",
+    source: pathlib.Path | GivenTable, format: str, config: DataConfig
 ) -> tuple[OpenFile, str, str] | None:
     """Opens a table whose labels hold as many tags as their texts have words; None for any other, and for a file that
     cannot be read: reading it in another form says why.
@@ -37,32 +33,30 @@ def open_tagged_texts(
     Args:
         source: A path, or a table in memory.
         format: As for `open_rows`; empty for what is no table.
-        delimiter: As for `open_rows`.
-        text_column: As for `find_tag_columns`.
-        label_column: As for `find_tag_columns`.
+        config: As for `open_sentences`.
 
     Returns:
         The table, just opened, the column of the texts and that of their labels.
     """
     if not format:
         return None
-    columns = {"text_column": text_column, "label_column": label_column}
+    columns = {"text_column": config.text_column, "label_column": config.label_column}
     try:
-        file = open_rows(source, format, delimiter=delimiter)
+        file = open_rows(source, format, delimiter=config.separator)
         texts, label = (), ""
         with contextlib.suppress(UsageError):  # As the task of texts and their labels calls them.
             texts, label = find_columns(file.name, file.columns, **columns)
         if len(texts) > 1:
             return None
         with contextlib.suppress(UsageError):
-            text, label = find_tag_columns(file.name, file.columns, **columns)
+            text, label = find_tag_columns(file, **columns)
             texts = (text,)
         if not label:
             return None
         rows = [row for _, row in itertools.islice(file.read([*texts, label]), _LOOKED_AT)]
         rows = [row for row in rows if not isinstance(row, UsageError)]
         if hold_tags((row[0] for row in rows), (row[1] for row in rows)):
-            return open_rows(source, format, delimiter=delimiter), *texts, label
+            return open_rows(source, format, delimiter=config.separator), *texts, label
     except UsageError:
         pass
     return None

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfbert.config.data import DataConfig
 from tfbert.data.columns import in_data
 from tfbert.data.files import RawTable, check_text
 from tfbert.data.given_table import GivenTable
@@ -56,7 +57,7 @@ class WordColumns:
 
 
 def find_word_columns(
-    columns: Sequence[str], *, text_column: Sequence[str] = (), label_column: str = ""
+    columns: Sequence[str], text_column: Sequence[str] = (), label_column: str = ""
 ) -> WordColumns | None:
     """The columns of a table that may have one word per row, by their names; None for another table.
 
@@ -76,12 +77,7 @@ def find_word_columns(
 
 
 def open_word_rows(
-    source: pathlib.Path | GivenTable,
-    format: str,
-    *,
-    delimiter: str = "",
-    text_column: Sequence[str] = (),
-    label_column: str = "",
+    source: pathlib.Path | GivenTable, format: str, config: DataConfig
 ) -> tuple[OpenFile, WordColumns] | None:
     """Opens a table that certainly has one word per row; None for any other.
 
@@ -90,15 +86,13 @@ def open_word_rows(
     Args:
         source: A path, or a table in memory.
         format: `csv`, `tsv`, `jsonl` or `parquet`.
-        delimiter: As for `open_rows`.
-        text_column: As for `find_word_columns`.
-        label_column: As for `find_word_columns`.
+        config: As for `open_sentences`.
 
     Raises:
         UsageError: for a file that cannot be read.
     """
-    file = open_rows(source, format, delimiter=delimiter)
-    found = find_word_columns(file.columns, text_column=text_column, label_column=label_column)
+    file = open_rows(source, format, delimiter=config.separator)
+    found = find_word_columns(file.columns, config.text_column, config.label_column)
     if found is None:
         return None
     rows = [row for _, row in itertools.islice(file.read([found.sentence, found.word]), _SAMPLE)]
@@ -109,7 +103,7 @@ def open_word_rows(
     names = [_name(name) for name, _ in rows]
     if not any(not b or a == b for a, b in itertools.pairwise(names)):
         return None
-    return open_rows(source, format, delimiter=delimiter), found
+    return open_rows(source, format, delimiter=config.separator), found
 
 
 def sentences_of_words(file: OpenFile, columns: WordColumns, others: Sequence[str]) -> Iterator[Sentence | UsageError]:
