@@ -171,28 +171,31 @@ def most_predictions(args: argparse.Namespace) -> int:
 
 
 def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.Path) -> list[dict]:
-    """Makes a shard of all documents in this process, after a small one as warm-up."""
-    from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
+    """Makes a shard of all documents in this process, reading them included, after one as warm-up."""
+    from tfbert.config.data import DataConfig
+    from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
     from tfbert.corpus.manifest import ENTRIES
     from tfbert.corpus.recipe import Recipe
-    from tfbert.corpus.shards import Job, build_shard
+    from tfbert.corpus.shards import Job, build_shard, shares_of
+    from tfbert.corpus.sources import open_source
     from tfbert.measure.cpu_time import CpuTime
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 
-    texts = corpus.read_bytes().removesuffix(b"\n\n").split(b"\n\n")
-    documents = [(0, number, text) for number, text in enumerate(texts)]
+    config = CorpusConfig(input_files=(str(corpus),), corpus_format="sentences")
+    source = open_source(config, DataConfig(task=PRETRAINING))
     tokenizer = BertTokenizer(read_vocab_file(pathlib.Path(args.vocab_file)))
     options = {"max_seq_length": args.max_seq_length, "seed": 42, "num_shards": 1}
     recipe = Recipe.of_config(CorpusConfig(), PretrainingConfig(), tokenizer, **options)
     directory = scratch / "one"
     (directory / ENTRIES).mkdir(parents=True)
-    job = Job(recipe=recipe, digest="", directory=str(directory), work=str(directory))
-    build_shard(job, 0, documents[:200])
+    places = {"directory": str(directory), "work": str(directory)}
+    job = Job(source=source, shares=shares_of(source, 1), recipe=recipe, digest="", **places)
+    build_shard(job, 0)
     runs = []
     for _ in range(REPEATS):
         start, before = time.perf_counter(), CpuTime.now()
-        entry = build_shard(job, 0, documents)
+        entry = build_shard(job, 0)
         cpu, seconds = CpuTime.since(before), time.perf_counter() - start
         used = {"seconds": seconds, "user_seconds": cpu.user, "kernel_seconds": cpu.kernel}
         runs.append({name: entry[name] for name in ("sentences", "records")} | used)

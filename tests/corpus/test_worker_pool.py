@@ -8,42 +8,51 @@ import sys
 import pytest
 
 from tests.support.processes import is_running, wait_until
-from tfbert.corpus.worker_pool import WorkerPool
+from tfbert.corpus.worker_pool import done_by_processes
 from tfbert.errors import RunError
 
 PROGRAM = """\
-import os, signal, sys, time
-from tfbert.corpus.worker_pool import WorkerPool
+import os, time
+from tfbert.corpus.worker_pool import done_by_processes
+
+def work(first, number):
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
 if __name__ == "__main__":
-    with WorkerPool(2) as pool:
-        pids = pool.map(os.getpid, [(), (), ()])
-        print(next(pids), flush=True)
-        list(pool.map(time.sleep, [(600,), (600,)]))
+    list(done_by_processes(work, None, [1, 2], 2))
 """
 
 
+def called(given, task):
+    return given, task, os.getpid()
+
+
 def test_one_process_is_this_one():
-    with WorkerPool(1) as pool:
-        assert list(pool.map(os.getpid, [(), ()])) == [os.getpid()] * 2
-    with WorkerPool(4) as pool:
-        assert list(pool.map(os.getpid, [()])) == [os.getpid()]
+    own = [("x", number, os.getpid()) for number in range(2)]
+    assert list(done_by_processes(called, "x", range(2), 1)) == own
+    assert list(done_by_processes(called, "x", range(1), 4)) == own[:1]
 
 
 @pytest.mark.slow
 def test_two_processes_are_others_and_errors_come_back():
-    with WorkerPool(2) as pool:
-        assert sorted(pool.map(pow, [(2, 3), (3, 2), (1, 5)])) == [1, 8, 9]
-        assert os.getpid() not in set(pool.map(os.getpid, [(), ()]))
-    with pytest.raises(ZeroDivisionError), WorkerPool(2) as pool:
-        list(pool.map(divmod, [(1, 0), (1, 1)]))
+    found = sorted(done_by_processes(called, "x", range(3), 2))
+    assert [each[:2] for each in found] == [("x", 0), ("x", 1), ("x", 2)]
+    assert os.getpid() not in {each[2] for each in found}
+    with pytest.raises(ZeroDivisionError):
+        list(done_by_processes(divmod, 1, [0, 1], 2))
+
+
+def end(given, task):
+    os._exit(given)
 
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_told_of():
     message = "was ended, probably by the kernel .*2 processes. Pass a lower --num_processes: shards that are whole are"
     message += " not made again. Or make all again, with a higher --num_shards and --overwrite_output_dir."
-    with pytest.raises(RunError, match=message), WorkerPool(2) as pool:
-        list(pool.map(os._exit, [(9,), (9,)]))
+    with pytest.raises(RunError, match=message):
+        list(done_by_processes(end, 9, [1, 2], 2))
 
 
 @pytest.mark.slow

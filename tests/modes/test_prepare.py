@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.support.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
 from tfbert.config.parts import RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.corpus import buckets, engines, manifest
+from tfbert.corpus import manifest, shards
 from tfbert.corpus.schema import detect_schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
@@ -110,9 +110,7 @@ def test_the_number_of_processes_changes_no_byte(made, words, tmp_path, num_proc
 
 
 def test_pieces_of_any_size_change_no_byte(made, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "_BUFFER_BYTES", 300)
-    monkeypatch.setattr(buckets, "_NUMBERS", 7)
-    monkeypatch.setattr(engines, "_TASK_BYTES", 1)
+    monkeypatch.setattr("tfbert.corpus.recipe._ROWS", 7)
     monkeypatch.setattr("tfbert.corpus.shards._CHUNK_BYTES", 50)
     monkeypatch.setattr("tfbert.corpus.shards._BLOCK", 5)
     prepare_records(made_up_corpus(), words, config(), tmp_path)
@@ -120,9 +118,9 @@ def test_pieces_of_any_size_change_no_byte(made, words, tmp_path, monkeypatch):
 
 
 def test_an_array_job_makes_the_same_bytes(made, words, tmp_path, logged):
-    for shards in ("2-3", "0", "1"):
-        done = prepare_records(made_up_corpus(), words, config(shards=shards), tmp_path)
-        assert (done is None) == (shards != "1")
+    for task in ("2-3", "0", "1"):
+        done = prepare_records(made_up_corpus(), words, config(shards=task), tmp_path)
+        assert (done is None) == (task != "1")
         if done is None:
             with pytest.raises(UsageError, match="without one yet: shards are missing"):
                 manifest.read_manifest(tmp_path)
@@ -157,7 +155,7 @@ PROGRAM = """\
 import os, pathlib, signal, sys
 sys.path.insert(0, {root!r})
 from tests.support.corpora import CORPUS_VOCAB, config, made_up_corpus
-from tfbert.corpus import buckets, shards
+from tfbert.corpus import shards
 at = sys.argv[1]
 
 def dying(module, name, times):
@@ -169,10 +167,7 @@ def dying(module, name, times):
         return original(*args)
     setattr(module, name, call)
 
-if at == "scan":
-    buckets._BUFFER_BYTES = 300
-    dying(buckets, "_append", 5)
-elif at == "records":
+if at == "records":
     shards._BLOCK = 5
     dying(shards, "serialize", 9)
 elif at == "rename":
@@ -186,7 +181,7 @@ prepare_records(made_up_corpus(), BertTokenizer(CORPUS_VOCAB), config(), pathlib
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", ["scan", "records", "rename", "entry"])
+@pytest.mark.parametrize("at", ["records", "rename", "entry"])
 def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
     directory = tmp_path / "killed"
@@ -197,7 +192,6 @@ def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged, 
     logged()
     prepare_records(made_up_corpus(), words, config(), directory)
     lines = logged()
-    assert any("reading the corpus" in line for line in lines) == (at == "scan"), "what was scanned is used again"
     assert any("shards are whole already" in line for line in lines) == (at in ("rename", "entry"))
     assert content(directory) == content(made)
 
@@ -283,10 +277,10 @@ def test_shards_that_would_not_fit_in_memory_are_refused(words, tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("shards, num_shards", [("0-4", 4), ("3-2", 4), ("0", 0)])
-def test_shards_that_there_are_not_are_refused(shards, num_shards):
+@pytest.mark.parametrize("asked, num_shards", [("0-4", 4), ("3-2", 4), ("0", 0)])
+def test_shards_that_there_are_not_are_refused(asked, num_shards):
     with pytest.raises(UsageError, match="shards must be among the num_shards"):
-        shards_asked_for(CorpusConfig(shards=shards, num_shards=num_shards), num_shards or 4)
+        shards_asked_for(CorpusConfig(shards=asked, num_shards=num_shards), num_shards or 4)
 
 
 def test_a_task_of_an_array_job_empties_nothing(words, tmp_path):
@@ -297,14 +291,13 @@ def test_a_task_of_an_array_job_empties_nothing(words, tmp_path):
 
 def test_a_full_disk_ends_the_run_and_leaves_no_half(made, words, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for most, message in ((2_000, "text of their shards must be writable"), (12_000, "Records must be writable")):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))  # Python ignores the signal.
-        try:
-            with pytest.raises(RunError, match=message):
-                prepare_records(made_up_corpus(), words, config(), tmp_path)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert not list(tmp_path.glob("records*")) and not (tmp_path / "manifest.json").exists()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, limits[1]))  # Python ignores the signal.
+    try:
+        with pytest.raises(RunError, match="Records must be writable"):
+            prepare_records(made_up_corpus(), words, config(), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.glob("records*")) and not (tmp_path / "manifest.json").exists()
     prepare_records(made_up_corpus(), words, config(), tmp_path)
     assert content(tmp_path) == content(made)
 
@@ -332,6 +325,56 @@ def test_full_sentences_and_several_passes(words, tmp_path):
     assert tokens == 3 * values["tokens"], "every token is there once a pass"
     masked = records["input_ids"]
     assert len(np.unique(masked, axis=0)) > 0.9 * len(masked), "each pass has other records, or masks"
+
+
+@pytest.mark.parametrize(
+    "num_shards, expected",
+    [
+        (1, {(0, 1, 2, 3, 4, 5): [400]}),
+        (2, {(0, 1, 2, 3, 4, 5): [200] * 2}),
+        (4, {(0, 1): [128], (2, 3, 4, 5): [90] * 3}),
+        (7, {(0,): [64], (1,): [64], (2, 3): [35] * 2, (4, 5): [67] * 3}),
+    ],
+)
+def test_a_shard_is_a_stretch_of_a_large_corpus_or_a_part_of_one(num_shards, expected, monkeypatch):
+    corpus = ListedCorpus(dict.fromkeys("abcdef", ()))
+    object.__setattr__(corpus, "sizes", lambda: dict(zip("abcdef", (64, 64, 30, 40, 200, 2), strict=True)))
+    monkeypatch.setattr(shards, "STRETCH_BYTES", 64)
+    shares = shards.shares_of(corpus, num_shards)
+    found = {}
+    for share in shares:
+        found.setdefault(share.parts, []).append(share.size)
+        assert (share.place, share.count) == (len(found[share.parts]) - 1, len(expected[share.parts]))
+    assert found == expected and list(found) == sorted(found)
+
+
+def test_one_large_part_for_many_shards_is_told_of(monkeypatch, caplog):
+    corpus = ListedCorpus({"a.gz": [["fan."] * 50], "b.gz": [["fan."]]})
+    shards.shares_of(corpus, 40)
+    assert not caplog.records
+    monkeypatch.setattr(shards, "STRETCH_BYTES", 5)
+    monkeypatch.setattr(shards, "MAX_SHARD_BYTES", 200)
+    shards.shares_of(corpus, 40)
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "a.gz is in one part, and 40 shards each read it"
+    ]
+
+
+def test_a_corpus_of_several_stretches_is_whole_and_the_same_by_any_task(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "STRETCH_BYTES", 100)
+    corpus = made_up_corpus(num_parts=7)
+    whole = prepare_records(corpus, words, config(), tmp_path / "whole")
+    for task in ("3", "0-1", "2"):
+        prepare_records(corpus, words, config(shards=task), tmp_path / "tasks")
+    assert content(tmp_path / "tasks") == content(tmp_path / "whole")
+    assert whole["totals"]["documents"] == 60
+    sentences = sum(len(document) for part in corpus.parts() for document in corpus.read(part))
+    assert whole["totals"]["sentences"] == sentences
+    assert {share.parts for share in shards.shares_of(corpus, 4)} == {(0, 1), (2, 3), (4, 5, 6)}
+    # What an earlier version made, all documents dealt to all shards, is not gone on with.
+    monkeypatch.setattr(shards, "STRETCH_BYTES", 1 << 20)
+    with pytest.raises(UsageError, match="made with version=2. Pass another, or --overwrite_output_dir"):
+        prepare_records(corpus, words, config(), tmp_path / "whole")
 
 
 def test_few_documents_make_one_shard():

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.corpora import CORPUS_VOCAB, ListedCorpus, config, content, made_up_corpus
 from tfbert.config.parts import OutputConfig
-from tfbert.corpus import engines, manifest
+from tfbert.corpus import manifest
+from tfbert.corpus.shards import build_shard
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import prepare, prepare_records
 from tfbert.output.lock import locked
@@ -41,17 +42,18 @@ def test_the_users_vocabulary_stays(words, tmp_path):
     assert list(content(tmp_path)) == [manifest.VOCAB]
 
 
-def interrupted(source, job, *_):
+def interrupted(job, *_):
     """As a killed start leaves it, but for the locks."""
-    pathlib.Path(job.work, "00000.documents").write_text("half of the text")
+    pathlib.Path(job.work, "records-00000").write_text("half of a shard")
     raise KeyboardInterrupt
 
 
 def test_what_a_killed_start_left_goes_too(words, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfbert.corpus.unknown_words._MOST_CHARACTERS", 9)  # Found out only when records are made.
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("tfbert.modes.prepare.make_shards", interrupted)
         prepare_records(SHORT, words, config(), tmp_path)
-    assert sorted(content(tmp_path)) == [".preparing.json", ".work-0-3/00000.documents", "vocab.txt"]
+    assert sorted(content(tmp_path)) == [".preparing.json", ".work-0-3/records-00000", "vocab.txt"]
     refused(SHORT, words, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -61,7 +63,7 @@ def full_disk(*_):
 
 
 def started_on_a_full_disk(words, directory, monkeypatch, **options):
-    """As a start leaves it that has scanned the corpus and could write no record; its files."""
+    """As a start leaves it that could write no record; its files."""
     with monkeypatch.context() as patch, pytest.raises(RunError, match="A full disk"):
         patch.setattr("tfbert.corpus.engines.build_shard", full_disk)
         prepare_records(made_up_corpus(), words, config(**options), directory)
@@ -70,7 +72,7 @@ def started_on_a_full_disk(words, directory, monkeypatch, **options):
 
 def test_a_start_without_a_shard_binds_nobody_to_its_options(words, tmp_path, monkeypatch):
     left = started_on_a_full_disk(words, tmp_path / "full", monkeypatch)
-    assert ".preparing.json" in left and ".work-0-3/scanned.json" in left
+    assert ".preparing.json" in left
     (tmp_path / "full" / "records-00000-of-00004.tfrecord").write_text("A shard that was not entered.")
     for directory in ("full", "fresh"):
         prepare_records(made_up_corpus(), words, config(dupe_factor=6, num_shards=3), tmp_path / directory)
@@ -85,12 +87,6 @@ def test_nor_to_its_corpus_or_vocabulary(words, tmp_path, monkeypatch):
     assert content(tmp_path / "full") == content(tmp_path / "fresh")
 
 
-def test_the_same_options_go_on_with_what_was_scanned(words, tmp_path, monkeypatch):
-    started_on_a_full_disk(words, tmp_path, monkeypatch)
-    monkeypatch.setattr("tfbert.corpus.engines._scan", None)
-    assert prepare_records(made_up_corpus(), words, config(), tmp_path)
-
-
 def test_one_shard_binds(words, tmp_path):
     prepare_records(made_up_corpus(), words, config(shards="0"), tmp_path)
     before = content(tmp_path)
@@ -100,21 +96,31 @@ def test_one_shard_binds(words, tmp_path):
     assert content(tmp_path) == before
 
 
-def test_records_are_replaced_only_by_a_corpus_that_can_be_used(words, tmp_path, monkeypatch):
+def test_records_are_replaced_when_others_are_whole(words, tmp_path, monkeypatch):
     options = config()
     overwriting = dataclasses.replace(options, output=dataclasses.replace(options.output, overwrite_output_dir=True))
     prepare_records(made_up_corpus(), words, options, tmp_path)
     before = content(tmp_path)
-    with pytest.raises(UsageError, match="40 documents of one sentence each"):
-        prepare_records(SHORT, words, overwriting, tmp_path)
-    assert content(tmp_path) == before
-    scans = []
-    scan = engines._scan
-    monkeypatch.setattr(engines, "_scan", lambda *args: scans.append(1) or scan(*args))
-    for path in tmp_path.glob("*.tfrecord"):
-        path.write_bytes(b"spoiled")
-    prepare_records(made_up_corpus(), words, overwriting, tmp_path)
-    assert content(tmp_path) == before and scans == [1]
+    for most in (1000, 9):  # Found out before and after records are made.
+        monkeypatch.setattr("tfbert.corpus.unknown_words._MOST_CHARACTERS", most)
+        with pytest.raises(UsageError, match="40 documents of one sentence each"):
+            prepare_records(SHORT, words, overwriting, tmp_path)
+        assert content(tmp_path) == before
+    calls = []
+
+    def build(*args):
+        calls.append(args)
+        return full_disk() if len(calls) == 3 else build_shard(*args)
+
+    other = made_up_corpus(seed=1)
+    monkeypatch.setattr("tfbert.corpus.engines.build_shard", build)
+    with pytest.raises(RunError, match="A full disk"):
+        prepare_records(other, words, overwriting, tmp_path)
+    assert {name: text for name, text in content(tmp_path).items() if not name.startswith(".work-new/")} == before
+    prepare_records(other, words, overwriting, tmp_path)
+    assert len(calls) == 3 + 2, "two shards of the start before are kept"
+    prepare_records(other, words, options, tmp_path.with_name("other"))
+    assert content(tmp_path) == content(tmp_path.with_name("other")) != before
 
 
 def test_a_task_of_an_array_job_changes_no_options(words, tmp_path, monkeypatch):

@@ -2,12 +2,14 @@
 
 import dataclasses
 import hashlib
+import itertools
 import random
 
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import OutputConfig
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
+from tfbert.corpus.documents import ALL
 
 WIDTH = 32
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -25,8 +27,8 @@ class ListedCorpus:
     def parts(self):
         return sorted(self.documents)
 
-    def read(self, part):
-        yield from self.documents[part]
+    def read(self, part, kept=ALL):
+        return itertools.compress(self.documents[part], kept)
 
     def sizes(self):
         return {part: sum(len(s) + 1 for d in documents for s in d) for part, documents in self.documents.items()}

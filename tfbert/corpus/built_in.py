@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from tfbert.corpus.digests import digest
-from tfbert.corpus.documents import Document
+from tfbert.corpus.documents import ALL, Document
 from tfbert.data.sets import demo_table
 
 _PARTS = 4
@@ -39,9 +40,9 @@ class BuiltInCorpus:
         """`train-0` and so on."""
         return [f"{self.split}-{i}" for i in range(_PARTS)]
 
-    def read(self, part: str) -> Iterator[Document]:
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
         """Every fourth document, from the part's number on."""
-        return iter(demo_corpus(self.split)[self.parts().index(part) :: _PARTS])
+        return itertools.compress(demo_corpus(self.split)[self.parts().index(part) :: _PARTS], kept)
 
     def sizes(self) -> dict[str, int]:
         """Characters of each part, with one line end per sentence."""

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 Document = list[str]
 """A document's sentences in order. None is empty, has white space at its ends or a line feed in it."""
+ALL: Iterable[bool] = itertools.repeat(True)
+"""Every row of a part."""
 
 
 class Source(Protocol):
@@ -26,8 +29,13 @@ class Source(Protocol):
     def parts(self) -> list[str]:
         """The parts' names, sorted and all different."""
 
-    def read(self, part: str) -> Iterator[Document]:
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
         """The documents of a part in order, each with at least one sentence, in bounded memory.
+
+        Args:
+            part: Its name.
+            kept: Whether each row of it is wanted, in order. A row is what can be passed over before its text is cut
+                into sentences: mostly a document. Those of a part are the same however often it is read.
 
         Raises:
             UsageError: during iteration, for data that cannot be read as text.

@@ -35,23 +35,26 @@ MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entri
 WORK = ".work"
 """Prefix of the directories for data between the corpus and its shards; each has its own lock."""
 CASING = "tokenizer_config.json"
-_VERSION = 1
 _LEARNED = "learned_vocab"
 _OWN = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
-_BEGINNINGS = re.compile(r"\.lock|\.+(preparing|vocab)\.")
+_BEGINNINGS = re.compile(r"\.lock|\.work|\.+(preparing|vocab)\.")
 _READ_BYTES = 1 << 22
 _RULE = "A directory of records must have the manifest that --mode=prepare wrote"
 
 
-def identify(recipe: Recipe, fingerprints: dict[str, str], learned: dict[str, int]) -> dict[str, Any]:
+def identify(
+    recipe: Recipe, fingerprints: dict[str, str], learned: dict[str, int], *, num_stretches: int
+) -> dict[str, Any]:
     """Everything that decides what is in the records.
 
     Args:
         recipe: Options and vocabulary.
         fingerprints: The digest of each part of the corpus.
+        num_stretches: Of the corpus; see `shards`. Version 1 dealt all documents of any corpus to all shards.
         learned: How the vocabulary was learned, if it was; recorded, so that it need not be learned again.
     """
-    return {"version": _VERSION, "options": recipe.options(), "inputs": fingerprints, _LEARNED: learned}
+    version = 1 if num_stretches == 1 else 2
+    return {"version": version, "options": recipe.options(), "inputs": fingerprints, _LEARNED: learned}
 
 
 def digest_of(identity: dict[str, Any]) -> str:
@@ -70,13 +73,14 @@ def begin(
 ) -> bool:
     """Marks a directory as the place of such records. It must be locked.
 
-    What a start that made no shard left is removed if other records are asked for.
+    What a start that made no shard left is removed if other records are asked for, and all that one left which was to
+    overwrite records.
 
     Args:
         directory: The records' directory.
         identity: What `identify` returned.
         vocab: The vocabulary.
-        overwrite: Whether to remove earlier records, and to write beside other files.
+        overwrite: Whether other records that were begun here may be removed.
         shared: Whether other tasks of the same job may be using the directory: then nothing is removed.
 
     Returns:
@@ -87,19 +91,17 @@ def begin(
         RunError: if it cannot be written.
     """
     had_vocab = _begun(directory) is None and (directory / VOCAB).exists()
-    if overwrite:
-        clear(directory, keeps_work=True)
     way_out = "Pass another, or empty it before the job." if shared else "Pass another, or --overwrite_output_dir."
     if _begun(directory) is None:
         others = _others(directory, vocab)
-        if others and not overwrite and _begun(directory) is None:  # Another task may have begun just now.
+        if others and _begun(directory) is None:  # Another task may have begun just now.
             raise UsageError(
                 "Records are written to a directory of their own. "
                 f"Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}"
             )
         _write_whole(directory / PREPARING, seal(identity))
     if differs := _differences(_read_sealed(_begun(directory)), identity):
-        if shared or _has_shards(directory):
+        if shared or (_has_shards(directory) and not overwrite):
             raise UsageError(
                 "Preparing records must continue with the options and the corpus that it began with. "
                 f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {way_out}"
@@ -141,15 +143,30 @@ def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str]
     return text.split("\n")[:-1] if is_same else None
 
 
-def clear(directory: pathlib.Path, *, keeps_work: bool = False) -> None:
-    """Removes earlier records from a directory, and what is needed to make them unless that is kept; nothing else."""
+def replace(directory: pathlib.Path, made_in: pathlib.Path) -> None:
+    """Puts records that were made elsewhere on the same disk, and their vocabulary, in the place of earlier ones."""
+    clear(directory, but=made_in.name)
+    (directory / ENTRIES).mkdir(exist_ok=True)
+    for path in [*(made_in / ENTRIES).iterdir(), *made_in.glob("records-*"), made_in / VOCAB]:
+        path.replace(directory / path.relative_to(made_in))
+    shutil.rmtree(made_in)
+
+
+def clear(directory: pathlib.Path, *, but: str = "") -> None:
+    """Removes earlier records from a directory, and what was needed to make them; nothing else.
+
+    Args:
+        directory: The records' directory.
+        but: The name of what stays.
+    """
     for path in [directory / MANIFEST, directory / PREPARING, *directory.glob(f"{ENTRIES}/*.json")]:
         path.unlink(missing_ok=True)
     for path in directory.iterdir():
         if _OWN.fullmatch(path.name):
             path.unlink()
-    for path in () if keeps_work else directory.glob(f"{WORK}*"):
-        shutil.rmtree(path, ignore_errors=True)
+    for path in directory.glob(f"{WORK}*"):
+        if path.name != but:
+            shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):  # It does not exist, or is not empty.
         (directory / ENTRIES).rmdir()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from tfbert.tokens.tokenizer import BertTokenizer
 
 _LEAST_LENGTH = 5
 """Three special tokens, and one token of each stretch of text."""
+_ROWS = 1 << 12
+"""Rows of a part that are dealt at a time."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,15 +124,18 @@ class Recipe:
             whole_words=self.whole_word_masking,
         )
 
-    def shards_of(self, part: int, numbers: np.ndarray) -> np.ndarray:
-        """int64 [documents]: the shard of each.
+    def dealt(self, part: int, place: int, count: int) -> Iterator[bool]:
+        """Which rows of a part are dealt to one of the shards that read it, without end.
 
         Args:
-            part: The number of a part among all of them.
-            numbers: int64 [documents]: their numbers in that part.
+            part: The number of the part among all of them.
+            place: Which of the shards that read it, from 0.
+            count: How many do.
         """
-        # Another seed than that of a shard's own draws, so that both are independent.
-        return (record_keys(~self.seed, part, numbers) % np.uint64(self.num_shards)).astype(np.int64)
+        for start in itertools.count(0, _ROWS):
+            # Another seed than that of a shard's own draws, so that both are independent.
+            keys = record_keys(~self.seed, part, np.arange(start, start + _ROWS))
+            yield from (keys % np.uint64(count) == place).tolist()
 
     def key_of_pass(self, shard: int, number: int) -> int:
         """The key that alone decides what one pass over a shard draws."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import glob
 import logging
 import os
@@ -10,22 +11,44 @@ import pathlib
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfbert.config.counted import counted
-from tfbert.corpus.found_files import expanded
-from tfbert.corpus.manifest import MANIFEST, PREPARING, is_shard, read_manifest
+from tfbert.config.rules import path_of
+from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, is_shard, read_manifest
 from tfbert.corpus.record_index import RecordFile, find_index, index_file
 from tfbert.corpus.records import Records
 from tfbert.corpus.schema import Schema
 from tfbert.errors import UsageError
 from tfbert.output.logs import clock_text
 
+if TYPE_CHECKING:
+    from tfbert.config.run import Config
+
 log = logging.getLogger("tfbert")
 
 _BESIDE_RECORDS = (".json", ".txt", ".md", ".index")
 """Files in a directory of records that hold no records."""
 _SECONDS_BETWEEN_LINES = 10.0
+
+
+def as_records_are(config: Config) -> Config:
+    """The same run with the options that its records decide, unless others are asked for: their length and masks, and
+    for a model with random weights the vocabulary that they were made with.
+
+    Raises:
+        UsageError: for a directory of records that does not describe them.
+    """
+    first = find_files(config.pretraining.train_records, "train_records")[0].parent
+    made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
+    if config.data.max_seq_length is None and made_with:
+        data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
+        config = dataclasses.replace(config, data=data)
+    config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
+    vocab = first / VOCAB
+    if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
+    return config
 
 
 def open_records(
@@ -91,7 +114,7 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
     """
     found: dict[pathlib.Path, pathlib.Path] = {}
     for given in paths:
-        path = expanded(given, option)
+        path = path_of(given, option)
         if path.is_dir():
             files = _in_directory(path, option)
         elif path.is_file():

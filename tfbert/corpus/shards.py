@@ -1,4 +1,9 @@
-"""One shard: documents -> records in a file. A pure function, whether a local process or a Beam worker calls it.
+"""One shard: its part of a corpus -> records in a file. A pure function, whether a local process or a Beam worker calls
+it.
+
+A corpus is cut into stretches, whole parts one after the other, each about as large as a shard but at least
+`STRETCH_BYTES`. One shard reads each stretch, or where there are more shards several do, and a hash decides which of
+them has which row. So a shard can be made without the others, and a corpus below two stretches is mixed by the hash.
 
 The file is written under another name and renamed, then its entry is written: an entry exists only if its file is
 whole.
@@ -9,17 +14,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import heapq
+import logging
 import os
 import pathlib
 import random
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert.corpus import unknown_words
+from tfbert.corpus.documents import Source
 from tfbert.corpus.instances import Instances, TokenizedDocuments, assemble, full_sentences, pairs
 from tfbert.corpus.manifest import crc32_of, shard_file, write_entry
 from tfbert.corpus.masking import mask, record_keys
@@ -28,55 +36,111 @@ from tfbert.corpus.wire import serialize
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.tokens.tokenizer import BertTokenizer
 
-StoredDocument = tuple[int, int, bytes]
-"""A document: the number of its part, its own number in that part, and its sentences in UTF-8, joined by line feeds."""
+log = logging.getLogger("tfbert")
 
+STRETCH_BYTES = 64 << 20
+"""The least of a corpus, in bytes on the disk, that is a stretch of its own."""
 MAX_SHARD_BYTES = 1 << 30
 """The most text of a shard: building the shard takes about three times as much memory."""
+_MOST_READERS = 16
+"""The most shards that read the same part, if it is large, without a word about the time that takes."""
 _CHUNK_BYTES = 1 << 20  # Text that is tokenised at once.
 _BLOCK = 512  # Records that are made at once: few enough for the processor's caches.
 _RECORD_FRAME = 16  # Bytes around a record: its length, and two checksums.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """What all shards of a run share. It can be pickled.
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What a shard has of a corpus.
 
     Attributes:
+        parts: The numbers of the parts that it reads.
+        place: Which of the shards that read these parts it is, from 0.
+        count: How many do.
+        size: Bytes of its share on the disk, at least 1.
+    """
+
+    parts: tuple[int, ...]
+    place: int
+    count: int
+    size: int
+
+
+def shares_of(source: Source, num_shards: int) -> list[Share]:
+    """The share of each shard. They depend on the sizes of the corpus's parts and on the number of shards alone."""
+    sizes = source.sizes()
+    least = max(STRETCH_BYTES, -(-sum(sizes.values()) // num_shards))
+    stretches, totals = [[]], [0]
+    for number, part in enumerate(source.parts()):
+        if totals[-1] >= least:
+            stretches.append([])
+            totals.append(0)
+        stretches[-1].append(number)
+        totals[-1] += sizes[part]
+    if totals[-1] < least and len(stretches) > 1:
+        stretches[-2:], totals[-2:] = [stretches[-2] + stretches[-1]], [totals[-2] + totals[-1]]
+    counts = [(-total, number, 1) for number, total in enumerate(totals)]
+    heapq.heapify(counts)
+    for _ in range(num_shards - len(stretches)):  # Another shard for the stretch of which each has most to make.
+        _, number, count = counts[0]
+        heapq.heapreplace(counts, (-totals[number] / (count + 1), number, count + 1))
+    for _, number, count in counts:
+        if count > _MOST_READERS and totals[number] > MAX_SHARD_BYTES:
+            log.warning(
+                "%s is in one part, and %d shards each read it: unpacked, or in several files, it is quicker.",
+                source.parts()[stretches[number][0]],
+                count,
+            )
+    return [
+        Share(tuple(stretches[number]), place, count, max(1, totals[number] // count))
+        for _, number, count in sorted(counts, key=lambda each: each[1])
+        for place in range(count)
+    ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What all shards of a run have in common. It can be pickled.
+
+    Attributes:
+        source: The corpus.
+        shares: What each shard has of it.
         recipe: How records are made.
         digest: The digest of the recipe and the inputs, which identifies an entry.
         directory: The records' directory.
         work: Directory for files that are not whole yet; on the same file system.
     """
 
+    source: Source
+    shares: list[Share]
     recipe: Recipe
     digest: str
     directory: str
     work: str
 
 
-def build_shard(job: Job, shard: int, documents: Iterable[StoredDocument]) -> dict[str, Any]:
+def build_shard(job: Job, shard: int) -> dict[str, Any]:
     """Makes a shard's file and its entry.
 
     Args:
         job: How it is made.
         shard: Its number.
-        documents: Its documents, in any order.
 
     Returns:
         The entry, as `manifest` describes it.
 
     Raises:
-        UsageError: for too few documents, or too much text.
+        UsageError: for a corpus that cannot be read, too few documents, or too much text.
         RunError: if the file cannot be written.
     """
     recipe = job.recipe
-    texts = _texts(recipe, shard, documents)
+    texts = _texts(job, shard)
     given = len(texts)
     tokenized = tokenize(recipe, texts)
     check_documents(recipe, shard, len(tokenized), without_words=given - len(tokenized))
     del texts
     file = pathlib.Path(job.directory, shard_file(shard, recipe.num_shards, compressed=recipe.compress_records))
+    pathlib.Path(job.work).mkdir(parents=True, exist_ok=True)  # Not there yet on another machine.
     partial = pathlib.Path(job.work, f"{file.name}.{socket.gethostname()}-{os.getpid()}")
     entry = {
         "file": file.name,
@@ -130,20 +194,6 @@ def check_documents(recipe: Recipe, shard: int, count: int, *, without_words: in
     )
 
 
-def check_size(recipe: Recipe, shard: int, size: int) -> None:
-    """Refuses a shard of more than `MAX_SHARD_BYTES` of text.
-
-    Raises:
-        UsageError: for such a shard.
-    """
-    if size > MAX_SHARD_BYTES:
-        raise UsageError(
-            f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory. "
-            f"Received: {size >> 20:,} MiB in shard {shard} of {recipe.num_shards}. "
-            "Pass a higher --num_shards; a single document that is larger must be cut."
-        )
-
-
 def tokenize(recipe: Recipe, texts: list[bytes]) -> TokenizedDocuments:
     """Tokenises documents.
 
@@ -175,15 +225,22 @@ def make_instances(recipe: Recipe, tokenized: TokenizedDocuments, sep_id: int, r
     return full_sentences(tokenized, **options, sep_id=sep_id)
 
 
-def _texts(recipe: Recipe, shard: int, documents: Iterable[StoredDocument]) -> list[bytes]:
-    """The texts of documents in the order of the corpus; no more are kept than a shard may have."""
+def _texts(job: Job, shard: int) -> list[bytes]:
+    """The texts of a shard's documents in the order of the corpus: the sentences of each, joined by line feeds."""
+    share, names = job.shares[shard], job.source.parts()
     found, size = [], 0
-    for document in documents:
-        size += len(document[-1])
-        if size <= MAX_SHARD_BYTES:
-            found.append(document)
-    check_size(recipe, shard, size)
-    return [text for *_, text in sorted(found)]
+    for part in share.parts:
+        for document in job.source.read(names[part], job.recipe.dealt(part, share.place, share.count)):
+            # A lone surrogate has no form in UTF-8; the tokenizer drops bytes that are not UTF-8.
+            found.append("\n".join(document).encode("utf-8", "ignore"))
+            size += len(found[-1])
+            if size > MAX_SHARD_BYTES:
+                raise UsageError(
+                    f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory. "
+                    f"Received: more in shard {shard} of {job.recipe.num_shards}. "
+                    "Pass a higher --num_shards; a single document that is larger must be cut."
+                )
+    return found
 
 
 def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: pathlib.Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 import os
 import pathlib
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tfbert.corpus.blocks import WHOLE, Block, BlockLines
 from tfbert.corpus.digests import digest, file_digests
-from tfbert.corpus.documents import Document
+from tfbert.corpus.documents import ALL, Document
 from tfbert.corpus.found_files import InputFile
 from tfbert.corpus.sentences import cut, split_sentences, splitter
 from tfbert.data.bad_rows import BadRows
@@ -59,10 +60,10 @@ class FileCorpus:
         """Files by name; a file of several blocks has one part per block, `NAME#00000`."""
         return list(self._places)
 
-    def read(self, part: str) -> Iterator[Document]:
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
         """The documents of a part; see `Source`."""
         file, block = self._places[part]
-        return read_documents(file, block, language=self.language, skip_bad_rows=self.skip_bad_rows)
+        return read_documents(file, block, kept, language=self.language, skip_bad_rows=self.skip_bad_rows)
 
     def sizes(self) -> dict[str, int]:
         """Bytes on the disk; each block of a Parquet file counts as an equal share of the file."""
@@ -85,13 +86,19 @@ class FileCorpus:
 
 
 def read_documents(
-    file: InputFile, block: Block = WHOLE, *, language: str = "en", skip_bad_rows: bool = False
+    file: InputFile,
+    block: Block = WHOLE,
+    kept: Iterable[bool] = ALL,
+    *,
+    language: str = "en",
+    skip_bad_rows: bool = False,
 ) -> Iterator[Document]:
     """The documents of a block of a file, in order.
 
     Args:
         file: As `find_inputs` found it.
         block: One of its blocks.
+        kept: As `Source.read` takes it.
         language: The language of text that is not yet cut into sentences.
         skip_bad_rows: Leave out lines or rows that cannot be used; a warning counts them.
 
@@ -103,24 +110,23 @@ def read_documents(
     if file.format == "parquet":
         start, end = block
         rows = open_parquet(path, None if end < 0 else range(start, end))
-        yield from _in_rows(rows, _from(file, start, "row group"), file.columns, language, bad)
+        yield from _in_rows(rows, _from(file, start, "row group"), kept, file.columns, language, bad)
     else:
-        lines = lines_of(
-            BlockLines(path, block, between_blank_lines=file.format in ("sentences", "paragraphs")), file.path
-        )
+        between = file.format in ("sentences", "paragraphs")
+        lines = lines_of(BlockLines(path, block, between_blank_lines=between), file.path)
         where = _from(file, block[0], "byte")
         if file.format == "jsonl":
             if first := next(((number, line) for number, line in lines if line.strip()), None):
-                rows = open_json_lines(where, _chain(first, lines))
-                yield from _in_rows(rows, where, file.columns, language, bad)
+                rows = open_json_lines(where, itertools.chain([first], lines))
+                yield from _in_rows(rows, where, kept, file.columns, language, bad)
         elif file.format in ("lines", "paragraphs"):
-            whole = _paragraphs(lines) if file.format == "paragraphs" else lines
-            for found in _sentences(whole, where, bad, language):
+            texts = ((number, line) for number, line in lines if line.strip())
+            texts = _paragraphs(lines) if file.format == "paragraphs" else texts
+            for found in _sentences(itertools.compress(texts, kept), where, bad, language):
                 yield from _pieces([found])
-        elif file.format == "document":
-            yield from _pieces(_sentences(lines, where, bad, language))
         else:
-            yield from _pieces(_sentences(lines, where, bad, None))
+            own = language if file.format == "document" else None
+            yield from itertools.compress(_pieces(_sentences(lines, where, bad, own)), kept)
     if bad.count:
         log.warning("%s: bad lines or rows skipped: %d; the first: %s", file.path, bad.count, bad.first)
 
@@ -128,11 +134,6 @@ def read_documents(
 def _from(file: InputFile, start: int, unit: str) -> str:
     """What messages call a block; its lines or rows count from 1."""
     return f"{file.path}, from {unit} {start:,}" if start else file.path
-
-
-def _chain(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield first
-    yield from rest
 
 
 def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -167,12 +168,14 @@ def _sentences(
             yield cut(text) if text else None
 
 
-def _in_rows(rows: OpenFile, where: str, columns: tuple[str, ...], language: str, bad: BadRows) -> Iterator[Document]:
+def _in_rows(
+    rows: OpenFile, where: str, kept: Iterable[bool], columns: tuple[str, ...], language: str, bad: BadRows
+) -> Iterator[Document]:
     def checked(number: int, row: list) -> list[str]:
         place = f"{where}, {rows.unit} {number}"
         return [check_text(value, column, place) for value, column in zip(row, columns, strict=True)]
 
-    for texts in bad.usable(rows.read(columns), checked):
+    for texts in bad.usable(itertools.compress(rows.read(columns), kept), checked):
         yield from _pieces(split_sentences(text, language) for text in texts)
 
 

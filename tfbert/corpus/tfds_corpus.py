@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 import tensorflow_datasets as tfds
 
 from tfbert.corpus.digests import digest, file_digests
-from tfbert.corpus.documents import Document
+from tfbert.corpus.documents import ALL, Document
 from tfbert.corpus.sentences import split_sentences, splitter
 from tfbert.data.columns import find_columns
 from tfbert.data.tfds_builder import decoded, open_builder, rows_of, table_of
@@ -54,11 +55,11 @@ class TfdsCorpus:
         """`train-00000` and so on, one per shard."""
         return [f"{_SPLIT}-{i:05d}" for i in range(self._builder.info.splits[_SPLIT].num_shards)]
 
-    def read(self, part: str) -> Iterator[Document]:
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
         """The documents of a shard; see `Source`."""
         shard = self.parts().index(part)
         rows = rows_of(self._builder, f"{_SPLIT}[{shard}shard:{shard + 1}shard]", self.columns)
-        for number, row in enumerate(rows, start=1):
+        for number, row in itertools.compress(enumerate(rows, start=1), kept):
             where = f"{self.name}, example {number} of {part}"
             texts = [decoded(value, where) for value in row]
             if document := [sentence for text in texts for sentence in split_sentences(text, self.language)]:

@@ -1,8 +1,10 @@
-"""How much of a corpus a vocabulary does not know: words that become `[UNK]`, counted, warned of, or refused."""
+"""Whether records can be made of a corpus: its documents, and its words that a vocabulary does not know, `[UNK]`, are
+counted, warned of, or refused."""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import logging
 import re
 from typing import Any
@@ -46,30 +48,66 @@ def share_of(totals: dict[str, Any]) -> float:
     return totals["unknown_words"] / max(totals["words"], 1)
 
 
-def check_sample(source: Source, recipe: Recipe) -> None:
+def check_beginnings(source: Source, recipe: Recipe) -> None:
     """Refuses a corpus before any record of it is made, by the beginnings of some parts.
 
     Raises:
-        UsageError: if nearly all of their words are unknown.
+        UsageError: if nearly all of their words are unknown, or if they are all of a small corpus and `check_documents`
+            refuses it.
     """
+    found = _beginnings(source)
+    longer = sum(len(document) > 1 for document in found.documents)
+    if found.empty_parts:
+        log.warning(
+            "%d parts of the corpus hold no sentence, such as %s.", len(found.empty_parts), min(found.empty_parts)
+        )
+    if found.is_whole:
+        check_documents(source.name, recipe, documents=len(found.documents), longer_documents=longer)
+    elif recipe.random_next_sentence and not longer:
+        log.warning(
+            "None of %s documents that were looked at has two sentences. If none at all has, the corpus is refused in "
+            "the end; see --corpus_format.",
+            f"{len(found.documents):,}",
+        )
     tokenizer = BertTokenizer(recipe.vocab, **dict(recipe.casing))
-    tokens = tokenizer.tokenize(tf.constant(_sample(source), tf.string)).values.numpy()
-    found = counted(recipe, tokens)
-    if share_of(found) >= NEARLY_ALL:
-        _refuse(source, recipe, found, "of a sample of ")
+    tokens = tokenizer.tokenize(tf.constant(found.sentences, tf.string)).values.numpy()
+    words = counted(recipe, tokens)
+    if share_of(words) >= NEARLY_ALL:
+        _refuse(source, recipe, words, "of a sample of ")
+
+
+def check_documents(name: str, recipe: Recipe, *, documents: int, longer_documents: int) -> None:
+    """Refuses a corpus without documents, or with documents of one sentence each if pairs are to be made of them.
+
+    Raises:
+        UsageError: that says why.
+    """
+    if not documents:
+        raise UsageError(
+            f"A corpus must have documents. Received: {name} without a sentence. Check input_files and corpus_format."
+        )
+    if recipe.random_next_sentence and not longer_documents:
+        raise UsageError(
+            "A next sentence needs documents of two sentences or more. "
+            f"Received: {name}, {documents:,} documents of one sentence each. Separate documents, not sentences, by "
+            "blank lines; or pass --corpus_format=lines and --language where each line is a whole document, or "
+            "--norandom_next_sentence."
+        )
 
 
 def check_totals(source: Source, recipe: Recipe, totals: dict[str, Any]) -> None:
-    """Warns of a corpus with many unknown words.
+    """Checks a corpus of which records have been made; warns of many unknown words.
 
     Args:
         source: The corpus.
         recipe: How its records are made.
-        totals: With what `counted` returns, summed.
+        totals: Those of the manifest.
 
     Raises:
-        UsageError: if nearly all are unknown.
+        UsageError: as `check_documents` does, and if nearly all words are unknown.
     """
+    documents, longer = totals["documents"], totals["longer_documents"]
+    check_documents(source.name, recipe, documents=documents, longer_documents=longer)
     share = share_of(totals)
     if share >= NEARLY_ALL:
         _refuse(source, recipe, totals, "of ")
@@ -112,7 +150,7 @@ def _has_capital(token: str) -> bool:
 
 def _examples(source: Source, recipe: Recipe) -> str:
     """The most frequent unknown words of the corpus's beginnings, for a message."""
-    counts = collections.Counter(word for text in _sample(source) for word in _WORD.findall(text))
+    counts = collections.Counter(word for text in _beginnings(source).sentences for word in _WORD.findall(text))
     words = [word for word, _ in counts.most_common(_MOST_WORDS)]
     tokenizer = BertTokenizer(recipe.vocab, **dict(recipe.casing))
     is_unknown = tf.reduce_any(tokenizer.tokenize(tf.constant(words, tf.string)) == tokenizer.unk_id, axis=1).numpy()
@@ -121,17 +159,31 @@ def _examples(source: Source, recipe: Recipe) -> str:
     return f", such as {', '.join(shown)}," if shown else ""
 
 
-def _sample(source: Source) -> list[str]:
-    """Sentences from the beginnings of parts all over the corpus."""
-    parts = source.parts()
+@dataclasses.dataclass
+class _Beginnings:
+    """Documents from the beginnings of parts all over a corpus; the parts without one; whether these are all."""
+
+    documents: list[list[str]] = dataclasses.field(default_factory=list)
+    empty_parts: list[str] = dataclasses.field(default_factory=list)
+    is_whole: bool = True
+
+    @property
+    def sentences(self) -> list[str]:
+        return [text.encode("utf-8", "ignore").decode() for document in self.documents for text in document]
+
+
+def _beginnings(source: Source) -> _Beginnings:
+    parts, found = source.parts(), _Beginnings()
     chosen = parts[:: -(-len(parts) // _MOST_PARTS)] if parts else []
-    out = []
+    found.is_whole = chosen == parts
     for part in chosen:
-        left = _MOST_CHARACTERS // len(chosen)
+        left, before = _MOST_CHARACTERS // len(chosen), len(found.documents)
         for document in source.read(part):
-            for sentence in document:
-                out.append(sentence.encode("utf-8", "ignore").decode())
-                left -= len(sentence)
             if left <= 0:
+                found.is_whole = False
                 break
-    return out
+            found.documents.append(document)
+            left -= sum(map(len, document))
+        if len(found.documents) == before:
+            found.empty_parts.append(part)
+    return found

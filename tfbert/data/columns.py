@@ -37,6 +37,8 @@ TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), (
 """Usual names of a column whose rows are lists of tags, the preferred first."""
 RENAME = "Columns of one name cannot be told apart: rename all but one, or drop them"
 """What to do about them: no option could name one."""
+UNLABELLED = "; data without labels is for --mode=predict"
+"""The rest of what to do, where the labels' column is missing."""
 
 
 def named_by_user(*columns: str) -> tuple[str, ...]:
@@ -108,7 +110,8 @@ class Finder:
             for column in wanted:
                 rule = f"{option}={column!r} is "
                 if column not in columns:
-                    raise UsageError(f"{rule}not in the data. {self._has} Pass --{option} with one of them{hint}.")
+                    way_out = f"Pass --{option} with one of them{hint}{_about_labels(option)}"
+                    raise UsageError(f"{rule}not in the data. {self._has} {way_out}.")
                 if columns.count(column) > 1:
                     raise UsageError(f"{rule}in the data twice. {self._has} {RENAME}.")
         taken = {column for wanted in self.asked.values() for column in wanted}
@@ -164,8 +167,12 @@ class Finder:
         """The error where no column could be meant."""
         name = next((name for name in SPAN_NAMES if name in self.usual), "") if option == "label_column" else ""
         spans = f" {name!r} may hold {SPANS}." if name else ""
-        todo = self._todo or f"Pass --{option}{self._hint}"
+        todo = self._todo or f"Pass --{option}{self._hint}{_about_labels(option)}"
         return UsageError(f"No column looks like {what}. {self._has}{spans} {todo}.")
+
+
+def _about_labels(option: str) -> str:
+    return UNLABELLED if option == "label_column" else ""
 
 
 def check_different(*columns: str) -> None:

@@ -275,9 +275,9 @@ def _suggestion(dataset: str, data_dir: str) -> str:
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, dataset: str, data_dir: str) -> None:
-    if builder.is_prepared():
-        return
     try:
+        if builder.is_prepared():
+            return
         _refuse_offline(builder)
         builder.download_and_prepare()
     except Exception as error:  # whatever this data set's own code raises

@@ -16,12 +16,11 @@ from tfbert.config.counted import counted
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
 from tfbert.corpus import manifest, unknown_words
-from tfbert.corpus.beam import make_shards_with_beam
 from tfbert.corpus.documents import Source
-from tfbert.corpus.engines import check_lengths, make_shards, scan_corpus
+from tfbert.corpus.engines import make_shards, make_shards_with_beam
 from tfbert.corpus.learned_vocab import learn_vocab
 from tfbert.corpus.recipe import Recipe
-from tfbert.corpus.shards import Job
+from tfbert.corpus.shards import STRETCH_BYTES, Job, shares_of
 from tfbert.corpus.sources import open_source
 from tfbert.corpus.worker_pool import available_cores
 from tfbert.errors import RunError, UsageError
@@ -34,8 +33,6 @@ from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
 
-SHARD_BYTES = 64 << 20
-"""Bytes of the corpus on the disk for each shard, by default."""
 _LEAST_SHARDS = 4
 _DOCUMENTS_A_SHARD = 100  # Enough that a hash gives every shard some.
 
@@ -114,36 +111,42 @@ def prepare_records(
             "Tasks of an array job share a directory, and none may empty it. "
             f"Received: overwrite_output_dir with shards={corpus.shards!r}. Empty the directory before the job."
         )
-    work = directory / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
+    overwrite = config.output.overwrite_output_dir
+    # Earlier records are replaced when the new ones are whole: a corpus that cannot be used costs nothing.
+    made_in = directory / f"{manifest.WORK}-new" if overwrite else directory
+    work = made_in / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
     with locked(directory, shared=is_part):
-        identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config))
-        job = Job(recipe=recipe, digest=manifest.digest_of(identity), directory=str(directory), work=str(work))
-        overwrite = config.output.overwrite_output_dir
-        if _missing(job, shards):  # Before anything is removed or made.
-            unknown_words.check_sample(source, recipe)
-        if overwrite:
-            _check_before_overwriting(source, job, shards, corpus)
-        had_vocab = manifest.begin(directory, identity, tokenizer.vocab, overwrite=overwrite, shared=is_part)
-        for path in () if is_part else directory.glob(f"{manifest.WORK}*"):
+        shares = shares_of(source, recipe.num_shards)
+        num_stretches = sum(not share.place for share in shares)
+        identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config), num_stretches=num_stretches)
+        digest = manifest.digest_of(identity)
+        job = Job(source=source, shares=shares, recipe=recipe, digest=digest, directory=str(made_in), work=str(work))
+        made_in.mkdir(exist_ok=True)
+        had_vocab = manifest.begin(made_in, identity, tokenizer.vocab, overwrite=overwrite, shared=is_part)
+        for path in () if is_part else made_in.glob(f"{manifest.WORK}*"):
             if path != work:  # Left by a killed task of an array job.
                 shutil.rmtree(path, ignore_errors=True)
         try:
             with locked(work):
-                made = _make_missing(source, job, shards, corpus, identity)
+                made = _make_missing(job, shards, corpus, identity)
         except UsageError:
-            shutil.rmtree(work, ignore_errors=True)
-            if not is_part:  # The rest belongs to the other tasks as well.
-                manifest.undo_begin(directory, keep_vocab=had_vocab)
+            shutil.rmtree(made_in if overwrite else work, ignore_errors=True)
+            if not is_part and not overwrite:  # The rest belongs to the other tasks as well.
+                manifest.undo_begin(made_in, keep_vocab=had_vocab)
             raise
         shutil.rmtree(work, ignore_errors=True)
+        if made is not None and overwrite:
+            manifest.replace(directory, made_in)
+        if made is not None:
+            manifest.finish(directory, made)
     if made is None:
         log.info("Shards %s to %s of %s are done; others are missing.", shards[0], shards[-1], recipe.num_shards)
     return made
 
 
 def default_num_shards(source: Source) -> int:
-    """One shard per `SHARD_BYTES`, but at least `_LEAST_SHARDS` for the cores, unless the documents are too few."""
-    by_size = -(-sum(source.sizes().values()) // SHARD_BYTES)
+    """One for `STRETCH_BYTES`, but at least `_LEAST_SHARDS` for the cores, unless the documents are too few."""
+    by_size = -(-sum(source.sizes().values()) // STRETCH_BYTES)
     if by_size >= _LEAST_SHARDS:
         return by_size
     documents = itertools.chain.from_iterable(map(source.read, source.parts()))
@@ -170,27 +173,10 @@ def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
     return shards
 
 
-def _check_before_overwriting(source: Source, job: Job, shards: range, corpus: CorpusConfig) -> None:
-    """Scans the corpus before earlier records are removed, so that one that cannot be used costs nothing.
+def _make_missing(job: Job, shards: range, corpus: CorpusConfig, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """Makes the shards that are not whole; the manifest, yet to be written, once all are, also those of other tasks.
 
-    With Beam, which finds out while it makes records, they are removed first.
-    """
-    if corpus.engine == "beam":
-        return
-    try:
-        with locked(pathlib.Path(job.work)):
-            scan_corpus(source, job, shards, corpus.num_processes or available_cores())
-    except UsageError:
-        shutil.rmtree(job.work, ignore_errors=True)
-        raise
-
-
-def _make_missing(
-    source: Source, job: Job, shards: range, corpus: CorpusConfig, identity: dict[str, Any]
-) -> dict[str, Any] | None:
-    """Makes the shards that are not whole; the manifest once all are, also those of other tasks.
-
-    If what was given cannot be used, the shards that were made here are removed: Beam may make some before it is known.
+    If what was given cannot be used, the shards that were made here are removed.
     """
     directory = pathlib.Path(job.directory)
     missing = _missing(job, shards)
@@ -198,33 +184,30 @@ def _make_missing(
         log.info("%d of %d shards are whole already.", len(shards) - len(missing), len(shards))
     try:
         if missing:
-            _make(source, job, missing, corpus)
+            unknown_words.check_beginnings(job.source, job.recipe)
+            _make(job, missing, corpus)
         made = manifest.of_entries(directory, identity)
-        if made is not None:  # Beam has counted nothing before.
-            totals = made["totals"]
-            documents, longer = totals["documents"], totals["longer_documents"]
-            check_lengths(source.name, job.recipe, documents=documents, longer_documents=longer)
-            unknown_words.check_totals(source, job.recipe, totals)
+        if made is not None:
+            unknown_words.check_totals(job.source, job.recipe, made["totals"])
     except UsageError:
         manifest.undo_shards(directory, job.digest, missing)
         raise
-    if made is not None:
-        manifest.finish(directory, made)
     return made
 
 
-def _make(source: Source, job: Job, shards: list[int], corpus: CorpusConfig) -> None:
+def _make(job: Job, shards: list[int], corpus: CorpusConfig) -> None:
     start = time.perf_counter()
     if corpus.engine == "beam":
-        make_shards_with_beam(source, job, shards, corpus.beam_args)
+        make_shards_with_beam(job, shards, corpus.beam_args)
     else:
-        make_shards(source, job, shards, corpus.num_processes or available_cores())
+        make_shards(job, shards, corpus.num_processes or available_cores())
     directory = pathlib.Path(job.directory)
     entries = [manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards]
     if lost := [shard for shard, entry in zip(shards, entries, strict=True) if entry is None]:
         raise RunError(
-            "The files of shards must stay where they are written. "
-            f"Received: none any more for shard {lost[0]} of {job.recipe.num_shards}. Run it again."
+            "The files of shards must stay where they are written, which all workers of a pipeline must see. "
+            f"Received: none for shard {lost[0]} of {job.recipe.num_shards} in {directory}. Run it again, or pass "
+            "another --output_dir."
         )
     records = sum(entry["records"] for entry in entries)
     sentences = sum(entry["sentences"] for entry in entries)

@@ -362,7 +362,7 @@ def test_what_is_no_squad(write, tmp_path):
 
 
 def asked(source, **options):
-    file = open_questions(source, DataConfig(**options))
+    file = open_questions(source, DataConfig(input_format=DataConfig(**options)))
     wanted = [column for column in ("id", "question", "context") if column in file.columns]
     return [(line, str(row) if isinstance(row, UsageError) else row) for line, row in file.read(wanted)]
 
@@ -376,7 +376,9 @@ def test_questions_of_every_form(write):
     assert [line for line, _ in rows] == [2, 3, 4]
     assert asked(io.BytesIO(table.encode()), input_format="tsv") == rows
     bare = table.split("\n", 1)[1].encode()
-    file = open_questions(io.BytesIO(bare), DataConfig(input_format="tsv", header=False, text_column=("2", "1")))
+    file = open_questions(
+        io.BytesIO(bare), DataConfig(input_format=DataConfig(input_format="tsv", header=False, text_column=("2", "1")))
+    )
     assert [row for _, row in file.read(["0", "2", "1"])] == expected
 
 
@@ -394,10 +396,11 @@ def test_questions_that_cannot_be_answered(write):
 def test_questions_need_their_columns(write):
     path = pathlib.Path(write("a.csv", "id,text\n1,a\n"))
     with pytest.raises(UsageError, match="text_column='question' is not in the data.*Pass --text_column"):
-        open_questions(path)
+        open_questions(path, DataConfig())
     with pytest.raises(UsageError, match="no columns to choose"):
         open_questions(
-            pathlib.Path(write("a.json", json.dumps(NESTED))), DataConfig(text_column=("question", "context"))
+            pathlib.Path(write("a.json", json.dumps(NESTED))),
+            DataConfig(input_format=DataConfig(text_column=("question", "context"))),
         )
 
 
@@ -408,7 +411,7 @@ def test_lines_are_read_one_after_the_other():
         def readline(self, size=-1):
             return lines(FLAT[:1]).encode()
 
-    file = open_questions(Endless(), DataConfig(input_format="jsonl"))
+    file = open_questions(Endless(), DataConfig(input_format=DataConfig(input_format="jsonl")))
     rows = file.read(["question"])
     assert [next(rows) for _ in range(3)] == [(1, ["Where?"]), (2, ["Where?"]), (3, ["Where?"])]
 
@@ -421,7 +424,7 @@ def test_articles_are_read_one_after_the_other():
             text, self.text = getattr(self, "text", '{"data": ['), json.dumps(NESTED["data"][0]) + ", "
             return text.encode()
 
-    rows = open_questions(Endless(), DataConfig(input_format="jsonl")).read(["id"])
+    rows = open_questions(Endless(), DataConfig(input_format=DataConfig(input_format="jsonl"))).read(["id"])
     assert [next(rows) for _ in range(7)] == [(i + 1, ["abc"[i % 3]]) for i in range(7)]
 
 
@@ -437,7 +440,7 @@ def test_a_nested_file_that_breaks_off(tmp_path):
     ]:
         path = tmp_path / name
         path.write_bytes(content)
-        rows = open_questions(path).read(["id"])
+        rows = open_questions(path, DataConfig()).read(["id"])
         assert next(rows) == (1, ["a"])
         with pytest.raises(UsageError, match=message):
             list(rows)
@@ -459,4 +462,4 @@ def test_published_files(name, questions, contexts, answers, impossible):
     found = (len(table), len(table.contexts), sum(map(len, table.answers)), int(table.is_impossible.sum()))
     assert found == (questions, contexts, answers, impossible)
     assert table.notes == () and holds_questions(path) and file_format(path) == "jsonl"
-    assert [row[0] for _, row in open_questions(path).read(["id"])] == table.ids
+    assert [row[0] for _, row in open_questions(path, DataConfig()).read(["id"])] == table.ids

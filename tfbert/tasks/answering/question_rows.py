@@ -9,6 +9,7 @@ import numpy as np
 
 from tfbert.config.counted import counted
 from tfbert.data.bad_rows import BadRows
+from tfbert.data.columns import UNLABELLED
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import NO_PLACE, Answer, Place, QuestionTable, where
@@ -123,7 +124,7 @@ def _answers(row: dict[str, Any], require: bool, where: str) -> tuple[Answer, ..
         if require:
             raise UsageError(
                 "Every question needs 'answers', an empty list if it has none. "
-                f"Received: no 'answers' in {where}. Add them or drop the question."
+                f"Received: no 'answers' in {where}. Add them or drop the question{UNLABELLED}."
             )
         return None
     answers = tuple(_answer(text, start, where) for text, start in _pairs(given or [], where))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.columns import are_of_texts, named_by_user
+from tfbert.data.columns import UNLABELLED, are_of_texts, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.json_rows import Articles, Lists, open_json
 from tfbert.data.open_file import OpenFile, Unlabelled
@@ -180,7 +180,7 @@ def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> Cho
         if asked.label is None and asked.index is None:
             raise Unlabelled(
                 f"Every question needs a label, the right choice. Received: none in {at(place)}. "
-                "Add it or drop the question" + (", or pass --label_column." if not opened.has_labels else ".")
+                f"Add it or drop the question{'' if opened.has_labels else f', or pass --label_column{UNLABELLED}'}."
             )
         return place, asked
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import RENAME, WORDS_NAMES, find_columns, in_data
+from tfbert.data.columns import RENAME, UNLABELLED, WORDS_NAMES, find_columns, in_data
 from tfbert.data.given_table import GivenTable
 from tfbert.data.open_file import LISTS, VALUES, OpenFile
 from tfbert.data.rows import open_source
@@ -68,6 +68,7 @@ def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str,
             if columns.count(column) != 1 or labels.count(column) != 1:
                 problem = "is there twice" if column in columns else "is not in the data"
                 way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{file.hint}"
+                way_out += "" if {*labels} & {*columns} else UNLABELLED
                 raise UsageError(
                     f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
                     f"{problem}, for {file.name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
@@ -92,7 +93,7 @@ def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str,
         raise UsageError(
             "No column looks like the labels. "
             f"Received: {file.name} with columns {', '.join(map(repr, columns[:20]))}. "
-            f"Pass --label_column{file.hint}; texts without labels are for --mode=predict."
+            f"Pass --label_column{file.hint}{UNLABELLED}."
         )
     if file.kinds:
         raise UsageError(
@@ -140,7 +141,7 @@ def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence
         raise UsageError(
             "Labels are in a column with a usual name such as labels, or in a column of 0 and 1 for each. "
             f"Received: {name}, whose columns {', '.join(map(repr, columns[:20])) or '(none)'} are neither. "
-            "Pass --label_column with one column, or several separated by commas."
+            f"Pass --label_column with one column, or several separated by commas{UNLABELLED}."
         )
     return found
 

@@ -1,8 +1,11 @@
-"""A TensorFlow profile -> where a step's time goes: data, forward and backward, all-reduce, update, other.
+"""A run's profile -> where a step's time goes: data, forward and backward, all-reduce, update, other.
 
-On a CPU the marks of `step_marks` say when each part of each replica began and ended. On GPUs the kernels say which
-part they belong to: their operation's name holds the scope it was made in. An instant at which several parts run counts
-for the first of `PARTS`: time shown as all-reduce is the part of it that no arithmetic hides.
+    python run_finetune.py --profile_steps=10,15 --output_dir=runs/profiled ...
+    python benchmarks/profile_split.py runs/profiled/profile
+
+On a CPU the marks of `tfbert.measure.step_marks` say when each part of each replica began and ended. On GPUs the
+kernels say which part they belong to: their operation's name holds the scope it was made in. An instant at which
+several parts run counts for the first of `PARTS`: time shown as all-reduce is the part of it that no arithmetic hides.
 """
 
 from __future__ import annotations
@@ -10,13 +13,25 @@ from __future__ import annotations
 import collections
 import pathlib
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tfbert.errors import RunError
-from tfbert.measure.data_clock import ARRIVED, ASKED
-from tfbert.measure.host_clock import OPERATIONS
-from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from results_page import table  # noqa: E402
+
+from tfbert.measure.data_clock import ARRIVED, ASKED  # noqa: E402
+from tfbert.measure.host_clock import OPERATIONS  # noqa: E402
+from tfbert.measure.step_marks import (  # noqa: E402
+    ALL_REDUCE,
+    FORWARD_BACKWARD,
+    GRADIENTS,
+    REDUCED,
+    ROWS,
+    UPDATE,
+    UPDATED,
+)
 
 PARTS = ("forward and backward", "update", "all-reduce", "data")
 OTHER = "other"
@@ -36,7 +51,7 @@ def read_split(directory: str | pathlib.Path) -> dict[str, float]:
         directory: What `tf.profiler.experimental.start` was given.
 
     Raises:
-        RunError: for a directory without a profile of training steps.
+        ValueError: for a directory without a profile of training steps.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -46,7 +61,7 @@ def read_split(directory: str | pathlib.Path) -> dict[str, float]:
         space.ParseFromString(found[-1].read_bytes())
     steps = _steps(space)
     if not steps:
-        raise RunError(f"A profile must hold a training step. Received: {str(directory)!r}. Look there for the cause.")
+        raise ValueError(f"A profile must hold a training step. Received: {str(directory)!r}. Profile a run.")
     return split(steps, _kernel_intervals(space) or _marked_intervals(space))
 
 
@@ -150,3 +165,10 @@ def _union(intervals: list[Interval]) -> list[Interval]:
 def _overlap(steps: list[Interval], intervals: list[Interval]) -> int:
     """Picoseconds of the steps that the intervals, which do not overlap each other, cover."""
     return sum(max(0, min(e, end) - max(s, start)) for s, e in steps for start, end in intervals)
+
+
+if __name__ == "__main__":
+    parts = read_split(sys.argv[1])
+    whole = sum(parts.values())
+    rows = [[name, f"{1000 * seconds:.2f}", f"{seconds / whole:.1%}"] for name, seconds in parts.items()]
+    print(table(["part", "ms a step", "share"], rows))
