@@ -383,7 +383,7 @@ def test_mrqa(tmp_path, name, header):
     assert misaligned_answers(table) == [] and training_questions(table) is table
     assert note_misaligned(table, "") is table
     assert table.where(1).endswith(f"line {1 + header}, question 2")
-    file = open_questions(path, DataConfig(input_format=DataConfig()))
+    file = open_questions(path, DataConfig())
     assert [row for _, row in file.read(["id", "question", "context"])] == [
         ["q1", "Where?", CONTEXT],
         ["q2", "What did she leave, and when?", CONTEXT],

@@ -142,7 +142,7 @@ class Finder:
             UsageError: where several could be meant.
         """
         for names in groups:
-            found = [(name,) for name in names if not {*self.usual.get(name, taken)} <= {*taken}]
+            found = [(name,) for name in names if any(own not in taken for own in self.usual.get(name, ()))]
             if is_optional and sum(len(self.usual[name]) for (name,) in found) > 1:
                 return ""
             if found:

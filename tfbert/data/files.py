@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
+import json
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -138,6 +141,16 @@ def text_columns(
         require_label=require_label,
         hint=file.hint,
     )
+
+
+def literal(text: str) -> Any:
+    """The list, dictionary, set or tuple that a text is, as JSON or Python writes it; None for any other text."""
+    for parse in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            value = parse(text)
+            if isinstance(value, list | dict | set | tuple):
+                return value
+    return None
 
 
 def check_text(value: Any, column: str, where: str, *, strict: bool = True) -> str:

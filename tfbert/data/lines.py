@@ -44,9 +44,9 @@ STANDARD_INPUT = "standard input"
 _HEAD_BYTES = 1 << 12
 
 
-def source_name(source: pathlib.Path | BinaryIO) -> str:
+def source_name(source: str | pathlib.Path | BinaryIO) -> str:
     """What messages call a file or a stream."""
-    name = source if isinstance(source, pathlib.Path) else getattr(source, "name", "")
+    name = source if isinstance(source, str | pathlib.Path) else getattr(source, "name", "")
     return str(name) if isinstance(name, pathlib.Path | str) and name not in ("", "<stdin>") else STANDARD_INPUT
 
 

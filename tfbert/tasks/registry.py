@@ -41,8 +41,7 @@ class Entry:
         typed: What `--text` and, where there are two, `--text_pair` hold; empty where the task takes neither.
         inputs_class: The arguments of a loaded model in Python.
         served_class: What `--mode=export` saves.
-        file_test: Whether a file can be for no other task.
-        dataset_test: Whether a data set is, where that is another question.
+        test: Whether a file, a table in memory or a data set can be for no other task.
         warning: A line about a table of texts that looks like this task's data.
         accuracies: How the names of accuracies end that its report plots together.
     """
@@ -56,8 +55,7 @@ class Entry:
     typed: tuple[str, ...] = ()
     inputs_class: str
     served_class: str = ""
-    file_test: str = ""
-    dataset_test: str = ""
+    test: str = ""
     warning: str = ""
     accuracies: tuple[str, ...] = ()
 
@@ -92,14 +90,9 @@ class Entry:
         """The module that is saved for a model."""
         return _named(self.served_class)
 
-    def holds_file(self, path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
-        """Whether a file can be for no other task."""
-        return bool(self.file_test) and _named(self.file_test)(path, config)
-
-    def holds_dataset(self, table: GivenTable, config: DataConfig) -> bool:
-        """Whether the features of a data set fit no other task."""
-        test = self.dataset_test or self.file_test
-        return bool(test) and _named(test)(table, config)
+    def holds(self, source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+        """Whether a file, a table in memory or a data set can be for no other task."""
+        return bool(self.test) and _named(self.test)(source, config)
 
 
 ENTRIES = (
@@ -113,7 +106,7 @@ ENTRIES = (
         typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
-        file_test="multi_label.label_columns:holds_label_sets",
+        test="multi_label.label_columns:holds_label_sets",
     ),
     Entry(
         name="regression",
@@ -135,7 +128,7 @@ ENTRIES = (
         typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
-        dataset_test="texts.source:holds_texts",
+        test="texts.source:holds_texts",
     ),
     Entry(
         name="question_answering",
@@ -146,7 +139,7 @@ ENTRIES = (
         typed=("question", "context"),
         inputs_class="answering.inputs:QuestionInputs",
         served_class="answering.serving:QuestionAnswerer",
-        file_test="answering.squad:holds_questions",
+        test="answering.squad:holds_questions",
     ),
     Entry(
         name="token_classification",
@@ -157,7 +150,7 @@ ENTRIES = (
         typed=("text",),
         inputs_class="tagging.inputs:SentenceInputs",
         served_class="tagging.serving:Tagger",
-        file_test="tagging.tagged:holds_tags",
+        test="tagging.tagged:holds_tags",
         warning="tagging.word_rows:warning_of_words",
     ),
     Entry(
@@ -168,7 +161,7 @@ ENTRIES = (
         job_opener="choosing.prediction:open_choice_files",
         inputs_class="choosing.inputs:ChoiceInputs",
         served_class="choosing.serving:Chooser",
-        file_test="choosing.choice_files:holds_choices",
+        test="choosing.choice_files:holds_choices",
     ),
     Entry(
         name="pretraining",

@@ -362,7 +362,7 @@ def test_what_is_no_squad(write, tmp_path):
 
 
 def asked(source, **options):
-    file = open_questions(source, DataConfig(input_format=DataConfig(**options)))
+    file = open_questions(source, DataConfig(**options))
     wanted = [column for column in ("id", "question", "context") if column in file.columns]
     return [(line, str(row) if isinstance(row, UsageError) else row) for line, row in file.read(wanted)]
 
@@ -376,9 +376,7 @@ def test_questions_of_every_form(write):
     assert [line for line, _ in rows] == [2, 3, 4]
     assert asked(io.BytesIO(table.encode()), input_format="tsv") == rows
     bare = table.split("\n", 1)[1].encode()
-    file = open_questions(
-        io.BytesIO(bare), DataConfig(input_format=DataConfig(input_format="tsv", header=False, text_column=("2", "1")))
-    )
+    file = open_questions(io.BytesIO(bare), DataConfig(input_format="tsv", header=False, text_column=("2", "1")))
     assert [row for _, row in file.read(["0", "2", "1"])] == expected
 
 
@@ -400,7 +398,7 @@ def test_questions_need_their_columns(write):
     with pytest.raises(UsageError, match="no columns to choose"):
         open_questions(
             pathlib.Path(write("a.json", json.dumps(NESTED))),
-            DataConfig(input_format=DataConfig(text_column=("question", "context"))),
+            DataConfig(text_column=("question", "context")),
         )
 
 
@@ -411,7 +409,7 @@ def test_lines_are_read_one_after_the_other():
         def readline(self, size=-1):
             return lines(FLAT[:1]).encode()
 
-    file = open_questions(Endless(), DataConfig(input_format=DataConfig(input_format="jsonl")))
+    file = open_questions(Endless(), DataConfig(input_format="jsonl"))
     rows = file.read(["question"])
     assert [next(rows) for _ in range(3)] == [(1, ["Where?"]), (2, ["Where?"]), (3, ["Where?"])]
 
@@ -424,7 +422,7 @@ def test_articles_are_read_one_after_the_other():
             text, self.text = getattr(self, "text", '{"data": ['), json.dumps(NESTED["data"][0]) + ", "
             return text.encode()
 
-    rows = open_questions(Endless(), DataConfig(input_format=DataConfig(input_format="jsonl"))).read(["id"])
+    rows = open_questions(Endless(), DataConfig(input_format="jsonl")).read(["id"])
     assert [next(rows) for _ in range(7)] == [(i + 1, ["abc"[i % 3]]) for i in range(7)]
 
 

@@ -516,6 +516,7 @@ def test_examples_of_a_subset_know_their_places(write):
         ({"text_column": ("text",)}, r"no columns to choose\. Received: text_column='text'"),
         ({"label_column": "label"}, r"no columns to choose"),
         ({"header": False, "text_column": ("0",), "label_column": "1"}, r"can lack a header"),
+        ({"header": False, "task": "token_classification"}, r"can lack a header"),
         ({"task": "regression"}, r"finite number\. Received: 'negative' in demo train, example 1"),
     ],
 )

@@ -129,20 +129,28 @@ def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str
         )
     tags = []
     for tag in value:
-        if type(tag) is int and tag >= 0:
-            if names is not None and tag >= len(names):
-                raise UsageError(
-                    f"A tag's id must be one of the {len(names)} that the file names. "
-                    f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
-                )
-            tags.append(names[tag] if names is not None else sys.intern(str(tag)))
-        elif isinstance(tag, str) and tag.strip():
-            tags.append(sys.intern(tag.strip()))
-        else:
-            kind = Unlabelled if tag is None or type(tag) is int else UsageError
-            raise kind(
-                "Every word needs a tag: a name, or an id from 0. "
-                f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
+        is_id = names is not None and type(tag) is int and tag >= 0
+        if is_id and tag >= len(names):
+            raise UsageError(
+                f"A tag's id must be one of the {len(names)} that the file names. "
+                f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
             )
-    check_text(" ".join(tags), column, where)
+        tags.append(names[tag] if is_id else tag_of(tag, column, where))
     return tags
+
+
+def tag_of(value: Any, column: str, where: str) -> str:
+    """A word's tag as text.
+
+    Raises:
+        UsageError: for what cannot be one.
+    """
+    if type(value) is int and value >= 0:
+        return sys.intern(str(value))
+    if isinstance(value, str) and value.strip():
+        return sys.intern(check_text(value, column, where).strip())
+    kind = Unlabelled if value is None or type(value) is int else UsageError
+    raise kind(
+        "Every word needs a tag: a name, or an id from 0. "
+        f"Received: {value!r:.60} for {column!r} in {where}. Repair or drop the row."
+    )

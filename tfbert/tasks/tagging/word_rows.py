@@ -9,7 +9,6 @@ import itertools
 import math
 import pathlib
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.tagging.conll import MOST_WORDS, Sentence, places_of
+from tfbert.tasks.tagging.list_rows import tag_of
 from tfbert.tasks.tagging.tag_forms import read_forms
 
 _SENTENCES = (
@@ -222,7 +222,7 @@ def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]])
                 )
             words.append(word)
             if columns.tag:
-                tags.append(_tag(row[2], columns.tag, where))
+                tags.append(tag_of(row[2], columns.tag, where))
         except UsageError as error:
             return error
     return Sentence(
@@ -231,17 +231,6 @@ def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]])
         tags=tags if columns.tag else None,
         others=rows[0][1][2 + bool(columns.tag) :],
         places=places_of([line for line, _ in rows]),
-    )
-
-
-def _tag(value: Any, column: str, where: str) -> str:
-    if type(value) is int and value >= 0:
-        return sys.intern(str(value))
-    if isinstance(value, str) and value.strip():
-        return sys.intern(check_text(value, column, where).strip())
-    raise UsageError(
-        f"Every word needs a tag: a name, or an id from 0. Received: {value!r:.60} for {column!r} in {where}. "
-        "Repair or drop the sentence."
     )
 
 

@@ -7,6 +7,7 @@ mean.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Collection, Container, Sequence
 
 from tfbert.config.counted import counted
@@ -91,13 +92,15 @@ def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, R
     return read_labelled_tables(config, TEXTS, read)
 
 
-def holds_texts(table: GivenTable, config: DataConfig) -> bool:
-    """Whether a data set has texts and a label, by names given or usual."""
+def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+    """Whether a data set has texts and a label, by names given or usual; never of files, which others may claim."""
+    if not isinstance(source, GivenTable) or not source.kinds:
+        return False
     try:
-        texts, _ = text_columns(table, config.text_column, config.label_column)
+        texts, _ = text_columns(source, config.text_column, config.label_column)
     except UsageError:
         return False
-    return {*texts} <= {*table.of_kinds("text")}
+    return {*texts} <= {*source.of_kinds("text")}
 
 
 class _Labels:
