@@ -102,7 +102,7 @@ MOST_LINES = {
     "commandline": 603,
     "config": 1786,
     "corpus": 2567,
-    "data": 1943,
+    "data": 1961,
     "devices": 1176,
     "doors": 482,
     "launch": 378,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 525,
     "report": 1216,
     "step": 3202,
-    "tasks": 9472,
+    "tasks": 9171,
     "tokens": 797,
     "train": 1826,
 }
