@@ -69,7 +69,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     return 0
 
 
-def verb_of(command: Command, mode: Mode) -> Callable[[Config], Any]:
+def verb_of(command: Command, mode: Mode) -> Callable[..., Any]:
     """What a mode of a command does, imported now."""
     module, _, function = command.verbs[mode].partition(":")
     return getattr(importlib.import_module(f"tfbert.modes.{module}"), function)

@@ -27,14 +27,8 @@ USAGE_STATUS = 2
 _TF_CONFIG_ADVICE = (
     'Set it like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}.'
 )
-_SLURM_VARIABLES = (
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_STEP_NODELIST",
-    "SLURM_STEP_TASKS_PER_NODE",
-    "SLURMD_NODENAME",
-)
+_SLURM_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST")
+_SLURM_VARIABLES += ("SLURM_STEP_TASKS_PER_NODE", "SLURMD_NODENAME")
 # Above the ports that SLURM is often told to use for MPI, below those that the kernel hands out to clients.
 _FIRST_SLURM_PORT, _NUM_SLURM_PORTS, _PORTS_PER_SLURM_JOB = 13000, 19200, 16
 _FIRST_REPORT_SECONDS, _REPORT_SECONDS = 10.0, 60.0

@@ -11,17 +11,8 @@ from tfbert.errors import RunError, UsageError, first_line
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-UPLOADED = (
-    "README.md",
-    "config.json",
-    "model.safetensors",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "all_results.json",
-    "run_config.json",
-)
+UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
+UPLOADED += ("special_tokens_map.json", "all_results.json", "run_config.json")
 """Files of an output directory that make up the model; checkpoints and logs are not uploaded."""
 
 
