@@ -35,9 +35,8 @@ def take_config(arguments: Sequence[str]) -> tuple[str, list[str]]:
     parts = [*files_named(arguments, CONFIG, "run.yaml")]
     paths = [text for is_file, text in parts if is_file]
     if len(paths) > 1:
-        raise UsageError(
-            f"A run has one file of options. Received: {CONFIG}={','.join(paths)!r}. Put all options into one of them."
-        )
+        rule = "A run has one file of options"
+        raise UsageError(f"{rule}. Received: {CONFIG}={','.join(paths)!r}. Put all options into one of them.")
     return "".join(paths), [text for is_file, text in parts if not is_file]
 
 

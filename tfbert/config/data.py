@@ -141,10 +141,8 @@ class DataConfig(Options):
         """Every rule this part breaks, one line each."""
         out = []
         if self.dataset and self.uses_files:
-            out.append(
-                "Data comes from a data set or from files, not both. "
-                f"Received: dataset={self.dataset!r}, file={self.source!r}. Drop one."
-            )
+            rule = "Data comes from a data set or from files, not both"
+            out.append(f"{rule}. Received: dataset={self.dataset!r}, file={self.source!r}. Drop one.")
         files = [("train_file", self.train_file), ("test_file", self.test_file)]
         files += [("validation_file", path) for path in self.validation_files]
         for name, value in files:
@@ -167,10 +165,8 @@ class DataConfig(Options):
                 f"Received: data_dir={self.data_dir!r} without a TFDS dataset. Pass --dataset=NAME or drop --data_dir."
             )
         if len(self.text_column) > 2:
-            out.append(
-                "text_column takes one column, or two for pairs. "
-                f"Received: text_column={','.join(self.text_column)!r}. Name at most two."
-            )
+            rule = "text_column takes one column, or two for pairs"
+            out.append(f"{rule}. Received: text_column={','.join(self.text_column)!r}. Name at most two.")
         out += self._label_names_problems()
         if len(self.separator) > 1 or self.separator in ('"', "\r", "\n"):
             out.append(

@@ -77,10 +77,9 @@ def current_cluster() -> Cluster:
         return cluster_from_tf_config(os.environ["TF_CONFIG"])
     if "SLURM_JOB_ID" in os.environ or "SLURM_PROCID" in os.environ:
         return cluster_from_slurm()
-    raise UsageError(
-        "multi_worker needs TF_CONFIG or SLURM's variables in the environment. Received: neither. "
-        "Start the command with python -m tfbert.launch --num_workers=N -- COMMAND, with srun, or set TF_CONFIG."
-    )
+    rule = "multi_worker needs TF_CONFIG or SLURM's variables in the environment"
+    todo = "Start the command with python -m tfbert.launch --num_workers=N -- COMMAND, with srun, or set TF_CONFIG."
+    raise UsageError(f"{rule}. Received: neither. {todo}")
 
 
 def cluster_from_tf_config(text: str) -> Cluster:
@@ -137,10 +136,9 @@ def cluster_from_slurm() -> Cluster:
         UsageError: outside a step started by srun, or if the variables contradict each other.
     """
     if missing := [name for name in _SLURM_VARIABLES if not os.environ.get(name)]:
-        raise UsageError(
-            "Under SLURM, multi_worker must run in a step that srun started. "
-            f"Received: no {', '.join(missing)} in the environment. Put srun in front of the command."
-        )
+        rule = "Under SLURM, multi_worker must run in a step that srun started"
+        todo = "Put srun in front of the command."
+        raise UsageError(f"{rule}. Received: no {', '.join(missing)} in the environment. {todo}")
     import tensorflow as tf
 
     # Jobs that share a node get ports of their own.
@@ -157,10 +155,8 @@ def cluster_from_slurm() -> Cluster:
         index = addresses.index(f"{node}:{port + local_index}")
     except (ValueError, RuntimeError) as error:
         received = ", ".join(f"{name}={os.environ[name]}" for name in _SLURM_VARIABLES)
-        raise UsageError(
-            f"SLURM's variables must describe one step. Received: {received} ({error}). "
-            "Let srun set them, or set TF_CONFIG."
-        ) from None
+        rule = "SLURM's variables must describe one step"
+        raise UsageError(f"{rule}. Received: {received} ({error}). Let srun set them, or set TF_CONFIG.") from None
     num_local = sum(address.rpartition(":")[0] == node for address in addresses)
     return Cluster(jobs={"worker": addresses}, job="worker", index=index, local_index=local_index, num_local=num_local)
 
@@ -237,10 +233,9 @@ def divide_gpus(gpus: Sequence, num_workers: int) -> list[list]:
         UsageError: if there are GPUs, but fewer than workers.
     """
     if 0 < len(gpus) < num_workers:
-        raise UsageError(
-            f"Each worker needs a GPU of its own. Received: {num_workers} workers on a machine with {len(gpus)} "
-            f"visible. Start {len(gpus)} or fewer workers, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1."
-        )
+        rule = "Each worker needs a GPU of its own"
+        todo = f"Start {len(gpus)} or fewer workers, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1."
+        raise UsageError(f"{rule}. Received: {num_workers} workers on a machine with {len(gpus)} visible. {todo}")
     share = len(gpus) // num_workers
     return [list(gpus[i * share : (i + 1) * share]) for i in range(num_workers)]
 
@@ -272,12 +267,9 @@ def _listening(address: str) -> Iterator[None]:
             server.listen(1024)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise RunError(
-                    f"Each worker needs a free port. Received: port {port} of {address} is taken. "
-                    "End the process that holds it (often an earlier run's worker), or use another port."
-                ) from None
-            raise UsageError(
-                f"A worker must be allowed to listen at its port. Received: {address}: {error.strerror}. "
-                "Use a port above 1023."
-            ) from None
+                rule = "Each worker needs a free port"
+                todo = "End the process that holds it (often an earlier run's worker), or use another port."
+                raise RunError(f"{rule}. Received: port {port} of {address} is taken. {todo}") from None
+            rule = "A worker must be allowed to listen at its port"
+            raise UsageError(f"{rule}. Received: {address}: {error.strerror}. Use a port above 1023.") from None
         yield

@@ -42,10 +42,9 @@ def set_up(config: RuntimeConfig) -> str:
         keep_freed_memory()  # The command did so before it imported TensorFlow; another program may not have.
     gpus = _visible_gpus(config.device)
     if config.device == "gpu" and not gpus:
-        raise UsageError(
-            "device=gpu needs a GPU that TensorFlow can use. Received: none visible. Check nvidia-smi and "
-            "CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
-        )
+        rule = "device=gpu needs a GPU that TensorFlow can use"
+        todo = "Check nvidia-smi and CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
+        raise UsageError(f"{rule}. Received: none visible. {todo}")
     if config.device == "auto" and not gpus and (unused := _unused_gpus()):
         log.warning(
             "TensorFlow cannot use this machine's %s: the run takes the CPU. Install tensorflow[and-cuda] and check "

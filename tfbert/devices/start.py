@@ -98,10 +98,9 @@ def check_hub() -> None:
     except metadata.PackageNotFoundError:  # Installed in some other way: transformers knows.
         return
     if int(version.partition(".")[0]) >= _NO_HUB:
-        raise UsageError(
-            f"transformers with TensorFlow needs a huggingface-hub below {_NO_HUB}. Received: {version}, which another "
-            f"package brought. Run: pip install 'huggingface-hub<{_NO_HUB}' 'datasets<5.1'"
-        )
+        rule = f"transformers with TensorFlow needs a huggingface-hub below {_NO_HUB}"
+        todo = f"Run: pip install 'huggingface-hub<{_NO_HUB}' 'datasets<5.1'"
+        raise UsageError(f"{rule}. Received: {version}, which another package brought. {todo}")
 
 
 def tell(lines: Iterable[str]) -> None:

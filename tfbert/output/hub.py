@@ -28,10 +28,9 @@ def check_login(api: HfApi | None = None) -> None:
     try:
         (api or _api()).whoami()
     except Exception as error:  # huggingface_hub raises whatever its present HTTP client does.
-        raise UsageError(
-            f"push_to_hub needs a login on the Hugging Face hub. Received: {first_line(error)}. "
-            "Run hf auth login, set HF_TOKEN, or drop --push_to_hub."
-        ) from None
+        rule = "push_to_hub needs a login on the Hugging Face hub"
+        todo = "Run hf auth login, set HF_TOKEN, or drop --push_to_hub."
+        raise UsageError(f"{rule}. Received: {first_line(error)}. {todo}") from None
 
 
 def push(directory: pathlib.Path, config: HubConfig, api: HfApi | None = None) -> str:
