@@ -57,10 +57,8 @@ def read_config(path: str) -> list[tuple[str, Any, str]]:
     if ending in YAML:
         found = _read_yaml(text, path)
     elif is_run_config(text):
-        raise UsageError(
-            f"{CONFIG} is a file of options by the flags' names. {received}, which a run wrote. "
-            f"Pass --run_config={path} to repeat that run."
-        )
+        todo = f"Pass --run_config={path} to repeat that run."
+        raise UsageError(f"{CONFIG} is a file of options by the flags' names. {received}, which a run wrote. {todo}")
     else:
         try:
             found = json.loads(text, object_pairs_hook=Pairs, parse_int=str, parse_float=str, parse_constant=str)

@@ -82,7 +82,12 @@ def one_output(config: Parts, what: str, makes: str) -> list[str]:
 
 
 def _train(config: Parts) -> list[str]:
-    out = _unnamed_model(config)
+    out, records = [], config.pretraining.train_records
+    if not config.model.model_name_or_path and (records or not config.data.is_built_in):
+        # Random weights would learn little, and nobody would know.
+        rule, data = "Data of your own needs a model to start from", ",".join(records) or config.data.source
+        todo = "Pass --model=bert-base-uncased or another pretrained one; --model=scratch/tiny has random weights."
+        out.append(f"{rule}. Received: model_name_or_path='' with {data}. {todo}")
     if config.runtime.seeds:
         out += one_output(config, "seeds", "several seeds make several")
     if facts_of(config.data.task).of_records:
@@ -95,17 +100,6 @@ def _train(config: Parts) -> list[str]:
     if config.data.uses_files and not config.data.has_validation_data:
         out += _unevaluated(config, "examples", "validation_file", "--validation_file or --validation_split")
     return out + _indexes(config, ("text_column", "label_column"))
-
-
-def _unnamed_model(config: Parts) -> list[str]:
-    """A line for data of the user's own without a model: random weights would learn little, and nobody would know."""
-    records = config.pretraining.train_records
-    if config.model.model_name_or_path or (config.data.is_built_in and not records):
-        return []
-    data = ",".join(records) or config.data.source
-    rule = "Data of your own needs a model to start from"
-    todo = "Pass --model=bert-base-uncased or another pretrained one; --model=scratch/tiny has random weights."
-    return [f"{rule}. Received: model_name_or_path='' with {data}. {todo}"]
 
 
 def evaluation_options(config: Parts) -> dict[str, int | str]:
@@ -121,9 +115,11 @@ def _unevaluated(config: Parts, what: str, option: str, todo: str) -> list[str]:
 
 
 def _evaluate(config: Parts) -> list[str]:
-    if facts_of(config.data.task).of_records:
-        return _evaluate_records(config)
     out = []
+    if facts_of(config.data.task).of_records:
+        if not config.pretraining.validation_records:
+            out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
+        return _read_by_prepare(config) + out + _saved_model(config)
     if not config.data.dataset and not config.data.uses_files:
         rule = "Evaluation needs labelled examples"
         todo = "Pass --dataset=NAME, --validation_file or --test_file."
@@ -154,19 +150,15 @@ def _predict(config: Parts) -> list[str]:
     if predict.text:
         out += idle(config.given("glue_task", "id_column", "text_column", "header"), "input_file", "with text")
         if len(predict.text_pair) not in (0, len(predict.text)):
-            out.append(
-                f"Each text of a pair has its second text. Received: text {len(predict.text)} times, "
-                f"text_pair {len(predict.text_pair)} times. Pass as many of both."
-            )
+            received = f"text {len(predict.text)} times, text_pair {len(predict.text_pair)} times"
+            out.append(f"Each text of a pair has its second text. Received: {received}. Pass as many of both.")
     elif config.data.dataset:
         out += idle(config.given("glue_task", "id_column"), "input_file", f"with dataset={config.data.dataset!r}")
     is_glue = bool(predict.glue_task or config.data.dataset)
     if is_glue and (predict.output_file != STANDARD_STREAM or predict.output_format != "auto"):
-        out.append(
-            "GLUE's submission files have names and a format of their own. "
-            f"Received: output_file={predict.output_file!r}, output_format={predict.output_format!r}. "
-            "Pass --output_dir instead."
-        )
+        rule = "GLUE's submission files have names and a format of their own"
+        received = f"output_file={predict.output_file!r}, output_format={predict.output_format!r}"
+        out.append(f"{rule}. Received: {received}. Pass --output_dir instead.")
     if config.output.output_dir and not is_glue:
         rule = "Predictions go to output_file; output_dir is for GLUE's submission files"
         out.append(f"{rule}. Received: output_dir={config.output.output_dir!r}. Pass --output_file.")
@@ -199,26 +191,16 @@ def _prepare(config: Parts) -> list[str]:
     if not config.output.output_dir:
         out.append("Records need a directory. Received: output_dir=''. Pass --output_dir.")
     if config.corpus.input_files and config.data.dataset:
-        out.append(
-            "A corpus comes from files or from a data set, not both. "
-            f"Received: input_files={','.join(config.corpus.input_files)!r}, dataset={config.data.dataset!r}. Drop one."
-        )
+        received = f"input_files={','.join(config.corpus.input_files)!r}, dataset={config.data.dataset!r}"
+        out.append(f"A corpus comes from files or from a data set, not both. Received: {received}. Drop one.")
     if bool(config.corpus.learn_vocab) == bool(config.model.vocab_file):
-        out.append(
-            "Preparing a corpus takes a vocabulary from a file, or learns one from the corpus. Received: vocab_file="
-            f"{config.model.vocab_file!r}, learn_vocab={config.corpus.learn_vocab}. Pass one of them."
-        )
+        rule = "Preparing a corpus takes a vocabulary from a file, or learns one from the corpus"
+        received = f"vocab_file={config.model.vocab_file!r}, learn_vocab={config.corpus.learn_vocab}"
+        out.append(f"{rule}. Received: {received}. Pass one of them.")
     if len(config.data.text_column) > 1:
         rule = "A document is the text of one column"
         out.append(f"{rule}. Received: text_column={','.join(config.data.text_column)!r}. Name one.")
     return out
-
-
-def _evaluate_records(config: Parts) -> list[str]:
-    out = _read_by_prepare(config)
-    if not config.pretraining.validation_records:
-        out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
-    return out + _saved_model(config)
 
 
 def _read_by_prepare(config: Parts) -> list[str]:

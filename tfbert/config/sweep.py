@@ -173,9 +173,8 @@ def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
         if len(word) > 1 and word[0] == word[-1] == '"':
             word = word[1:-1].replace('""', '"')
         if not word:
-            raise UsageError(
-                f"Each option of a sweep has values. Received: sweep={item!r}, with an empty one. {_FORM}."
-            )
+            rule = "Each option of a sweep has values"
+            raise UsageError(f"{rule}. Received: sweep={item!r}, with an empty one. {_FORM}.")
         try:
             value = of_text(kind, word)
             if isinstance(value, tuple):

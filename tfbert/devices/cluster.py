@@ -192,11 +192,10 @@ def wait_for_peers(cluster: Cluster, timeout_seconds: float, *, report: Callable
             now = time.monotonic()
             waiting_for = ", ".join(f"{name} ({address})" for name, address in missing.items())
             if now - start >= timeout_seconds:
-                raise RunError(
-                    f"All {cluster.size} workers must be reachable within cluster_timeout_seconds={timeout_seconds:g}. "
-                    f"Received: no answer from {waiting_for}. "
-                    "Start every worker, check the addresses and firewalls, or pass a longer --cluster_timeout_seconds."
-                )
+                within = f"cluster_timeout_seconds={timeout_seconds:g}"
+                ways = "check the addresses and firewalls, or pass a longer --cluster_timeout_seconds"
+                rule = f"All {cluster.size} workers must be reachable within {within}"
+                raise RunError(f"{rule}. Received: no answer from {waiting_for}. Start every worker, {ways}.")
             if now >= next_report:
                 report(f"{cluster.job} {cluster.index} has waited {now - start:.0f} s for {waiting_for}")
                 next_report += _REPORT_SECONDS

@@ -118,11 +118,9 @@ def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:
     try:
         tf.config.set_visible_devices(wanted, "GPU")
     except RuntimeError:
-        raise UsageError(
-            "Whether GPUs are used is decided when TensorFlow first uses a device. "
-            f"Received: device={device!r} in a process that has run {'with' if gpus else 'without'} them. "
-            "Use a new process."
-        ) from None
+        rule = "Whether GPUs are used is decided when TensorFlow first uses a device"
+        received = f"device={device!r} in a process that has run {'with' if gpus else 'without'} them"
+        raise UsageError(f"{rule}. Received: {received}. Use a new process.") from None
     _hidden = gpus
     return wanted
 

@@ -91,11 +91,9 @@ def _take(directory: pathlib.Path, shared: bool) -> int | None:
                 time.sleep(_PAUSE_SECONDS)  # The holder may share the lock and be about to release it.
                 continue
             # No waiting: once the other run ends, what the user wanted of the directory is out of date.
-            raise RunError(
-                f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which "
-                "another process is writing. Pass another, or wait for it; several workers need "
-                "--strategy=multi_worker."
-            ) from None
+            received = f"output_dir={str(directory)!r}, to which another process is writing"
+            todo = "Pass another, or wait for it; several workers need --strategy=multi_worker."
+            raise RunError(f"A run needs an output directory of its own. Received: {received}. {todo}") from None
     raise AssertionError("unreachable")
 
 
