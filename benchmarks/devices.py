@@ -31,32 +31,32 @@ from ring import ring_bytes_per_second  # noqa: E402
 from tfbert.modes.child import end_child, start_child  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report import plots  # noqa: E402
-from tfbert.report.compare import Table, markdown_table, markdown_text  # noqa: E402
 from tfbert.report.facts import environment  # noqa: E402
-from tfbert.report.pages import memory, render, share  # noqa: E402
+from tfbert.report.pages import render  # noqa: E402
 from tfbert.report.run_files import read_run  # noqa: E402
+from tfbert.report.tables import Table, markdown_text, memory, share, table_of  # noqa: E402
 
 COLUMNS = {
-    "seconds": ("time, s", "{:,.1f}".format),
-    "examples_per_second": ("examples/s", "{:,.1f}".format),
-    "tokens_per_second": ("real tokens/s", "{:,.0f}".format),
-    "speed_up": ("speed-up", "{:.2f}".format),
+    "seconds": ("time, s", "{:,.1f}"),
+    "examples_per_second": ("examples/s", "{:,.1f}"),
+    "tokens_per_second": ("real tokens/s", "{:,.0f}"),
+    "speed_up": ("speed-up", "{:.2f}"),
     "efficiency": ("efficiency", share),
-    "all_reduce_ms": ("all-reduce, ms", "{:,.1f}".format),
-    "predicted_examples_per_second": ("predicted examples/s", "{:,.1f}".format),
-    "score": ("score", "{:.4f}".format),
-    "cost": ("cost of 1e6 examples", "{:.4g}".format),
+    "all_reduce_ms": ("all-reduce, ms", "{:,.1f}"),
+    "predicted_examples_per_second": ("predicted examples/s", "{:,.1f}"),
+    "score": ("score", "{:.4f}"),
+    "cost": ("cost of 1e6 examples", "{:.4g}"),
     "reason": ("reason", str),
 }
 """What rows are compared by: the table's name of each, and how it is shown."""
 INSIDE = {
-    "examples_per_second_with_warmup": ("examples/s with warm-up", "{:,.1f}".format),
-    "step_ms_p50": ("step p50, ms", "{:,.1f}".format),
-    "step_ms_p95": ("step p95, ms", "{:,.1f}".format),
-    "compile_seconds": ("compile, s", "{:.1f}".format),
+    "examples_per_second_with_warmup": ("examples/s with warm-up", "{:,.1f}"),
+    "step_ms_p50": ("step p50, ms", "{:,.1f}"),
+    "step_ms_p95": ("step p95, ms", "{:,.1f}"),
+    "compile_seconds": ("compile, s", "{:.1f}"),
     "data_wait_share": ("waiting for data", share),
-    "user_seconds": ("CPU, s", "{:,.1f}".format),
-    "kernel_seconds": ("kernel, s", "{:,.1f}".format),
+    "user_seconds": ("CPU, s", "{:,.1f}"),
+    "kernel_seconds": ("kernel, s", "{:,.1f}"),
     "peak_memory_bytes": ("peak memory", memory),
     "peak_share": ("share of peak", share),
 }
@@ -274,15 +274,15 @@ def write(directory: pathlib.Path, axes: Any, rows: list[Row]) -> None:
     tables = [table("Speed", COLUMNS, rows, axes), table("Where time and memory go", INSIDE, done, axes)]
     devices = "; ".join(dict.fromkeys(row["devices_used"] for row in done)) or "no row is done"
     notes = [f"{devices}; {facts['machine']}.", f"Command: {facts['command']}", EXPLAINED, *on_paper(done)]
-    text = "".join(f"## {each.title}\n\n{markdown_table(each.names, each.body)}\n" for each in tables)
+    text = "".join(f"## {each.title}\n\n{each.markdown()}\n" for each in tables)
     write_text(directory / "benchmark.md", text + "\n\n".join(map(markdown_text, notes)) + "\n")
     bars = [
         (title, plots.bars([name_of(row, axes) for row in done], [row[name] * scale for row in done], x_label=unit))
         for name, title, unit, scale in BARS
         if done
     ]
-    values = {"title": "Benchmark", "directory": str(directory), "tables": tables, "notes": notes, "plots": bars}
-    write_text(directory / "benchmark.html", render("comparison.html", **values))
+    values = {"title": "Benchmark", "directory": str(directory), "lines": [], "notes": notes, "plots": bars}
+    write_text(directory / "benchmark.html", render("page.html", tables=tables, **values))
 
 
 def on_paper(done: list[Row]) -> list[str]:
@@ -316,13 +316,9 @@ EXPLAINED = (
 
 def table(title: str, columns: dict[str, Any], rows: list[Row], axes: Any) -> Table:
     """Rows with the columns that have a value."""
-    known = {name: column for name, column in columns.items() if any(name in row for row in rows)}
-    body = [
-        [name_of(row, axes), *(shown(row[name]) if name in row else "–" for name, (_, shown) in known.items())]
-        for row in rows
-    ]
-    names = ["row", *(called for called, _ in known.values())]
-    return Table(title=title, names=names, body=body, numeric=frozenset(names) - {"row", "reason"})
+    shown = [(called, [row.get(name) for row in rows], pattern) for name, (called, pattern) in columns.items()]
+    names = ("row", [name_of(row, axes) for row in rows], "{}")
+    return table_of([names, *shown], title=title, texts=("row", "reason"))
 
 
 def name_of(row: Row, axes: Any) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import pytest
 
@@ -468,3 +469,56 @@ def test_standard_input_can_be_evaluated():
         with pytest.raises(UsageError, match=match) as caught:
             Config(mode=mode, model=SAVED, **parts)
         assert "\n" not in str(caught.value)
+
+
+LOOP, LOCKED = "loop", "locked"
+UNUSABLE = {
+    "~nobody-of-that-name/x": "home directory",
+    "x" * 300: "File name too long",
+    "folder/" * 700: "File name too long",
+    "a\0b": "embedded null byte",
+    LOOP: "Too many levels of symbolic links",
+    f"{LOOP}/x": "Too many levels of symbolic links",
+    LOCKED: "Permission denied",
+}
+OF_PATHS = {
+    "model_name_or_path": (ModelConfig, {}),
+    "vocab_file": (ModelConfig, {}),
+    "data_dir": (DataConfig, {"dataset": "glue/sst2"}),
+    "train_file": (DataConfig, {}),
+    "validation_file": (DataConfig, {}),
+    "test_file": (DataConfig, {}),
+    "label_names": (DataConfig, {}),
+    "train_records": (PretrainingConfig, {}),
+    "input_files": (CorpusConfig, {}),
+    "output_dir": (OutputConfig, {}),
+    "input_file": (PredictConfig, {}),
+    "output_file": (PredictConfig, {}),
+}
+
+
+@pytest.mark.parametrize("path", UNUSABLE, ids=lambda path: repr(path[:20]))
+@pytest.mark.parametrize("name", OF_PATHS)
+def test_a_path_that_can_be_nobodys_is_one_line(name, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / LOOP).symlink_to(LOOP)
+    (tmp_path / LOCKED).mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: pathlib.Path(path).name != LOCKED)  # Root may do everything.
+    kind, options = OF_PATHS[name]
+    value = (path,) if kind.__dataclass_fields__[name].type.startswith("tuple") else path
+    (part,) = (own for own, each in Config.classes().items() if each is kind)
+    with pytest.raises(UsageError) as refused:
+        Config(**{part: kind(**options, **{name: value})})
+    (line,) = [each for each in str(refused.value).splitlines() if each.startswith(f"{name} must be a path")]
+    assert UNUSABLE[path] in line and len(line) < 300
+
+
+def test_paths_that_are_not_there_yet_and_several_with_commas_are_fine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [f"{letter * 40}.tsv" for letter in "abcdefghij"]  # Together longer than a name may be.
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "of\nlines").mkdir()
+    data = DataConfig(train_file=names[0], validation_file=",".join(names), label_names=("x" * 300, "b"))
+    config = Config(data=data, model=SCRATCH, output=OutputConfig(output_dir="new/of\nlines/~user"))
+    assert config.data.validation_files == tuple(names)

@@ -6,6 +6,7 @@ import difflib
 import pathlib
 from collections.abc import Iterable, Iterator
 
+from tfbert.config.rules import path_of
 from tfbert.errors import UsageError
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
@@ -32,7 +33,7 @@ def find_flagfile(name: str) -> pathlib.Path:
     Raises:
         UsageError: for a name that is neither, with the nearest presets.
     """
-    path = pathlib.Path(name).expanduser()
+    path = path_of(name, "flagfile")
     if path.is_file():
         return path
     known = presets()
@@ -100,7 +101,7 @@ def read_text(option: str, path: str | pathlib.Path) -> str:
     """
     try:
         return pathlib.Path(path).expanduser().read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
+    except (OSError, RuntimeError, ValueError) as error:  # Of an unknown user, or with a NUL, the path is no path.
+        reason = "not UTF-8" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or str(error)
         rule = f"{option} must be a file of text"
         raise UsageError(f"{rule}. Received: {option}={str(path)!r} ({reason}). Check the path.") from None

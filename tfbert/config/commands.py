@@ -99,7 +99,7 @@ FINETUNE = Command(
         ("--mode=predict --model=runs/sst2 --input_file=new.tsv", "label new texts"),
     ),
     verbs={
-        "train": "seeds:train",
+        "train": "many:train",
         "evaluate": "evaluate:evaluate_model",
         "predict": "predict:predict",
         "export": "export:export",

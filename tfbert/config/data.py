@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from typing import Literal
 
@@ -27,7 +28,7 @@ TYPED_TEXTS = "--text"
 
 def is_pipe(name: str) -> bool:
     """Whether an option names what can be read only once: standard input, or a pipe as the shell's `<(...)` makes."""
-    return name == STANDARD_STREAM or pathlib.Path(name).is_fifo()
+    return name == STANDARD_STREAM or (os.path.exists(name) and pathlib.Path(name).is_fifo())  # noqa: PTH110 (as below)
 
 
 _TAB = ("tab", "\\t")
@@ -116,7 +117,7 @@ class DataConfig(Options):
         """`validation_file` as paths, or as data in memory."""
         if isinstance(self.validation_file, Given):
             return self.validation_file.parts or (self.validation_file,)
-        whole = pathlib.Path(self.validation_file).exists() and bool(self.validation_file)
+        whole = os.path.exists(self.validation_file)  # noqa: PTH110 (pathlib's raises where several are a long name)
         return (self.validation_file,) if whole else tuple(filter(None, self.validation_file.split(",")))
 
     @property

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import math
+import os
 import pathlib
 import re
 import reprlib
+import stat
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin
@@ -37,6 +40,26 @@ EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export")
 """Those in which labelled examples are predicted."""
 COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict")
 """Those that compute on devices of the user's choice; an export is written on one."""
+
+
+def path_of(given: str, option: str) -> pathlib.Path:
+    """A path, or pattern, that a user named, with a leading `~` expanded; there may be nothing yet.
+
+    Raises:
+        UsageError: for one that nothing can have or be read at, such as that of an unknown user, one that is too long,
+            and what may not be entered.
+    """
+    shown = repr(given if len(given) < 200 else f"{given[:100]}... ({len(given):,} characters)")
+    try:
+        path = pathlib.Path(given).expanduser()
+        if stat.S_ISDIR(path.stat().st_mode) and not os.access(path, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (FileNotFoundError, NotADirectoryError):
+        return path  # What needs a file there says so.
+    except (OSError, RuntimeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or f"{error}".rstrip(".")
+        raise UsageError(f"{option} must be a path that can be used. Received: {shown} ({why}). Check it.") from None
+    return path
 
 
 def option(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbert.config.counted import counted
-from tfbert.corpus.found_files import expanded
+from tfbert.config.rules import path_of
 from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, is_shard, read_manifest
 from tfbert.corpus.record_index import RecordFile, find_index, index_file
 from tfbert.corpus.records import Records
@@ -114,7 +114,7 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
     """
     found: dict[pathlib.Path, pathlib.Path] = {}
     for given in paths:
-        path = expanded(given, option)
+        path = path_of(given, option)
         if path.is_dir():
             files = _in_directory(path, option)
         elif path.is_file():

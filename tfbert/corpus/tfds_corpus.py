@@ -13,7 +13,7 @@ from tfbert.corpus.digests import digest, file_digests
 from tfbert.corpus.documents import ALL, Document
 from tfbert.corpus.sentences import split_sentences, splitter
 from tfbert.data.columns import find_columns
-from tfbert.data.tfds_builder import decoded, open_builder, rows_of
+from tfbert.data.tfds_builder import decoded, open_builder, rows_of, table_of
 from tfbert.errors import UsageError
 
 _SPLIT = "train"
@@ -97,15 +97,8 @@ def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (
             "A data set needs a train split. "
             f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
         )
-    strings = sorted(
-        name
-        for name, feature in builder.info.features.items()
-        if isinstance(feature, tfds.features.Tensor)
-        and feature.shape == ()
-        and feature.np_dtype in (object, str, bytes)
-    )
-    only = tuple(strings) if len(strings) == 1 else ()
+    table = table_of(builder, dataset, _SPLIT)
     columns, _ = find_columns(
-        f"dataset={dataset!r}", strings, text_column=text_column or only, require_label=False, find_label=False
+        f"dataset={dataset!r}", table.of_kinds("text"), text_column=text_column or table.only("text"), find_label=False
     )
     return TfdsCorpus(dataset, data_dir, columns, language)

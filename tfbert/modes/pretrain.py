@@ -22,12 +22,11 @@ from tfbert.devices.quiet import start_quietly, without_main_module
 from tfbert.devices.waiting import is_unwatched
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.modes.many import train
 from tfbert.modes.prepare import prepare_records
-from tfbert.modes.seeds import train
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
-from tfbert.report.seeds import OverSeeds
-from tfbert.report.sweep import Swept
+from tfbert.report.many import OverSeeds, Swept
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -43,7 +42,7 @@ def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, fl
         callbacks: As `finetune` takes them.
 
     Returns:
-        As `finetune`, `train_seeds` or `train_sweep`.
+        As `finetune`, `train_many`.
 
     Raises:
         UsageError: as these do, and for several workers without records.

@@ -15,8 +15,8 @@ from tfbert.model.load import save_pretrained
 from tfbert.model.weights import set_weights_dict
 from tfbert.output import output_dir
 from tfbert.output.reports import Reports
-from tfbert.report.at_end import report_at_end
 from tfbert.report.model_card import model_card
+from tfbert.report.pages import report_at_end
 from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.train.build import Run
 from tfbert.train.checkpoint import tidy

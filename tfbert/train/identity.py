@@ -139,16 +139,14 @@ def contents_of(config: Config, known: dict[pathlib.Path, int] | None = None) ->
         name: [given.source if isinstance(given, Given) else pathlib.Path(given) for given in files if given]
         for name, files in named.items()
     }
-    model = pathlib.Path(config.model.model_name_or_path)
-    with contextlib.suppress(RuntimeError):  # No such user: the run itself says so.
-        model = model.expanduser()
+    model = pathlib.Path(config.model.model_name_or_path).expanduser()
     if not config.model.is_scratch:
         files = [path for path in (model, *model.glob("*"), *model.glob("assets/**/*")) if path.is_file()]
         paths["model_name_or_path"] = sorted(path for path in files if _MODEL_FILES.fullmatch(path.name))
     if not (data.uses_files or data.is_built_in):
         from tfbert.data.tfds_builder import find_builder  # imports TensorFlow Datasets
 
-        with contextlib.suppress(UsageError):  # No such name: likewise.
+        with contextlib.suppress(UsageError):  # No such name: the run itself says so.
             paths["dataset"] = [pathlib.Path(find_builder(data.dataset, data.data_dir).data_dir)]
     for name in ("train_records", "validation_records"):
         with contextlib.suppress(UsageError):  # The run itself says what is wrong with them.

@@ -17,9 +17,4 @@ def choice_source(config: DataConfig, options: ChoosingConfig) -> Source[ChoiceE
         opened = open_questions(labelled_source(path), config, choice_columns=options.choice_columns)
         return read_questions(opened, skip_bad_rows=config.skip_bad_rows)
 
-    def read_name(with_train: bool) -> dict[str, ChoiceExamples]:
-        from tfbert.tasks.choosing.tfds import read_tfds_choices  # imports TensorFlow Datasets
-
-        return read_tfds_choices(config, options, with_train=with_train)
-
-    return Source(read_file=read_file, read_name=read_name, demo="multiple_choice")
+    return Source(read_file=read_file, demo="multiple_choice")

@@ -39,14 +39,7 @@ def sentence_source(config: DataConfig) -> Source[TaggedTable]:
         )
         return _named(table, names)
 
-    def read_name(with_train: bool) -> dict[str, TaggedTable]:
-        from tfbert.tasks.tagging.tfds import read_tfds_tagged  # imports TensorFlow Datasets
-
-        columns = (config.text_column, config.label_column)
-        tables = read_tfds_tagged(config.dataset, config.data_dir, *columns, with_train=with_train)
-        return {name: _named(table, names) for name, table in tables.items()}
-
-    return Source(read_file=read_file, read_name=read_name, demo="token_classification")
+    return Source(read_file=read_file, demo="token_classification")
 
 
 def _named(table: TaggedTable, names: tuple[str, ...]) -> TaggedTable:
