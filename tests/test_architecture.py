@@ -111,7 +111,7 @@ MOST_LINES = {
     "modes": 1494,
     "output": 864,
     "python": 505,
-    "report": 1216,
+    "report": 1152,
     "step": 3202,
     "tasks": 9171,
     "tokens": 797,
