@@ -97,11 +97,11 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 862,
+    "batches": 861,
     "bert": 842,
     "commandline": 1031,
     "config": 2056,
-    "corpus": 2565,
+    "corpus": 2335,
     "data": 2021,
     "devices": 1201,
     "doors": 533,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 539,
     "report": 1419,
     "step": 3202,
-    "tasks": 10306,
+    "tasks": 10305,
     "tokens": 744,
     "train": 1815,
 }

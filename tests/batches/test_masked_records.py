@@ -17,7 +17,7 @@ from tfbert.config.parts import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.masking import Masking
-from tfbert.corpus.record_files import open_records
+from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
 
 COUNT, WIDTH = 45, 64

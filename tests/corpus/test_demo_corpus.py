@@ -4,7 +4,7 @@ import collections
 import hashlib
 import re
 
-from tfbert.corpus.built_in import BuiltInCorpus
+from tfbert.corpus.sources import BuiltInCorpus
 from tfbert.data.demo_corpus import demo_corpus
 
 

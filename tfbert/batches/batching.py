@@ -12,7 +12,7 @@ from tfbert.batches.plan import FILL, BatchPlan, exact_widths, few_widths, plan_
 from tfbert.batches.pools import plan_pools
 from tfbert.config.counted import counted
 from tfbert.config.run import Config
-from tfbert.corpus.record_lengths import RecordLengths
+from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
 
 _MOST_PACKED = 20_000_000

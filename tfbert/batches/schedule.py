@@ -13,7 +13,7 @@ from tfbert.batches.packing import PackedPlan, PackedShape
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, micro_batch_size, steps_per_epoch
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.corpus.record_lengths import RecordLengths
+from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
 from tfbert.measure.flops import Work
 from tfbert.measure.step_clock import PlannedStep

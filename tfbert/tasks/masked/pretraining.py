@@ -15,8 +15,7 @@ from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, M
 from tfbert.config.commands import PRETRAIN
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.corpus.masking import Masking, most_predictions
-from tfbert.corpus.record_files import open_records
-from tfbert.corpus.records import Records
+from tfbert.corpus.records import Records, open_records
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head

@@ -6,7 +6,7 @@ import dataclasses
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
-from tfbert.corpus.record_files import open_records
+from tfbert.corpus.records import open_records
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.sets import subset
