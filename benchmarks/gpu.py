@@ -7,7 +7,7 @@
 them. Four passes: `training` and `inference`, for each batch size until memory does not suffice; `auto`, the
 micro-batch that `--gradient_accumulation_steps=auto` finds; `checkpointing`, training that recomputes activations, for
 the first batch size only. All settings are measured with the first batch size, then with the second, and so on. Our
-figures come from `--mode=benchmark`, PyTorch's from `peers/torch_passes.py`. `gpu.md` and `gpu.json` are rewritten
+figures come from `devices.py`, PyTorch's from `peers/torch_passes.py`. `gpu.md` and `gpu.json` are rewritten
 after each part.
 
 The options choose parts; the tables hold all parts so far. What `gpu.json` holds is not measured again: after an
@@ -219,28 +219,30 @@ def predicted_examples(args: argparse.Namespace, batch_size: int) -> int:
 
 
 def own(args: argparse.Namespace, directory: pathlib.Path, part: dict, ways: list[str]) -> dict[str, dict]:
-    """Our numbers for each way, from `--mode=benchmark`, which continues by itself in its directory."""
+    """Our numbers for each way, from `devices.py`, which continues by itself in its directory."""
     output_dir = directory / "-".join([name_of(part), *(way.replace(" ", "-") for way in ways)])
-    options = {"mode": "benchmark", "model": f"scratch/{part['model']}", "vocab_file": directory / "vocab.txt"}
+    options = {"model": f"scratch/{part['model']}", "vocab_file": directory / "vocab.txt"}
     options |= {"output_dir": output_dir, "device": part["device"], "max_seq_length": part["seq_length"]}
-    options |= {"benchmark_precisions": part["precision"], "benchmark_batch_sizes": part["batch_size"]}
-    options |= {"train_file": directory / "train.tsv"}
+    options |= {"precisions": part["precision"], "train_file": directory / "train.tsv"}
     if part["pass"] == "inference":
         examples = predicted_examples(args, part["batch_size"])
-        options |= {"benchmark_passes": "inference", "max_train_examples": 64, "max_eval_examples": examples}
-        options |= {"validation_file": directory / "dev.tsv"}
+        options |= {"max_train_examples": 64, "max_eval_examples": examples, "validation_file": directory / "dev.tsv"}
+        options |= {"per_device_eval_batch_size": part["batch_size"]}
     else:
-        options |= {"benchmark_xla": ",".join(way.removeprefix("XLA ") for way in ways), "batching": "padded"}
-        options |= {"benchmark_steps": part["steps"]}
+        options |= {"vary": f"xla={','.join(way.removeprefix('XLA ') for way in ways)}", "batching": "padded"}
+        options |= {"steps": part["steps"], "warmup_steps": min(10, part["steps"])}
+        options |= {"global_batch_size": part["batch_size"]}
     options |= {"gradient_accumulation_steps": "auto"} if part["pass"] == "auto" else {}
     options |= {"gradient_checkpointing": True} if part["pass"] == "checkpointing" else {}
-    command = [sys.executable, ROOT / "run_finetune.py", *(f"--{name}={value}" for name, value in options.items())]
+    command = [sys.executable, ROOT / "benchmarks" / "devices.py"]
+    command += ["--inference"] if part["pass"] == "inference" else []
+    command += [f"--{name}={value}" for name, value in options.items()]
     failure, _ = run(command, output_dir, args.part_timeout)
     try:
         measured = json.loads((output_dir / "benchmark.json").read_text())["rows"]
     except (OSError, ValueError):
         measured = []
-    found = {f"XLA {'on' if row['xla'] else 'off'}": {k: row[k] for k in FIGURES if k in row} for row in measured}
+    found = {f"XLA {row.get('xla', 'off')}": {k: row[k] for k in FIGURES if k in row} for row in measured}
     return with_failures(found, ways, failure)
 
 

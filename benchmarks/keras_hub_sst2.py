@@ -15,7 +15,6 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ from collections.abc import Iterator
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from keras_preset import write_preset  # noqa: E402
 from machine import done  # noqa: E402
 from results_page import beginning, default_output, table  # noqa: E402
 
@@ -81,16 +81,9 @@ def main() -> None:
 
 def make_preset(args: argparse.Namespace) -> pathlib.Path:
     """The model as KerasHub saves it, without dropout."""
-    own, preset = args.work_dir / "exported", args.work_dir / "preset"
+    preset = args.work_dir / "preset"
     if not preset.exists():
-        shutil.rmtree(own, ignore_errors=True)
-        options = ("--mode=export", "--export_format=keras_hub", f"--model={args.model}", f"--output_dir={own}")
-        done(sys.executable, ROOT / "run_finetune.py", *options)
-        exported = keras_hub.models.BertBackbone.from_preset(str(own))
-        backbone = keras_hub.models.BertBackbone.from_config(exported.get_config() | {"dropout": 0.0})
-        backbone.set_weights(exported.get_weights())
-        backbone.save_to_preset(str(preset))
-        keras_hub.models.BertTokenizer.from_preset(str(own)).save_to_preset(str(preset))
+        write_preset(args.model, preset, dropout=0.0)
     return preset
 
 

@@ -4,7 +4,7 @@
 
 Root and Linux only; elsewhere it says so in one line and does nothing. The hosts are network namespaces
 (`network_hosts.py`) that share this machine's cores, so the time of a step's arithmetic would say nothing here. What is
-timed is the all-reduce alone, of as many bytes as a model's gradients, as `--mode=benchmark` times it; its share is of
+timed is the all-reduce alone, of as many bytes as a model's gradients, as `devices.py` times it; its share is of
 a step with `--arithmetic_ms` besides. What `docs/scaling.md` predicts is a ring over links of the speed that `tc` was
 told. Writes a file to benchmarks/results/.
 """
@@ -24,8 +24,7 @@ import time
 
 from network_hosts import Hosts, NotAllowed, check_allowed, ended_by_signals
 from results_page import beginning, default_output, table
-
-from tfbert.measure.scaling import ring_seconds
+from ring import ring_seconds
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PORT, _PATIENCE_SECONDS, _POLL_SECONDS = 2222, 900.0, 0.05
@@ -77,9 +76,10 @@ def main() -> None:
 
 def work(num_bytes: int, directory: pathlib.Path) -> None:
     """One worker: for each speed that it is told of, the chief writes the seconds of an all-reduce to a file."""
+    from peaks import measure_all_reduce
+
     import tfbert
     from tfbert.devices.strategy import is_chief
-    from tfbert.modes.benchmark.row import measure_all_reduce
 
     strategy = tfbert.build_strategy(tfbert.RuntimeConfig(strategy="multi_worker", device="cpu"))
     for number in itertools.count():

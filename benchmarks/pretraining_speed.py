@@ -158,9 +158,9 @@ class Peer:
 
 def peak(config: Config) -> float:
     """Floating-point operations per second of a large matrix product, now."""
-    from tfbert.modes.benchmark.row import measure_peak
+    from peaks import measure_peak
 
-    return measure_peak(config)
+    return measure_peak(config.runtime.mixed_precision_dtype if config.runtime.mixed_precision else "float32")
 
 
 def page(

@@ -16,8 +16,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from results_page import table  # noqa: E402
+from ring import GRADIENT_BYTES, Network, all_reduce_seconds  # noqa: E402
 
-from tfbert.measure.scaling import GRADIENT_BYTES, Network, all_reduce_seconds  # noqa: E402
 from tfbert.model.files import SCRATCH_LAYOUTS  # noqa: E402
 
 VOCABULARY, POSITIONS = 30522, 512
@@ -27,7 +27,7 @@ _BATCHES = ("examples_per_gpu", "global_batch_size")
 def main(argv: list[str] | None = None) -> str:
     """Prints the table, and returns it."""
     args = arguments(argv)
-    num_bytes = GRADIENT_BYTES * num_parameters(args.size)
+    num_bytes = args.gradient_bytes or GRADIENT_BYTES * num_parameters(args.size)
     network = Network(
         devices_per_node=args.gpus_per_node, intra_node=args.intra_node * 1e9, inter_node=args.inter_node * 1e9
     )
@@ -61,8 +61,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["base", "large"], default="base")
+    parser.add_argument("--gradient_bytes", type=int, help="of another model, as devices.py says")
     parser.add_argument(
-        "--examples_per_second", type=float, required=True, help="of one GPU, as --mode=benchmark or anybody measured"
+        "--examples_per_second", type=float, required=True, help="of one GPU, as devices.py or anybody measured"
     )
     parser.add_argument("--examples_per_gpu", type=int, help="weak scaling: the batch grows with the GPUs (32)")
     parser.add_argument("--global_batch_size", type=int, help="strong scaling: a batch that does not grow")

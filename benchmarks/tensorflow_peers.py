@@ -154,8 +154,7 @@ def preset(args: argparse.Namespace, scratch: pathlib.Path) -> pathlib.Path:
     """The model as a preset of KerasHub."""
     directory = scratch / "preset"
     if not directory.exists():
-        options = ("--mode=export", "--export_format=keras_hub", f"--model={args.model}", f"--output_dir={directory}")
-        done(sys.executable, ROOT / "run_finetune.py", *options)
+        done(sys.executable, ROOT / "benchmarks" / "keras_preset.py", args.model, directory)
     return directory
 
 

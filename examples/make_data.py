@@ -8,11 +8,13 @@ import json
 import pathlib
 import sys
 
-from tfbert.data.demo_corpus import demo_corpus
-from tfbert.tasks.answering.demo import demo_questions
-from tfbert.tasks.choosing.demo import demo_choices
-from tfbert.tasks.tagging.demo import demo_tagged_data
-from tfbert.tasks.texts.demo import demo_data
+from tfbert.data.sets import demo_table
+
+
+def built_in(task: str) -> list[list[dict]]:
+    """The rows of the built-in `train` and `validation` of a task."""
+    tables = [demo_table(task, split) for split in ("train", "validation")]
+    return [[dict(zip(table.columns, row, strict=True)) for _, row in table.read(table.columns)] for table in tables]
 
 
 def main() -> None:
@@ -22,7 +24,8 @@ def main() -> None:
     directory = pathlib.Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     files = reviews() | tagged() | questions() | choices()
-    files["corpus.txt"] = "\n\n".join("\n".join(document) for document in demo_corpus()[:500]) + "\n"
+    documents = ["\n".join(row["sentences"]) for row in built_in("pretraining")[0][:500]]
+    files["corpus.txt"] = "\n\n".join(documents) + "\n"
     for name, text in files.items():
         (directory / name).write_text(text)
     print(f"{len(files)} files in {directory}: {', '.join(files)}")
@@ -30,14 +33,13 @@ def main() -> None:
 
 def reviews() -> dict[str, str]:
     """train.tsv, dev.tsv and test.tsv with labels; new.csv and reviews.txt without."""
-    train, validation = demo_data()
-    rows = list(zip(validation.text, validation.labels, strict=True))
-    parts = {"train": list(zip(train.text, train.labels, strict=True))[:2000], "dev": rows[:300], "test": rows[300:600]}
+    train, rows = built_in("classification")
+    parts = {"train": train[:2000], "dev": rows[:300], "test": rows[300:600]}
     files = {
-        f"{name}.tsv": "label\tsentence\n" + "".join(f"{label}\t{text}\n" for text, label in part)
+        f"{name}.tsv": "label\tsentence\n" + "".join(f"{row['label']}\t{row['text']}\n" for row in part)
         for name, part in parts.items()
     }
-    new = [text for text, _ in rows[600:620]]
+    new = [row["text"] for row in rows[600:620]]
     files["new.csv"] = "sentence\n" + "".join(f"{json.dumps(text)}\n" for text in new)
     files["reviews.txt"] = "".join(f"{text}\n" for text in new)
     return files
@@ -45,57 +47,40 @@ def reviews() -> dict[str, str]:
 
 def tagged() -> dict[str, str]:
     """train.conll and dev.conll with tags; new.conll without."""
-    train, validation = demo_tagged_data()
+    train, validation = built_in("token_classification")
     sentences = [
-        "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
-        for table in (train, validation)
-        for words, tags in zip(table.words, table.tags, strict=True)
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(row["tokens"], row["tags"], strict=True))
+        for row in train + validation
     ]
-    new = ["".join(f"{word}\n" for word in words) for words in validation.words[-20:]]
+    new = ["".join(f"{word}\n" for word in row["tokens"]) for row in validation[-20:]]
     files = {"train.conll": sentences[:1000], "dev.conll": sentences[-220:-20], "new.conll": new}
     return {name: "\n".join(part) for name, part in files.items()}
 
 
 def questions() -> dict[str, str]:
     """train.json and dev.json in SQuAD's form; asked.jsonl without answers."""
-    train, validation = demo_questions()
-    files = {
-        f"{name}.json": squad(table, count) for name, table, count in (("train", train, 1500), ("dev", validation, 200))
-    }
-    asked = zip(validation.questions[-20:], (validation.contexts[i] for i in validation.context_of[-20:]), strict=True)
-    files["asked.jsonl"] = "".join(json.dumps({"question": q, "context": context}) + "\n" for q, context in asked)
-    return files
+    train, validation = built_in("question_answering")
+    asked = [{"question": row["question"], "context": row["context"]} for row in validation[-20:]]
+    asked_lines = "".join(json.dumps(row) + "\n" for row in asked)
+    return {"train.json": squad(train[:1500]), "dev.json": squad(validation), "asked.jsonl": asked_lines}
 
 
 def choices() -> dict[str, str]:
     """train_choices.jsonl and dev_choices.jsonl with labels; asked_choices.jsonl without."""
-    train, validation = demo_choices()
-    parts = {"train": train.asked[:1500], "dev": validation.asked[:200], "asked": validation.asked[-20:]}
-    files = {}
-    for name, part in parts.items():
-        rows = [{"context": one.context, "question": one.question, "choices": one.choices} for one in part]
-        labels = [{"label": one.index} if name != "asked" else {} for one in part]
-        files[f"{name}_choices.jsonl"] = "".join(
-            json.dumps(row | label) + "\n" for row, label in zip(rows, labels, strict=True)
-        )
-    return files
+    train, validation = built_in("multiple_choice")
+    unlabelled = [{key: value for key, value in row.items() if key != "label"} for row in validation[-20:]]
+    parts = {"train": train[:1500], "dev": validation[:200], "asked": unlabelled}
+    return {f"{name}_choices.jsonl": "".join(json.dumps(row) + "\n" for row in part) for name, part in parts.items()}
 
 
-def squad(table, count: int) -> str:
-    """The first questions of a table as SQuAD's JSON."""
-    paragraphs = [
-        {
-            "context": table.contexts[table.context_of[i]],
-            "qas": [
-                {
-                    "id": table.ids[i],
-                    "question": table.questions[i],
-                    "answers": [{"text": text, "answer_start": start} for text, start in table.answers[i]],
-                }
-            ],
-        }
-        for i in range(count)
-    ]
+def squad(rows: list[dict]) -> str:
+    """Questions as SQuAD's JSON."""
+    paragraphs = []
+    for row in rows:
+        answers = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in answers]
+        asked = {"id": row["id"], "question": row["question"], "answers": answers}
+        paragraphs.append({"context": row["context"], "qas": [asked]})
     return json.dumps({"version": "1.1", "data": [{"title": "generated", "paragraphs": paragraphs}]})
 
 

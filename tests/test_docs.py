@@ -275,8 +275,7 @@ def test_readmes_doors_open(tmp_path):
     run = run.replace("train=df", "train=df, max_steps=2")
     assert run.count("max_steps") == 2 and "bert_base_en_uncased" in fit
     frame = "import pandas, tfbert\ndf = pandas.DataFrame({'text': texts, 'label': labels})\n"
-    preset = "classify.to_keras_hub('preset')\n"
-    for script in (rows + frame + run + preset, rows + imports + fit.replace("bert_base_en_uncased", "./preset")):
+    for script in (rows + frame + run, rows + imports + fit.replace("bert_base_en_uncased", "./runs/df")):
         done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
     assert "Epoch 3/3" in done.stdout

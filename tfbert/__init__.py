@@ -13,7 +13,6 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tfbert.bert.elsewhere import INSTEAD, error_for
-from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
@@ -100,7 +99,6 @@ _NO_TENSORFLOW = ("Results", "evaluate", "finetune", "pretrain", "sweep", "Sweep
 __all__ = [
     "AdamW",
     "AnsweringConfig",
-    "BenchmarkConfig",
     "BertConfig",
     "BertTokenizer",
     "ChoosingConfig",

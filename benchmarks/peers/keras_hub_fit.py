@@ -1,4 +1,4 @@
-"""The peer in Keras 3: KerasHub's BertTextClassifier in a plain `fit`, from a preset that tfbert exported.
+"""The peer in Keras 3: KerasHub's BertTextClassifier in a plain `fit`, from a preset that it made of the same model.
 
     python benchmarks/peers/keras_hub_fit.py train --model=PRESET --train_file=train.tsv --output_dir=RUN
     python benchmarks/peers/keras_hub_fit.py evaluate --model=RUN --validation_file=dev.tsv

@@ -94,16 +94,16 @@ def test_a_file_may_name_a_preset_and_a_run(tmp_path):
         ("model: a\nmodel_name_or_path: b", "'model' and 'model_name_or_path', which are the same, in f.yaml, line 2"),
         ("training:\n  max_steps: 3", "flat.*an object as 'training' in f.yaml, line 1. Write max_steps: ... without"),
         ("<<: {seed: 1}", "an object as '<<'"),
-        ("seed: 1.5", "seed is an integer. Received: seed: 1.5 in f.yaml, line 1."),
-        ("learning_rate: fast", "learning_rate is a number. Received: learning_rate: fast"),
-        ("xla: 1", "xla is true or false. Received: xla: 1"),
-        ("output_dir: true", 'output_dir is a text, not true or false. .*Put it in quotes, "true"'),
-        ("label_names: [true, false]", "label_names is a list, not true or false"),
-        ("strategy: tpu", "strategy is one of one_device, mirrored, multi_worker"),
-        ("task: ner", "Received: task: ner in f.yaml, line 1. Write task: token_classification."),
+        ("seed: 1.5", "seed must be an integer. Received: seed='1.5' in f.yaml, line 1."),
+        ("learning_rate: fast", "learning_rate must be a number. Received: learning_rate='fast'"),
+        ("xla: maybe", "xla must be true or false. Received: xla='maybe'"),
+        ("output_dir: true", 'output_dir must be a path, not true or false. .*Put it in quotes, "true"'),
+        ("label_names: [true, false]", "label_names must be a list of strings, not true or false"),
+        ("strategy: tpu", "strategy must be one of one_device, mirrored, multi_worker"),
+        ("task: ner", "Received: task='ner' in f.yaml, line 1. Write task: token_classification."),
         ("save_strategy: 'no'", "'save_strategy' in f.yaml, line 1. It is not needed: .*--save_steps=0"),
-        ("gradient_accumulation_steps: many", "is an integer or auto"),
-        ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed: \[1, 2\] .* pass --seeds=1,2\."),
+        ("gradient_accumulation_steps: many", "must be an integer or auto"),
+        ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed=\['1', '2'\] in .* pass --seeds=1,2\."),
         ("max_steps: [1, 2]", r"one value, not a list. .*To train once with each, pass --sweep='max_steps=1,2'\."),
         ("save_steps: [1, 2]", "save_steps takes one value, not a list. .* --help=save_steps says what it takes"),
         ('label_column: ["a,b", c]', "label_column takes values without commas in them"),
@@ -112,7 +112,7 @@ def test_a_file_may_name_a_preset_and_a_run(tmp_path):
         ("a: [1\nb: 3", "must be YAML"),
         ("a: 1\n---\nb: 2", "must be YAML"),
         ("- seed", "has none"),
-        ("", "without any"),
+        ("", "has none"),
     ],
 )
 def test_what_a_file_must_not_hold(text, answer):
@@ -123,14 +123,13 @@ def test_what_a_file_must_not_hold(text, answer):
 def test_json_is_as_strict():
     message = refused(write("f.json", '{"seed": 1, "xla": "maybe", "seed": true, "training": {}}'))
     assert [line.partition(".")[0] for line in message.splitlines()] == [
-        "xla is true or false",
+        "xla must be true or false",
         "Every option has one value",
         "A file of options is flat, a flag's name and its value in each line",
     ]
     assert "must be JSON" in refused(write("f.json", '{"seed": 1'))
     many = "".join(f"x{number}: 1\n" for number in range(9))
-    lines = refused(write("f.yaml", many)).splitlines()
-    assert len(lines) == 5 and lines[-1] == "... and 5 more problems in f.yaml."
+    assert len(refused(write("f.yaml", many)).splitlines()) == 9, "all at once"
 
 
 def test_files_that_are_none():

@@ -3,10 +3,10 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import pytest
 
-from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
@@ -16,9 +16,9 @@ from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]
-PARTS += [BenchmarkConfig, CorpusConfig, PretrainingConfig]
+PARTS += [CorpusConfig, PretrainingConfig]
 PART_NAMES = {"model", "data", "tagging", "answering", "training", "runtime", "output", "predict", "export", "hub"}
-PART_NAMES |= {"benchmark", "choosing", "corpus", "multi_label", "pretraining"}
+PART_NAMES |= {"choosing", "corpus", "multi_label", "pretraining"}
 SAVED, SCRATCH = ModelConfig(model_name_or_path="saved"), ModelConfig(model_name_or_path="scratch/tiny")
 
 
@@ -141,9 +141,8 @@ def test_all_problems_come_in_one_error():
         assert sum(name in line for line in lines) == 1, name
 
 
-@pytest.mark.parametrize("mode", ["train", "benchmark"])
 @pytest.mark.parametrize("what", ["train_file", "dataset", "train_records"])
-def test_only_the_built_in_data_has_a_model_of_its_own(mode, what, tmp_path):
+def test_only_the_built_in_data_has_a_model_of_its_own(what, tmp_path):
     """Untrained weights of two layers learn next to nothing of a user's data: who wants them says so."""
     path = tmp_path / "rows.tsv"
     path.write_text("text\tlabel\n")
@@ -155,15 +154,13 @@ def test_only_the_built_in_data_has_a_model_of_its_own(mode, what, tmp_path):
             "pretraining": PretrainingConfig(train_records=("r",)),
         },
     }[what]
-    Config(mode=mode, model=SCRATCH, **parts)
-    with pytest.raises(UsageError, match="^Data of your own needs a model .*random weights.$"):
-        Config(mode=mode, **parts)
-    if mode == "train":
-        with pytest.raises(UsageError, match="^Data of your own needs a model "):
-            Config(runtime=RuntimeConfig(sweep="learning_rate=1e-5,3e-5"), **parts)
-        Config(runtime=RuntimeConfig(sweep="model=scratch/tiny,scratch/mini"), **parts)
+    Config(model=SCRATCH, **parts)
+    for runtime in (RuntimeConfig(), RuntimeConfig(sweep="learning_rate=1e-5,3e-5")):
+        with pytest.raises(UsageError, match="^Data of your own needs a model .*random weights.$"):
+            Config(runtime=runtime, **parts)
+    Config(runtime=RuntimeConfig(sweep="model=scratch/tiny,scratch/mini"), **parts)
     for built_in in (DataConfig(), DataConfig(dataset="demo"), DataConfig(task="pretraining")):
-        assert Config(mode=mode, data=built_in).model == ModelConfig()
+        assert Config(data=built_in).model == ModelConfig()
         assert Config(data=built_in).resolved().model == SCRATCH
 
 
@@ -278,6 +275,13 @@ def test_the_number_of_micro_batches_may_be_left_open():
     assert found.accumulating("auto") == config
 
 
+def test_what_version_1_did_says_where_it_is_and_its_files_are_read():
+    with pytest.raises(UsageError, match="Received: mode='benchmark'. Run python benchmarks/devices.py in a clone"):
+        Config(mode="benchmark")
+    values = json.loads(Config().to_json()) | {"benchmark": {"benchmark_steps": 50}}
+    assert Config.from_json(json.dumps(values)) == Config()
+
+
 def test_json_takes_an_integer_for_a_float():
     assert Config.from_json('{"training": {"learning_rate": 1, "num_train_epochs": 2}}').training.num_train_epochs == 2
 
@@ -309,9 +313,7 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
     only = {name for name, field in fields.items() if field["modes"] == ("predict",)}
     assert only == {"text", "text_pair", "input_file", "output_file", "output_format", "id_column", "glue_task"}
     not_in_training = {name for name, field in fields.items() if "train" not in field["modes"]}
-    assert not_in_training == only | only_of_corpora | {"export_format", "export_float16", "price_per_hour"} | {
-        n for n in fields if n[:10] == "benchmark_"
-    }
+    assert not_in_training == only | only_of_corpora | {"export_format", "export_float16"}
 
 
 def in_mode(mode, **parts):
@@ -320,7 +322,6 @@ def in_mode(mode, **parts):
         "evaluate": {"data": DataConfig(dataset="glue/rte")},
         "predict": {"predict": PredictConfig(input_file="-")},
         "export": {"output": OutputConfig(output_dir="somewhere")},
-        "benchmark": {},
     }
     return Config(mode=mode, **({"model": SAVED} | base[mode] | parts))
 
@@ -337,8 +338,7 @@ def in_mode(mode, **parts):
         ("predict", {"output": OutputConfig(overwrite_output_dir=True)}, "overwrite_output_dir=True"),
         ("export", {"runtime": RuntimeConfig(seed=3)}, "seed=3"),
         ("export", {"training": TrainingConfig(max_steps=3)}, "max_steps=3"),
-        ("benchmark", {"output": OutputConfig(save_steps=3)}, "save_steps=3"),
-        ("benchmark", {"output": OutputConfig(profile_steps=(1, 2))}, "profile_steps=(1, 2)"),
+        ("evaluate", {"output": OutputConfig(save_steps=3)}, "save_steps=3"),
     ],
 )
 def test_an_option_without_effect_in_the_mode_is_refused_by_name(mode, parts, name):
@@ -375,7 +375,8 @@ def test_each_option_that_is_refused_has_its_line():
         ("predict", {"runtime": RuntimeConfig(strategy="multi_worker")}, "only one has standard input"),
         ("predict", {"data": DataConfig(header=False)}, "text_column must be given as indexes"),
         ("export", {"output": OutputConfig()}, "An export needs a directory"),
-        ("export", {"export": ExportConfig(export_format="torch")}, "saved_model, keras_hub, onnx, tflite. .*='torch'"),
+        ("export", {"export": ExportConfig(export_format="torch")}, "saved_model, onnx, tflite. .*='torch'"),
+        ("export", {"export": ExportConfig(export_format="keras_hub")}, "keras_hub.models.BertBackbone.from_preset"),
         (
             "export",
             {"export": ExportConfig(export_format="onnx"), "data": DataConfig(dataset="demo")},
@@ -388,7 +389,7 @@ def test_each_option_that_is_refused_has_its_line():
         ),
         (
             "export",
-            {"export": ExportConfig(export_format="keras_hub", export_float16=True)},
+            {"export": ExportConfig(export_format="onnx", export_float16=True)},
             "export_float16 takes effect with export_format=saved_model only",
         ),
         (
@@ -425,7 +426,7 @@ def test_a_glue_data_set_takes_no_option_of_input_files():
 
 
 @pytest.mark.parametrize("name, value", [("input_format", "csv"), ("delimiter", ";"), ("skip_bad_rows", True)])
-@pytest.mark.parametrize("mode", ["train", "evaluate", "predict", "export", "benchmark"])
+@pytest.mark.parametrize("mode", ["train", "evaluate", "predict", "export"])
 def test_options_of_files_in_every_mode(mode, name, value, tmp_path):
     path = tmp_path / "a.tsv"
     path.touch()
@@ -433,7 +434,7 @@ def test_options_of_files_in_every_mode(mode, name, value, tmp_path):
     if mode == "export":
         parts["export"] = ExportConfig(export_float16=True)
     predict = PredictConfig(input_file=str(path)) if mode == "predict" else PredictConfig()
-    names = {"train": ["train_file"], "benchmark": ["train_file"], "predict": []}.get(mode, ["validation_file"])
+    names = {"train": ["train_file"], "predict": []}.get(mode, ["validation_file"])
     files = {file: str(path) for file in names} | {name: value}
     assert getattr(Config(mode=mode, data=DataConfig(**files), predict=predict, **parts).data, name) == value
     with pytest.raises(UsageError, match=f"^{name} takes effect with files only. Received: .*Drop --{name}.$"):
@@ -468,3 +469,56 @@ def test_standard_input_can_be_evaluated():
         with pytest.raises(UsageError, match=match) as caught:
             Config(mode=mode, model=SAVED, **parts)
         assert "\n" not in str(caught.value)
+
+
+LOOP, LOCKED = "loop", "locked"
+UNUSABLE = {
+    "~nobody-of-that-name/x": "home directory",
+    "x" * 300: "File name too long",
+    "folder/" * 700: "File name too long",
+    "a\0b": "embedded null byte",
+    LOOP: "Too many levels of symbolic links",
+    f"{LOOP}/x": "Too many levels of symbolic links",
+    LOCKED: "Permission denied",
+}
+OF_PATHS = {
+    "model_name_or_path": (ModelConfig, {}),
+    "vocab_file": (ModelConfig, {}),
+    "data_dir": (DataConfig, {"dataset": "glue/sst2"}),
+    "train_file": (DataConfig, {}),
+    "validation_file": (DataConfig, {}),
+    "test_file": (DataConfig, {}),
+    "label_names": (DataConfig, {}),
+    "train_records": (PretrainingConfig, {}),
+    "input_files": (CorpusConfig, {}),
+    "output_dir": (OutputConfig, {}),
+    "input_file": (PredictConfig, {}),
+    "output_file": (PredictConfig, {}),
+}
+
+
+@pytest.mark.parametrize("path", UNUSABLE, ids=lambda path: repr(path[:20]))
+@pytest.mark.parametrize("name", OF_PATHS)
+def test_a_path_that_can_be_nobodys_is_one_line(name, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / LOOP).symlink_to(LOOP)
+    (tmp_path / LOCKED).mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: pathlib.Path(path).name != LOCKED)  # Root may do everything.
+    kind, options = OF_PATHS[name]
+    value = (path,) if kind.__dataclass_fields__[name].type.startswith("tuple") else path
+    (part,) = (own for own, each in Config.classes().items() if each is kind)
+    with pytest.raises(UsageError) as refused:
+        Config(**{part: kind(**options, **{name: value})})
+    (line,) = [each for each in str(refused.value).splitlines() if each.startswith(f"{name} must be a path")]
+    assert UNUSABLE[path] in line and len(line) < 300
+
+
+def test_paths_that_are_not_there_yet_and_several_with_commas_are_fine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [f"{letter * 40}.tsv" for letter in "abcdefghij"]  # Together longer than a name may be.
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "of\nlines").mkdir()
+    data = DataConfig(train_file=names[0], validation_file=",".join(names), label_names=("x" * 300, "b"))
+    config = Config(data=data, model=SCRATCH, output=OutputConfig(output_dir="new/of\nlines/~user"))
+    assert config.data.validation_files == tuple(names)

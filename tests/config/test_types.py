@@ -67,7 +67,7 @@ def test_what_means_the_same_is_taken(part, name, given, held):
         (tfbert.TrainingConfig, "max_steps", 2.5, "Pass one, or leave"),
         (tfbert.TrainingConfig, "max_steps", True, "Pass one, or leave"),
         (tfbert.TrainingConfig, "max_steps", None, "Leave it out"),
-        (tfbert.TrainingConfig, "max_steps", [3], "Pass one, or leave"),
+        (tfbert.TrainingConfig, "max_steps", [3], "Pass max_steps=3."),
         (tfbert.TrainingConfig, "learning_rate", "3e-5", "Pass learning_rate=3e-05."),
         (tfbert.TrainingConfig, "learning_rate", [1e-5, 3e-5], "a number. Received"),
         (tfbert.TrainingConfig, "learning_rate", False, "Pass one, or leave"),

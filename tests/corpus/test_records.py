@@ -97,7 +97,7 @@ def test_files_are_found_by_pattern_and_none_twice(tmp_path):
     with pytest.raises(UsageError, match="must hold records"):
         open_records([str(directory / "c.tfrecord")])
     for name in ("~nobody-of-this-name/x", "a" * 5000):
-        with pytest.raises(UsageError, match="train_records must be paths or patterns, separated by commas. Received"):
+        with pytest.raises(UsageError, match="train_records must be a path that can be used. Received"):
             open_records([name])
 
 

@@ -112,6 +112,7 @@ REVIEWS = {f"{i}_9.txt": f"text {i}\nin two lines" for i in range(12)}
 
 def test_a_folder_for_each_class(tmp_path, caplog):
     path = tree(tmp_path / "train", pos=REVIEWS, neg={**REVIEWS, ".DS_Store": b"\0"}, unsup={"0_0.txt": "x"})
+    (path / "__MACOSX" / "pos").mkdir(parents=True)
     (path / "urls_pos.txt").write_text("not read")
     with caplog.at_level("INFO", "tfbert"):
         task, data = load(path)

@@ -75,7 +75,7 @@ def test_sts_b_as_it_is_published(write):
     data = load_data(config)
     assert (data.task.name, len(data.train), data.train.text[1]) == ("regression", 40, 'A "plane 1.')
     assert sum("30 of 70 rows skipped; the first: Every row must have 7 columns" in note for note in data.notes) == 3
-    tables = read_labelled(config, (), [])
+    tables = read_labelled(config, ())
     assert len(tables["eval"]) == len(tables["test"]) == 40
     assert "30 of 70 rows skipped" in tables["test"].notes[0]
 
@@ -155,14 +155,14 @@ class Stdin:
 )
 def test_labelled_rows_from_standard_input(monkeypatch, format, content):
     monkeypatch.setattr(sys, "stdin", Stdin(content))
-    test = read_labelled(DataConfig(test_file="-", input_format=format), (), [])["test"]
+    test = read_labelled(DataConfig(test_file="-", input_format=format), ())["test"]
     assert (test.name, test.text, test.labels, test.where(0)[:14]) == ("standard input", ["a"], ["1"], "standard input")
 
 
 def test_standard_input_that_cannot_be_read(monkeypatch):
     monkeypatch.setattr(sys, "stdin", Stdin(b"PAR1"))
     with pytest.raises(UsageError, match="Parquet is read from a file"):
-        read_labelled(DataConfig(test_file="-", input_format="parquet"), (), [])
+        read_labelled(DataConfig(test_file="-", input_format="parquet"), ())
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UsageError, match="Standard input must be open.*test_file='-'"):
-        read_labelled(DataConfig(test_file="-", input_format="tsv"), (), [])
+        read_labelled(DataConfig(test_file="-", input_format="tsv"), ())

@@ -76,11 +76,11 @@ def test_words_are_classes_where_the_task_says_so_and_nan_never_is(tmp_path, nam
 def test_a_saved_models_classes_are_classes(tmp_path):
     path = write(tmp_path / "a.tsv", ["None", "favor"])
     config = DataConfig(validation_file=path)
-    assert read_labelled(config, ("none", "favor"), [])["eval"].labels == ["None", "favor"]
+    assert read_labelled(config, ("none", "favor"))["eval"].labels == ["None", "favor"]
     with pytest.raises(UsageError, match="'None', which stands for a missing one"):
-        read_labelled(config, ("against", "favor"), [])
+        read_labelled(config, ("against", "favor"))
     path = write(tmp_path / "b.tsv", ["NaN", "favor"])
-    assert read_labelled(DataConfig(validation_file=path), ("nan", "favor"), [])["eval"].labels[0] == "NaN"
+    assert read_labelled(DataConfig(validation_file=path), ("nan", "favor"))["eval"].labels[0] == "NaN"
 
 
 NONE = [  # What stands for none among the labels of a whole set.
@@ -197,8 +197,8 @@ def test_other_sets_are_read_as_the_training_data(tmp_path):
     with pytest.raises(UsageError, match="'-1', which stands for a missing one beside '0' in .*few.csv, line 2"):
         load_data(DataConfig(train_file=train, validation_file=few))
     with pytest.raises(UsageError, match="'-1', which stands for a missing one beside '0' in .*few.csv, line 2"):
-        read_labelled(DataConfig(test_file=few), ("0", "1"), [])
-    assert read_labelled(DataConfig(test_file=few), ("-1", "0", "1"), [])["test"].labels == ["-1", "0"]
+        read_labelled(DataConfig(test_file=few), ("0", "1"))
+    assert read_labelled(DataConfig(test_file=few), ("-1", "0", "1"))["test"].labels == ["-1", "0"]
 
 
 def test_minus_one_is_a_number_where_labels_are_measurements(tmp_path):
@@ -215,6 +215,6 @@ def test_minus_one_is_a_number_where_labels_are_measurements(tmp_path):
         with pytest.raises(UsageError, match="'-', which stands for a missing one beside '-1', '0.5', '3' in"):
             load_data(DataConfig(**files, **options))
     held_back = DataConfig(test_file=write(tmp_path / "c.csv", [-1, -1]))
-    assert read_labelled(DataConfig(test_file=path), (), [])["test"].labels == ["-1", "0", "1", "2"]
+    assert read_labelled(DataConfig(test_file=path), ())["test"].labels == ["-1", "0", "1", "2"]
     with pytest.raises(UsageError, match="'-1', which stands for a missing one as all labels do"):
-        read_labelled(held_back, (), [])
+        read_labelled(held_back, ())

@@ -72,7 +72,6 @@ def words_of(name, tmp_path):
         "evaluate": [finetune, "--mode=evaluate", model, data],
         "predict": [finetune, "--mode=predict", model, f"--input_file={tmp_path / 'rows.tsv'}"],
         "export": [finetune, "--mode=export", model, f"--output_dir={tmp_path / 'out'}"],
-        "benchmark": [finetune, "--mode=benchmark"],
         "pretrain": [pretrain],
         "prepare": [
             *[pretrain, "--mode=prepare", f"--input_files={tmp_path / 'rows.tsv'}", f"--output_dir={tmp_path / 'out'}"],
@@ -82,9 +81,7 @@ def words_of(name, tmp_path):
     }[name]
 
 
-@pytest.mark.parametrize(
-    "name", ["train", "seeds", "evaluate", "predict", "export", "benchmark", "pretrain", "prepare"]
-)
+@pytest.mark.parametrize("name", ["train", "seeds", "evaluate", "predict", "export", "pretrain", "prepare"])
 def test_a_command_that_still_imports_ends_with_75(importing, tmp_path, name):
     process = importing(sys.executable, *words_of(name, tmp_path))
     process.send_signal(signal.SIGTERM)

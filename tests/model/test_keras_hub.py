@@ -14,15 +14,19 @@ import keras_hub
 import numpy as np
 import pytest
 import requests
+import transformers
 
+import tfbert
 from tfbert.config.parts import ModelConfig
 from tfbert.errors import UsageError
-from tfbert.model import files
-from tfbert.model.load import build_model, load_config, load_tokenizer, read_encoder, resolve_model
+from tfbert.model import files, weights
+from tfbert.model.bert_config import record_inputs
+from tfbert.model.load import build_model, encoder_shapes, load_config, load_tokenizer, resolve_model, save_pretrained
 from tfbert.model.pretraining_head import pretraining_head
 from tfbert.report.model_card import _is_hub_name
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.texts.classification import Classification
+from tfbert.tokens.tokenizer import BertTokenizer
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "the", "##s", "é", "Film"]
 SIZES = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 32}
@@ -86,6 +90,12 @@ def load(source, labels=("LABEL_0", "LABEL_1", "LABEL_2"), head=None, **options)
     return build_model(config, found, tokenizer=tokenizer, head=head, **options), tokenizer
 
 
+def encoder_of(directory):
+    """The weights of a model's encoder and pooler by PyTorch name."""
+    with weights.open_weights(weights.find_weight_file(directory)) as stored:
+        return {name: stored[name].read() for name in encoder_shapes(load_config(directory))}
+
+
 @pytest.mark.parametrize("name", ["preset", "model.keras", "tuner.keras"])
 def test_a_classifier_gives_the_same_logits(made, name):
     directory, own = made
@@ -117,8 +127,8 @@ def test_a_backbone_starts_a_new_head(made, name, logged, tmp_path):
 
 def test_weights_are_the_same_bits(made):
     directory, own = made
-    _, tensors = read_encoder(directory / "preset")
-    _, archived = read_encoder(directory / "model.keras")
+    tensors = encoder_of(directory / "preset")
+    archived = encoder_of(directory / "model.keras")
     assert tensors.keys() == archived.keys() and all(np.array_equal(tensors[n], archived[n]) for n in tensors)
     read, given = (
         np.sort(np.concatenate([np.ravel(value) for value in values]))
@@ -136,8 +146,8 @@ def test_names_of_early_versions_of_keras_are_read(made, tmp_path):
                 for part in list(attention):
                     attention.move(part, f"_{part}")
         file.move("layers", "_layer_checkpoint_dependencies")
-    _, tensors = read_encoder(tmp_path / "old")
-    _, wanted = read_encoder(made[0] / "preset")
+    tensors = encoder_of(tmp_path / "old")
+    wanted = encoder_of(made[0] / "preset")
     assert tensors.keys() == wanted.keys() and all(np.array_equal(tensors[n], wanted[n]) for n in tensors)
 
 
@@ -146,8 +156,8 @@ def test_bfloat16_is_read(made, tmp_path):
     directory, own = made
     half = models.BertBackbone.from_preset(str(directory / "backbone"), dtype="bfloat16")
     half.save_to_preset(str(tmp_path / "half"))
-    _, tensors = read_encoder(tmp_path / "half")
-    _, whole = read_encoder(directory / "backbone")
+    tensors = encoder_of(tmp_path / "half")
+    whole = encoder_of(directory / "backbone")
     for name, value in tensors.items():
         np.testing.assert_allclose(value, whole[name], rtol=2**-8)
 
@@ -381,3 +391,28 @@ assert len(weights.read_weights(path)) == 57
 assert not {{"keras", "keras_hub", "tensorflow", "torch"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=pathlib.Path(files.__file__).parents[2])
+
+
+def test_the_page_takes_a_run_to_keras_hub(tmp_path):
+    """The lines of docs/after_training.md, of texts with accents: KerasHub does not read that they are dropped."""
+    words = [*VOCAB[:-2], "cafe", "naive"]
+    values = {"vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.BertConfig(**values, intermediate_size=64, max_position_embeddings=64)
+    Classification(("bad", "fine", "good")).head().describe_in(config)
+    model = transformers.TFBertForSequenceClassification(config)
+    model.build_in_name_scope()
+    rng = np.random.default_rng(2)
+    for variable in model.weights:
+        variable.assign(rng.normal(0, 0.5, variable.shape))
+    record_inputs(model.config, num_texts=1, max_seq_length=24)
+    save_pretrained(model, BertTokenizer(words), tmp_path / "run")
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "after_training.md").read_text(encoding="utf-8")
+    block = page[page.index("### To KerasHub") :].partition("```python\n")[2].partition("```")[0]
+    block = block.replace('"runs/mine", 2, 128', f"{str(tmp_path / 'run')!r}, 3, 24")
+    found = {}
+    exec(block.replace('"preset"', repr(str(tmp_path / "preset"))), found)
+    texts = ["Café the naïve", "the cafes abc"]
+    theirs = keras.ops.softmax(found["classifier"].predict(texts, verbose=0)).numpy()
+    np.testing.assert_allclose(theirs, tfbert.load(tmp_path / "run").predict_proba(texts), atol=1e-5)
+    assert found["tokenizer"](["Café the naïve"])[0] == [words.index(word) for word in ("cafe", "the", "naive")]
+    assert models.BertTextClassifier.from_preset(str(tmp_path / "preset")).preprocessor.sequence_length == 24

@@ -681,7 +681,7 @@ def test_another_architecture_is_refused_before_anything_is_loaded(config, shown
     )
     with pytest.raises(UsageError, match=refused):
         Config(model=ModelConfig(model_name_or_path=name))
-    rows = [["--mode=predict", "--text=a"], ["--mode=evaluate", "--dataset=demo"], ["--mode=benchmark"], []]
+    rows = [["--mode=predict", "--text=a"], ["--mode=evaluate", "--dataset=demo"], []]
     for command, more in [
         *((FINETUNE, row) for row in rows),
         (FINETUNE, ["--mode=export", "--output_dir=e"]),

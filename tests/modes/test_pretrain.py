@@ -8,15 +8,18 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 from transformers import BertConfig
 
+import tfbert
 from tests.support.flag_values import SCRATCH
+from tests.support.sweeps import FakeRuns
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
-from tfbert.data.demo_corpus import demo_corpus
+from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
+from tfbert.modes import child
 from tfbert.modes.prepare import prepare
 from tfbert.modes.pretrain import pretrain, with_records
 from tfbert.tasks.masked.pretraining import Pretraining
@@ -152,3 +155,37 @@ def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
     (records / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match="Received: "):
         with_records(Config(model=SCRATCH, data=TASK, pretraining=named))
+
+
+@pytest.mark.parametrize(
+    "values, has_records",
+    [
+        ({"learning_rate": [1e-4, 2e-4]}, True),
+        ({"learning_rate": [1e-4, 2e-4]}, False),
+        ({"masked_lm_prob": [0.15, 0.3]}, True),  # One of them that of the records.
+        ({"model": ["scratch/tiny", "scratch/mini"]}, True),
+    ],
+)
+def test_a_sweep_again_finds_its_runs_with_what_records_decide(tmp_path, monkeypatch, values, has_records):
+    """Length, masks and vocabulary are in `run_config.json`, but nobody asked for them."""
+    fake = FakeRuns()
+    monkeypatch.setattr(child, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals))
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::20])
+    options = {"model": "scratch/tiny", "max_steps": 2, "output_dir": tmp_path / "out", "quiet": True}
+    if has_records:
+        options["train_records"] = prepared(tmp_path, PretrainingConfig(masked_lm_prob=0.3))
+    options = {name: value for name, value in options.items() if name not in values}
+    config = Config(data=TASK)
+    first = tfbert.sweep(values, config, **options)
+    assert len(fake.started) == 2 and tfbert.sweep(values, config, **options) == first and len(fake.started) == 2
+    run = json.loads(next((tmp_path / "out").glob("*/run_config.json")).read_text())
+    assert run["data"]["max_seq_length"] == (24 if has_records else 128) and run["model"]["vocab_file"]
+    with pytest.raises(UsageError, match="a finished run with max_steps=2 before and 3 now"):
+        tfbert.sweep(values, config, **options | {"max_steps": 3})
+    if has_records:  # Others under the same name.
+        manifest = options["train_records"] / "manifest.json"
+        manifest.write_text(manifest.read_text() + "\n")
+        with pytest.raises(UsageError, match="a finished run with other contents of train_records"):
+            tfbert.sweep(values, config, **options)
+    assert len(fake.started) == 2

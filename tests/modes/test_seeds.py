@@ -23,11 +23,11 @@ from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
-from tfbert.modes.seeds import train_seeds
-from tfbert.report import seed_files
-from tfbert.report.compare import compare, plain_table, tables
+from tfbert.modes.many import train_many
+from tfbert.report.compare import compare, tables
+from tfbert.report.many import SEED_FILES, over_seeds, seeds_lines, seeds_table, write_seeds
 from tfbert.report.run_files import read_run
-from tfbert.report.seeds import over_seeds, seed_rows
+from tfbert.report.tables import Table
 from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune
 
@@ -45,7 +45,7 @@ def everything_is_told():
 def drawn_once(request, monkeypatch):
     """The plots of a comparison take seconds: one test looks at them."""
     if request.node.name != "test_the_table_is_numpys":
-        monkeypatch.setattr(seed_files, "write_comparison", lambda runs, directory: None)
+        monkeypatch.setattr(many, "write_comparison", lambda runs, directory: None)
 
 
 def config_for(directory, *seeds, **output):
@@ -92,7 +92,7 @@ class Fake:
 def test_the_table_is_numpys(tmp_path, caplog):
     caplog.set_level("INFO", "tfbert")
     fake = Fake()
-    found = train_seeds(config_for(tmp_path), fake)
+    found = train_many(config_for(tmp_path), fake)
     assert fake.seeds == [1, 2, 3]
     written = json.loads((tmp_path / "seeds.json").read_text())
     values = {
@@ -140,42 +140,40 @@ def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
 @pytest.mark.parametrize(
     "scores, losses, words, best",
     [
-        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "best by eval_f1: none, all runs are equal, also in eval_loss", None),
-        ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "best by eval_loss (several are equal in eval_f1): seed 2", 1),
-        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "best by eval_loss (several are equal in eval_f1): seed 1", 0),
+        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "Best by eval_f1: none, all runs are equal, also in eval_loss", None),
+        ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 2", 1),
+        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 1", 0),
         (
             (1.0, 0.5, 1.0),
             (0.2, 0.1, 0.2),
-            "best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss",
+            "Best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss",
             None,
         ),
-        ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "best by eval_f1: seed 3", 2),
-        ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "best by eval_loss (several are equal in eval_f1): seed 3", 2),
+        ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "Best by eval_f1: seed 3", 2),
+        ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "Best by eval_loss (several are equal in eval_f1): seed 3", 2),
     ],
 )
 def test_equally_good_seeds_are_told_apart_by_their_loss_or_not_at_all(tmp_path, scores, losses, words, best):
     runs = [read_run(made_run(tmp_path / f"seed-{seed}", seed, "eval_f1")) for seed in (1, 2, 3)]
     for run, score, loss in zip(runs, scores, losses, strict=True):
         run.results.update(eval_f1=score, eval_loss=loss)
-    found = seed_files.write_seeds(runs, {}, tmp_path)
+    found = write_seeds(runs, {}, tmp_path)
     assert found.best == best
     written = json.loads((tmp_path / "seeds.json").read_text())
     assert written["best"] == (None if best is None else {"seed": best + 1, "directory": runs[best].name})
-    assert written["equal"] == [found.seeds[index] for index in found.equal] and bool(written["equal"]) == (
-        best is None
-    )
-    row = seed_rows(found, [f"seed {seed}" for seed in found.seeds])[1][-1]
-    assert row[0] == words and (best is None) == (set(row[1:]) == {"–"})
-    assert seed_files.closing_lines(found, runs, {})[-1].startswith(words[:15].capitalize())
+    assert bool(written["equal"]) == (best is None)
+    assert found.ranking.in_words([f"seed {seed}" for seed in found.seeds], found.mean).rstrip(".") == words
+    assert seeds_lines(found, runs, {})[-1].startswith(words[:15]) and seeds_table(found).kept == best
 
 
 def test_the_table_on_the_screen_is_narrow():
-    assert plain_table(["run", "a"], [["seed 1", "0.5"], ["mean", "10.25"]]) == [
+    assert Table(names=["run", "a"], body=[["seed 1", "0.5"], ["mean", "10.25"]]).plain() == [
         "run         a",
         "seed 1    0.5",
         "mean    10.25",
     ]
-    assert plain_table(["run", "a", "bb"], [["mean", "1", "2"]]) == ["run  mean", "a       1", "bb      2"]
+    wide = Table(names=["run", "a", "bb"], body=[["mean", "1", "2"]])
+    assert wide.plain() == ["run  mean", "a       1", "bb      2"]
 
 
 def test_lower_is_better_of_losses_alone():
@@ -201,7 +199,7 @@ def test_each_run_is_the_command_with_its_seed(tmp_path, monkeypatch):
         data=DataConfig(max_seq_length=64, label_column='a, "b"'),
     )
     fake = Fake()
-    train_seeds(config, fake)
+    train_many(config, fake)
     for seed, run in zip((7, 42), fake.started, strict=True):
         runtime = dataclasses.replace(config.runtime, seed=seed, seeds=())
         output = dataclasses.replace(config.output, output_dir=str(tmp_path / f"seed-{seed}"))
@@ -230,43 +228,43 @@ def test_a_seed_that_fails_does_not_stop_the_others(tmp_path):
     with pytest.raises(
         RunError, match=r"2 of 3 seeds that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\..*"
     ):
-        train_seeds(config_for(tmp_path), fake)
+        train_many(config_for(tmp_path), fake)
     assert fake.seeds == [1, 2, 3]
     written = json.loads((tmp_path / "seeds.json").read_text())
     assert written["seeds"] == [3] and written["failed"] == {"1": "exit status 1", "2": "killed by SIGKILL"}
     assert "Seed 1 is missing: exit status 1." in (tmp_path / "seeds.md").read_text()
     again = Fake()
-    assert train_seeds(config_for(tmp_path), again).seeds == [1, 2, 3]
+    assert train_many(config_for(tmp_path), again).seeds == [1, 2, 3]
     assert again.seeds == [1, 2], "the third is done"
 
 
 def test_more_seeds_may_follow(tmp_path):
-    train_seeds(config_for(tmp_path, 1, 2), Fake())
+    train_many(config_for(tmp_path, 1, 2), Fake())
     fake = Fake()
-    assert train_seeds(config_for(tmp_path, 2, 3, 1), fake).seeds == [2, 3, 1]
+    assert train_many(config_for(tmp_path, 2, 3, 1), fake).seeds == [2, 3, 1]
     assert fake.seeds == [3]
     assert json.loads((tmp_path / "seeds.json").read_text())["best"]["seed"] == 2
 
 
 def test_where_all_fail_there_is_no_table(tmp_path):
     with pytest.raises(RunError, match="3 of 3 seeds that failed"):
-        train_seeds(config_for(tmp_path), Fake(dict.fromkeys((1, 2, 3), 1)))
+        train_many(config_for(tmp_path), Fake(dict.fromkeys((1, 2, 3), 1)))
     assert not (tmp_path / "seeds.json").exists()
 
 
 def test_what_cannot_be_used_ends_all(tmp_path):
     fake = Fake({1: 2})
     with pytest.raises(UsageError, match="Received: seed 1, which was refused"):
-        train_seeds(config_for(tmp_path), fake)
+        train_many(config_for(tmp_path), fake)
     assert fake.seeds == [1]
 
 
 def test_other_settings_than_a_finished_seeds_are_refused(tmp_path):
-    train_seeds(config_for(tmp_path, 1), Fake())
+    train_many(config_for(tmp_path, 1), Fake())
     config = dataclasses.replace(config_for(tmp_path, 1, 2), training=TrainingConfig(weight_decay=0.5))
     fake = Fake()
     with pytest.raises(UsageError, match=r"everything else equal.*seed-1.*weight_decay=0\.01 before and 0\.5 now"):
-        train_seeds(config, fake)
+        train_many(config, fake)
     assert fake.seeds == []
 
 
@@ -281,25 +279,25 @@ def test_seeds_of_other_examples_are_not_compared(tmp_path):
             report.write_text(json.dumps(json.loads(report.read_text()) | {"data": data}))
             return status
 
-    train_seeds(config_for(tmp_path, 1), Fake())
-    train_seeds(config_for(tmp_path, 1, 2), OfData())
+    train_many(config_for(tmp_path, 1), Fake())
+    train_many(config_for(tmp_path, 1, 2), OfData())
     (tmp_path / "seeds.json").unlink()
     with pytest.raises(RunError, match="the same examples. Received: '.*seed-2' and '.*seed-3', of different ones"):
-        train_seeds(config_for(tmp_path, 1, 2, 3), OfData())
+        train_many(config_for(tmp_path, 1, 2, 3), OfData())
     assert not (tmp_path / "seeds.json").exists()
 
 
 def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypatch):
-    train_seeds(config_for(tmp_path, 1), Fake())
+    train_many(config_for(tmp_path, 1), Fake())
     for output in ({"overwrite_output_dir": True}, {"resume": "never"}):
         fake = Fake({1: 1})  # What a run does is its own affair; this one leaves the directory as it is.
         with pytest.raises(RunError):
-            train_seeds(config_for(tmp_path, 1, **output), fake)
+            train_many(config_for(tmp_path, 1, **output), fake)
         assert fake.seeds == [1]
     # But a restart of the same launch takes what its first start made.
     monkeypatch.setattr(many.launch_mark, "is_restart", lambda directory: True)
     fake = Fake()
-    train_seeds(config_for(tmp_path, 1, 2, overwrite_output_dir=True), fake)
+    train_many(config_for(tmp_path, 1, 2, overwrite_output_dir=True), fake)
     assert fake.seeds == [2]
 
 
@@ -307,25 +305,25 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
 def test_a_directory_of_something_else_is_refused(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(UsageError, match=f"hold only runs of seeds. Received: .*{name}"):
-        train_seeds(config_for(tmp_path), Fake())
+        train_many(config_for(tmp_path), Fake())
 
 
 @pytest.mark.parametrize("status", [75, -signal.SIGTERM, 1, 0])
 def test_a_signal_ends_the_seeds_after_the_run_at_hand(tmp_path, status):
     fake = Fake({1: status}, {1: lambda signals: os.kill(os.getpid(), signal.SIGTERM)})
     with pytest.raises(Preempted, match=rf"seeds that are done are kept, and the same command resumes in {tmp_path}"):
-        train_seeds(config_for(tmp_path), fake)
+        train_many(config_for(tmp_path), fake)
     assert fake.seeds == [1]
 
 
 def test_a_run_that_was_stopped_alone_ends_the_seeds_too(tmp_path):
     with pytest.raises(Preempted):
-        train_seeds(config_for(tmp_path), Fake({2: 75}))
+        train_many(config_for(tmp_path), Fake({2: 75}))
 
 
 def test_a_signal_during_the_last_run_does_not_hide_the_table(tmp_path):
-    train_seeds(config_for(tmp_path, 3), Fake())
-    train_seeds(config_for(tmp_path), Fake(at_seed={2: lambda signals: os.kill(os.getpid(), signal.SIGTERM)}))
+    train_many(config_for(tmp_path, 3), Fake())
+    train_many(config_for(tmp_path), Fake(at_seed={2: lambda signals: os.kill(os.getpid(), signal.SIGTERM)}))
     assert json.loads((tmp_path / "seeds.json").read_text())["seeds"] == [1, 2, 3], "the third was done before"
 
 
@@ -337,7 +335,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # A process behind `&` ignores it.
     try:
         with pytest.raises(KeyboardInterrupt):
-            train_seeds(config_for(tmp_path), Fake({1: 130}, {1: twice}))
+            train_many(config_for(tmp_path), Fake({1: 130}, {1: twice}))
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -353,7 +351,7 @@ def test_every_worker_starts_its_own_runs_and_the_chief_writes(tmp_path, monkeyp
     config = config_for(tmp_path, 1, 2)
     config = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, strategy="multi_worker"))
     fake = Fake()
-    found = train_seeds(config, fake)
+    found = train_many(config, fake)
     assert fake.seeds == [1, 2] and fake.started[0].runtime.strategy == "multi_worker"
     assert (found is not None, (tmp_path / "seeds.json").exists()) == (index == 0, index == 0)
 
@@ -365,7 +363,7 @@ def test_a_worker_whose_process_was_killed_ends_for_all_to_start_again(tmp_path,
     config = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, strategy="multi_worker"))
     fake = Fake({1: status})
     with pytest.raises(RunError, match="1 of 2 seeds that failed, seed 1"):
-        train_seeds(config, fake)
+        train_many(config, fake)
     assert fake.seeds == started
 
 
@@ -375,7 +373,7 @@ def test_a_worker_waits_for_what_the_chief_writes(tmp_path, monkeypatch):
     config = config_for(tmp_path, 1)
     runtime = dataclasses.replace(config.runtime, strategy="multi_worker", cluster_timeout_seconds=1)
     with pytest.raises(RunError, match=r"seed 1 \(exit status 1\)"):
-        train_seeds(dataclasses.replace(config, runtime=runtime), lambda *_: 0)
+        train_many(dataclasses.replace(config, runtime=runtime), lambda *_: 0)
 
 
 @pytest.mark.parametrize(
@@ -383,10 +381,10 @@ def test_a_worker_waits_for_what_the_chief_writes(tmp_path, monkeypatch):
     [
         ({"runtime": RuntimeConfig(seeds=(1,), seed=7)}, "seeds takes the place of seed"),
         ({"runtime": RuntimeConfig(seeds=(1, 1))}, "Each seed trains once. Received: seeds=1,1"),
-        ({"runtime": RuntimeConfig(seeds=(1, -1))}, "seeds must be at least 0 and below"),
+        ({"runtime": RuntimeConfig(seeds=(1, -1))}, "seeds must be 0 or more and below"),
         ({"runtime": RuntimeConfig(seeds=(1,)), "hub": HubConfig(push_to_hub=True)}, "An upload is one model"),
         ({"runtime": RuntimeConfig(seeds=(1,), strategy="multi_worker")}, "the same output directory"),
-        ({"runtime": RuntimeConfig(seeds=(1,)), "mode": "benchmark"}, "seeds has no effect with mode=benchmark"),
+        ({"runtime": RuntimeConfig(seeds=(1,)), "mode": "evaluate"}, "seeds has no effect with mode=evaluate"),
     ],
 )
 def test_seeds_that_cannot_be_are_refused(parts, message):
@@ -484,7 +482,7 @@ def test_real_runs_stop_resume_and_come_to_what_each_seed_alone_comes_to(corpus)
         assert written["standard_deviation"][name] == pytest.approx(np.std(values, ddof=1), abs=1e-12)
     assert results[0]["eval_loss"] != results[1]["eval_loss"]
     assert f"Best by eval_accuracy: {written['best']['directory']}" in done.stderr
-    assert {path.name for path in out.iterdir()} == {"seed-5", "seed-6", *seed_files.SEED_FILES}
+    assert {path.name for path in out.iterdir()} == {"seed-5", "seed-6", *SEED_FILES}
 
     alone = [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={corpus / 'alone'}", "--seed=6"]
     subprocess.run(alone, cwd=corpus, check=True, timeout=300)

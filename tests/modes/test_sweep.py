@@ -11,7 +11,9 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
+from tests.support import data_sets
 from tests.support.flag_values import SCRATCH
 from tests.support.processes import wait_until
 from tests.support.sweeps import FakeRuns as Fake
@@ -23,11 +25,9 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.modes.seeds import train_seeds
-from tfbert.modes.sweep import train_sweep
-from tfbert.report import seed_files
-from tfbert.report.sweep import rank
-from tfbert.report.sweep_files import closing_lines
+from tfbert.modes import many
+from tfbert.modes.many import train_many
+from tfbert.report.many import rank
 from tfbert.train.identity import contents_of
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_the_table_ranks_the_means(tmp_path, caplog):
     caplog.set_level("INFO", "tfbert")
     fake = Fake()
     sweep = "global_batch_size=16,32;learning_rate=1e-5,3e-5"
-    found = train_sweep(config_for(tmp_path, sweep, seeds=(1, 2, 3)), fake)
+    found = train_many(config_for(tmp_path, sweep, seeds=(1, 2, 3)), fake)
     assert len(fake.started) == 12 and fake.started[0] == "global_batch_size=16,learning_rate=1e-05,seed=1"
     best, *others = written(tmp_path)["points"]
     assert best["values"] == {"global_batch_size": 32, "learning_rate": 3e-5} and len(others) == 3
@@ -77,26 +77,26 @@ def test_the_table_ranks_the_means(tmp_path, caplog):
 
 
 def test_the_same_command_goes_on_and_may_grow(tmp_path):
-    train_sweep(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
+    train_many(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
     first = written(tmp_path)
     fake = Fake()
-    train_sweep(config_for(tmp_path, "learning_rate=0.00003,1e-5"), fake)
+    train_many(config_for(tmp_path, "learning_rate=0.00003,1e-5"), fake)
     assert fake.started == [] and written(tmp_path)["points"] == first["points"]
-    train_sweep(config_for(tmp_path), fake)
+    train_many(config_for(tmp_path), fake)
     assert fake.started == ["learning_rate=0.0001"] and len(written(tmp_path)["points"]) == 3
-    train_sweep(config_for(tmp_path, "learning_rate=1e-5", seeds=(1,)), fake)
+    train_many(config_for(tmp_path, "learning_rate=1e-5", seeds=(1,)), fake)
     assert fake.started[1:] == ["learning_rate=1e-05,seed=1"] and len(written(tmp_path)["points"]) == 1
 
 
 def test_other_settings_and_other_things_in_the_directory_are_refused(tmp_path):
-    train_sweep(config_for(tmp_path, "learning_rate=1e-5"), Fake())
+    train_many(config_for(tmp_path, "learning_rate=1e-5"), Fake())
     config = dataclasses.replace(config_for(tmp_path), training=TrainingConfig(weight_decay=0.5))
     fake = Fake()
     with pytest.raises(UsageError, match=r"what is swept alone\. Received: .*weight_decay=0\.01 before and 0\.5 now"):
-        train_sweep(config, fake)
+        train_many(config, fake)
     (tmp_path / "config.json").touch()
     with pytest.raises(UsageError, match=r"of a sweep must be new, or hold only runs of a sweep\. .*'config.json'"):
-        train_sweep(config_for(tmp_path), fake)
+        train_many(config_for(tmp_path), fake)
     assert fake.started == []
 
 
@@ -133,25 +133,23 @@ OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_f
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize(
-    "train, runtime", [(train_sweep, {"sweep": "learning_rate=1e-5,3e-5"}), (train_seeds, {"seeds": (1, 2)})]
-)
+@pytest.mark.parametrize("runtime", [{"sweep": "learning_rate=1e-5,3e-5"}, {"seeds": (1, 2)}])
 def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(
-    on_files, tmp_path, monkeypatch, option, train, runtime
+    on_files, tmp_path, monkeypatch, option, runtime
 ):
-    monkeypatch.setattr(seed_files, "write_comparison", lambda runs, directory: None)  # It takes a second.
+    monkeypatch.setattr(many, "write_comparison", lambda runs, directory: None)  # It takes a second.
     config, files = on_files
-    train(config(**runtime), Fake())
+    train_many(config(**runtime), Fake())
     (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")
     os.utime(files[option])
     fake, before = Fake(), files_in(tmp_path / "out")
-    train(config(**runtime), fake)  # The same content, read at another time.
+    train_many(config(**runtime), fake)  # The same content, read at another time.
     before |= {path: what for path, what in files_in(tmp_path / "out").items() if path.parent == tmp_path / "out"}
     files[option].write_text("text\tLabel\n")
     with pytest.raises(
         UsageError, match=rf"Received: '{tmp_path}/out/.*', a finished run with other contents of {option}\."
     ):
-        train(config(**runtime), fake)
+        train_many(config(**runtime), fake)
     assert files_in(tmp_path / "out") == before and fake.started == []
 
     # A run that was only begun is evaluated by the files of today, but goes on with those that it was trained on.
@@ -160,26 +158,26 @@ def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_writte
         (results.parent / "checkpoints" / "step-00000004").mkdir(parents=True)
     if option == "train_file":
         with pytest.raises(UsageError, match="an unfinished run with other contents of train_file"):
-            train(config(**runtime), fake)
+            train_many(config(**runtime), fake)
         assert fake.started == []
         for checkpoint in (tmp_path / "out").glob("*/checkpoints/step-*"):
             checkpoint.rmdir()  # Without one it starts at the beginning.
-    train(config(**runtime), fake)
+    train_many(config(**runtime), fake)
     assert len(fake.started) == 2
     replaced = dataclasses.replace(config(**runtime).output, overwrite_output_dir=True)
-    train(dataclasses.replace(config(**runtime), output=replaced), fake)
+    train_many(dataclasses.replace(config(**runtime), output=replaced), fake)
 
 
 def test_a_file_that_is_named_later_or_no_longer(on_files):
     config, files = on_files
     first = config(sweep="learning_rate=1e-5")
     without = dataclasses.replace(first, data=dataclasses.replace(first.data, test_file=""))
-    train_sweep(without, Fake())
+    train_many(without, Fake())
     with pytest.raises(UsageError, match="a finished run with other contents of test_file"):
-        train_sweep(first, Fake())
-    train_sweep(dataclasses.replace(first, output=dataclasses.replace(first.output, overwrite_output_dir=True)), Fake())
+        train_many(first, Fake())
+    train_many(dataclasses.replace(first, output=dataclasses.replace(first.output, overwrite_output_dir=True)), Fake())
     fake = Fake()
-    train_sweep(without, fake)  # The runs have more than is asked for.
+    train_many(without, fake)  # The runs have more than is asked for.
     assert fake.started == []
 
 
@@ -187,7 +185,7 @@ def test_a_file_that_changes_during_a_sweep_ends_it(on_files):
     config, files = on_files
     fake = Fake(at={"learning_rate=3e-05": lambda _: files["train_file"].write_text("other")})
     with pytest.raises(RunError, match="a file changed after the first run had begun: other contents of train_file"):
-        train_sweep(config(sweep="learning_rate=1e-5,3e-5,1e-4"), fake)
+        train_many(config(sweep="learning_rate=1e-5,3e-5,1e-4"), fake)
     assert fake.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
 
 
@@ -203,44 +201,94 @@ def test_records_count_by_their_manifest(tmp_path):
     assert "train_records" not in contents_of(missing)  # The run itself says so.
 
 
+def test_directories_and_data_sets_by_name_count_with_all_their_files(tmp_path):
+    """A folder for each class, what `save_to_disk` writes, TensorFlow Datasets' own files, a vocabulary of KerasHub."""
+    vocabulary = tmp_path / "model/assets/tokenizer/vocabulary.txt"
+    for name in ("tree/pos/a.txt", "tree/neg/b.txt", "saved/state.json", "saved/data-0.arrow"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "saved/state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
+    vocabulary.parent.mkdir(parents=True)
+    vocabulary.write_text("[PAD]")
+    features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(num_classes=2)}
+    for row in ("good", "bad"):  # `bad` comes to lie under the name of `good`.
+        rows = {"train": [(row, 0)], "validation": [("x", 1)]}
+        data_sets.prepare(tmp_path / f"tfds_{row}", "small_set", features, rows)
+    (tmp_path / "tfds").symlink_to(tmp_path / "tfds_good")
+
+    def other_set():
+        (tmp_path / "tfds").unlink()
+        (tmp_path / "tfds").symlink_to(tmp_path / "tfds_bad")
+
+    tree, saved = tmp_path / "tree", tmp_path / "saved"
+    named = {"train_file": str(tree)}
+    cases = [
+        (named, "train_file", lambda: (tree / "pos/a.txt").write_text("another")),
+        (named, "train_file", lambda: (tree / "pos/c.txt").write_text("one more")),
+        (named, "train_file", lambda: (tree / "pos").rename(tree / "positive")),
+        (
+            named | {"validation_file": str(saved)},
+            "validation_file",
+            lambda: (saved / "data-0.arrow").write_text("another"),
+        ),
+        ({"dataset": "small_set", "data_dir": str(tmp_path / "tfds")}, "dataset", other_set),
+        (named, "model_name_or_path", lambda: vocabulary.write_text("[PAD]\n[UNK]")),
+    ]
+    for place, (data, option, change) in enumerate(cases):
+        config = Config(
+            data=DataConfig(task="classification", **data),
+            model=ModelConfig(model_name_or_path=str(tmp_path / "model")),
+            runtime=RuntimeConfig(sweep="xla=true,false"),
+            output=OutputConfig(output_dir=str(tmp_path / f"out-{place}")),
+        )
+        fake = Fake()
+        train_many(config, fake)
+        train_many(config, fake)
+        assert len(fake.started) == 2
+        change()
+        with pytest.raises(UsageError, match=rf"a finished run with other contents of {option}\."):
+            train_many(config, fake)
+        assert len(fake.started) == 2
+
+
 def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
     fake = Fake({"learning_rate=1e-05": 2, "learning_rate=3e-05": -signal.SIGKILL})
     with pytest.raises(RunError, match=r"2 of 3 runs that failed, learning_rate=1e-05 \(refused, see its message\)"):
-        train_sweep(config_for(tmp_path), fake)
+        train_many(config_for(tmp_path), fake)
     table = (tmp_path / "sweep.md").read_text()
     assert "| 1e-05 | – | – | – |" in table and "is missing: killed by SIGKILL" in table.replace("\\", "")
     again = Fake()
-    train_sweep(config_for(tmp_path), again)
+    train_many(config_for(tmp_path), again)
     assert again.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
     with pytest.raises(UsageError, match="Received: learning_rate=1e-05, which was refused"):
-        train_sweep(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
+        train_many(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
 
 
 def test_a_signal_ends_the_sweep_after_the_run_at_hand(tmp_path):
     fake = Fake({"learning_rate=3e-05": 75}, {"learning_rate=3e-05": lambda s: os.kill(os.getpid(), signal.SIGTERM)})
     with pytest.raises(Preempted, match=rf"runs that are done are kept, and the same command resumes in {tmp_path}"):
-        train_sweep(config_for(tmp_path), fake)
+        train_many(config_for(tmp_path), fake)
     assert len(fake.started) == 2 and not (tmp_path / "sweep.json").exists()
 
 
 def test_equal_runs_have_no_best(tmp_path):
-    found = train_sweep(config_for(tmp_path, "warmup_ratio=0.1,0.2"), Fake())
-    assert (found.best, found.equal, written(tmp_path)["best"]) == (None, 2, None)
-    assert "Best by eval\\_accuracy: none, 2 are equal, also in eval\\_loss." in (tmp_path / "sweep.md").read_text()
+    found = train_many(config_for(tmp_path, "warmup_ratio=0.1,0.2"), Fake())
+    assert (found.best, found.ranking.equal, written(tmp_path)["best"]) == (None, 2, None)
+    assert "Best by eval_accuracy: none, all runs are equal, also in eval_loss." in (tmp_path / "sweep.md").read_text()
 
 
 def test_where_the_best_are_equal_in_the_metric_the_line_says_what_decided(tmp_path):
-    found = train_sweep(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
+    found = train_many(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
     runs = [dataclasses.replace(run, results=dict(run.results)) for point in found.points for run in point.runs]
     for run, loss in zip(runs, (0.4, 0.3), strict=True):
         run.results.update(eval_accuracy=0.8, eval_loss=loss)
     points = [dataclasses.replace(point, runs=[run]) for point, run in zip(found.points, runs, strict=True)]
-    line, *_ = closing_lines(rank(points))
+    line, *_ = rank(points).lines()
     assert line.startswith(f"Best by eval_loss (several are equal in eval_accuracy): {points[1].label}, in ")
 
 
 def test_a_learning_curve_is_over_the_examples_that_there_were(tmp_path):
-    train_sweep(config_for(tmp_path, "max_train_examples=10,100,3000", seeds=(1, 2)), Fake())
+    train_many(config_for(tmp_path, "max_train_examples=10,100,3000", seeds=(1, 2)), Fake())
     page = (tmp_path / "sweep.html").read_text()
     svg = re.search(r"<svg.*?</svg>", page, re.DOTALL)[0]
     assert {"training examples", "10", "100", "500"} <= {*re.findall(r"<text[^>]*>([^<]*)</text>", svg)}
@@ -251,7 +299,7 @@ def test_a_learning_curve_is_over_the_examples_that_there_were(tmp_path):
     "sweep, drawn", [("xla=true,false", 1), ("lr_schedule=linear,cosine;xla=true", 1), ("xla=on", 0)]
 )
 def test_options_without_numbers_are_drawn_as_places(tmp_path, sweep, drawn):
-    train_sweep(config_for(tmp_path, sweep), Fake())
+    train_many(config_for(tmp_path, sweep), Fake())
     assert (tmp_path / "sweep.html").read_text().count("<svg") == drawn
 
 

@@ -71,7 +71,10 @@ def a_start(directory, callback, first=0, total=8, key="a", *, is_again=False):
     assert reports.failed is None, reports.failed
     yield log
     log.close()
-    reports.end("finished" if first else "stopped", 8, {"eval_accuracy": 0.75})
+    results = {"global_step": 8, "eval_accuracy": 0.75} if first else {}
+    if first:
+        reports.finishing(results)
+    reports.end("finished" if first else "stopped", 8, results)
     assert reports.failed is None, reports.failed
 
 
@@ -130,6 +133,23 @@ def test_a_kill_while_mlflow_begins_a_run_leaves_none_behind(tmp_path, monkeypat
     assert note == {"id": run.data.tags["tfbert_id"], "run_id": run.info.run_id}
 
 
+@pytest.mark.parametrize("_", [MLFLOW])
+def test_a_kill_after_the_results_leaves_no_run_open(tmp_path, _):
+    """Before or after `all_results.json`; without it the run starts again, and may fail then."""
+    for path, status in ((tmp_path / "run", "FINISHED"), (tmp_path / "run", "FAILED"), (tmp_path / "run", "FINISHED")):
+        callback = MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+        path.mkdir(exist_ok=True)
+        reports = Reports(path, [callback], read_reported(path), "a")
+        reports.start(RunInfo(directory=path, options={}, first_step=0, total_steps=8), {"total_steps": 8}, [])
+        assert in_mlflow(path)[1].info.status == "RUNNING"
+        reports.finishing({"global_step": 8, "eval_accuracy": 0.75})
+        if status == "FAILED":
+            reports.end("failed")
+        run = in_mlflow(path)[1]  # There is one.
+        assert (reports.failed, run.info.status, run.data.metrics["eval_accuracy"]) == (None, status, 0.75)
+        assert run.info.end_time
+
+
 @pytest.mark.parametrize("_", [WANDB])
 def test_wandb_gets_every_value_once_and_the_results(tmp_path, monkeypatch, _):
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -152,15 +172,16 @@ def test_a_missing_package_is_refused_with_the_command(name, callback, tmp_path,
         callback()
 
 
-# Twice killed: in the middle between two checkpoints, and while values go to the trackers.
+# Killed in the middle between two checkpoints, while values go to the trackers, and once the results are written.
 DYING = """
 import os, signal, sys
 import tfbert
+from tfbert.output import output_dir
 from tfbert.output.reports import Reports
 from tfbert.train.callbacks import Progress
 
 at = int(sys.argv[2])
-on_step, passed = Progress.on_step, Reports._pass_on
+on_step, passed, write_json = Progress.on_step, Reports._pass_on, output_dir.write_json
 
 def dying(self, step):
     on_step(self, step)
@@ -172,7 +193,12 @@ def between(self, callback, record):
     if record.step == -at:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Progress.on_step, Reports._pass_on = dying, between
+def at_the_end(path, value):
+    write_json(path, value)
+    if path.name == output_dir.RESULTS and at == 99:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Progress.on_step, Reports._pass_on, output_dir.write_json = dying, between, at_the_end
 config = tfbert.Config.from_json(open(sys.argv[1]).read())
 tfbert.finetune(config, report_to=["tensorboard", "{tracker}"], quiet=True)
 """
@@ -180,7 +206,8 @@ tfbert.finetune(config, report_to=["tensorboard", "{tracker}"], quiet=True)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tracker", [WANDB, MLFLOW])
-def test_a_run_killed_twice_reports_every_value_once(tmp_path, tracker):
+def test_a_run_killed_again_and_again_reports_every_value_once(tmp_path, tracker):
+    """wandb keeps a file for each start, until the last of them ends."""
     write_corpus(tmp_path)
     script, path = tmp_path / "dying.py", tmp_path / "run.json"
     script.write_text(textwrap.dedent(DYING).replace("{tracker}", tracker))
@@ -192,11 +219,14 @@ def test_a_run_killed_twice_reports_every_value_once(tmp_path, tracker):
         "WANDB_SILENT": "true",
         "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
     }
-    for at in (5, -8, 0):
+    for at in (5, -8, 99 if tracker == "mlflow" else 0):
         done = subprocess.run([sys.executable, script, path, str(at)], env=environment, cwd=tmp_path)
         assert done.returncode == (-9 if at else 0)
     expected = logged(tmp_path / "run")
     assert {step for _, step, _ in expected} == set(range(1, 13))
-    found, _ = {"wandb": in_wandb, "mlflow": in_mlflow}[tracker](tmp_path / "run")
+    found, run = {"wandb": in_wandb, "mlflow": in_mlflow}[tracker](tmp_path / "run")
     assert found == expected
+    if tracker == "mlflow":
+        results = json.loads((tmp_path / "run" / "all_results.json").read_text())
+        assert run.info.status == "FINISHED" and results.items() <= run.data.metrics.items()
     assert [f[:2] for f in in_tensorboard(tmp_path / "run")] == [f[:2] for f in expected]

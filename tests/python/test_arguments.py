@@ -9,7 +9,7 @@ import re
 from typing import Literal, get_args, get_origin
 
 import tfbert
-from tfbert.commandline.fields import field_docs
+from tfbert.commandline.options import field_docs
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.config.run import Config
 from tfbert.config.types import field_types

@@ -88,6 +88,9 @@ def test_every_option_of_training_is_an_argument_with_its_default(function, comm
         (tfbert.finetune, {"save_strategy": "no"}, "save_steps=0 writes no checkpoint before."),
         (tfbert.finetune, {"load_best_model_at_end": False}, "It is not an option: a run keeps its best weights"),
         (tfbert.finetune, {"task": "ner"}, "Pass task='token_classification'."),
+        (tfbert.finetune, {"mixed_precision": "bf16"}, "Pass mixed_precision=True, mixed_precision_dtype='bfloat16'."),
+        (tfbert.finetune, {"mixed_precision": "None"}, "Drop it: float32 is the default."),
+        (tfbert.finetune, {"mixed_precision": "yes"}, "Pass mixed_precision=True."),
         (tfbert.finetune, {"bf16": True}, "Here it is mixed_precision=True, mixed_precision_dtype='bfloat16'."),
         (tfbert.finetune, {"no_cuda": True}, "Here it is device='cpu'."),
         (tfbert.finetune, {"masked_lm_prob": 0.1}, "It is an argument of tfbert.pretrain."),
@@ -155,17 +158,3 @@ def test_what_a_call_cannot_do_is_refused(options, answer):
 def test_several_values_are_for_a_sweep_where_an_option_can_vary(options, answer, as_python):
     line = refused(tfbert.finetune, **options)
     assert line.endswith(answer) and "\n" not in line
-
-
-@pytest.mark.parametrize(
-    "value, answer",
-    [
-        ("bf16", "Pass mixed_precision=True, mixed_precision_dtype='bfloat16'."),
-        ("fp16", "Pass mixed_precision=True, mixed_precision_dtype='float16'."),
-        ("no", "Drop it: float32 is the default."),
-        ("yes", "Pass mixed_precision=True, or mixed_precision=False."),
-    ],
-)
-def test_a_precision_as_a_word_is_answered_as_in_the_command(value, answer, as_python):
-    line = refused(tfbert.finetune, mixed_precision=value)
-    assert line == f"mixed_precision is on or off. Received: mixed_precision={value!r}. {answer}"

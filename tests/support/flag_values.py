@@ -3,12 +3,13 @@
 from absl import flags as absl_flags
 
 import flags
+from tfbert.config.commands import FINETUNE
 from tfbert.config.parts import ModelConfig
 
 SCRATCH = ModelConfig(model_name_or_path="scratch/tiny")
 
 
-def defined():
+def defined(command=FINETUNE):
     values = absl_flags.FlagValues()
-    flags.define_flags(values)
+    flags.define_flags(values, command)
     return values

@@ -129,7 +129,7 @@ def checkpoints_in(tmp_path, keep=0):
 def undrawn():
     """Runs of this process draw no report, which takes seconds; all else that they leave is there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfbert.report.at_end.write_report", lambda directory, results: None)
+        patch.setattr("tfbert.report.pages.write_report", lambda directory, results: None)
         yield
 
 
@@ -138,7 +138,7 @@ def sketched():
     """Runs of this process leave an empty page where and when they would draw a report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tfbert.report.at_end.write_report", lambda directory, results: (directory / "report.html").touch()
+            "tfbert.report.pages.write_report", lambda directory, results: (directory / "report.html").touch()
         )
         yield
 

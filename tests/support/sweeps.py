@@ -8,7 +8,9 @@ import sys
 from tests.support.flag_values import defined
 from tests.support.reports import make_run
 from tfbert.commandline.options import config_from_flags
+from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.config.run import CONTENTS
+from tfbert.modes.pretrain import with_records
 from tfbert.train.identity import contents_of
 
 RATES = (1e-5, 3e-5, 1e-4)
@@ -27,10 +29,13 @@ class FakeRuns:
         self.started, self._statuses, self._at = [], statuses or {}, at or {}
 
     def __call__(self, command, variables, signals):
-        values = defined()
-        assert command[:4] == [sys.executable, "-m", "tfbert", "finetune"]
+        assert command[:3] == [sys.executable, "-m", "tfbert"]
+        (own,) = (each for each in (FINETUNE, PRETRAIN) if each.word == command[3])
+        values = defined(own)
         values(["x", *command[4:]])
-        config = config_from_flags(values)
+        config = config_from_flags(values, own)
+        if own is PRETRAIN:
+            config = with_records(config)
         name = pathlib.Path(config.output.output_dir).name
         self.started.append(name)
         if name in self._at:

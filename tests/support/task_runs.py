@@ -3,7 +3,6 @@ process."""
 
 import contextlib
 import dataclasses
-import importlib
 import json
 
 import numpy as np
@@ -13,7 +12,8 @@ from tests.support.flag_values import defined
 from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import WORDS, changed, make_config, undrawn
 from tests.support.saved_models import kept_models
-from tfbert.commandline.verbs import VERBS
+from tfbert.commandline.command import verb_of
+from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
@@ -135,9 +135,8 @@ def config_of(*arguments):
 def command(*arguments):
     """What run_finetune.py does, in this process, without a report; what its verb returns."""
     config = config_of(*arguments)
-    module, verb = VERBS["finetune"][config.mode]
     with undrawn(), kept_models() if config.mode in ("evaluate", "predict") else contextlib.nullcontext():
-        return getattr(importlib.import_module(module), verb)(config)
+        return verb_of(FINETUNE, config.mode)(config)
 
 
 def pretraining(corpus, name, **runtime):

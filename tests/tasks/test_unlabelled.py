@@ -1,14 +1,18 @@
 """A file without labels, as Kaggle's test.csv: one line in every place of a task that needs them, never a traceback."""
 
 import json
+import re
 
 import pytest
 
+from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.choosing.multiple_choice import MultipleChoice
+from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.tagging.token_classification import TokenClassification
@@ -76,3 +80,51 @@ def test_a_file_without_labels_is_refused_in_a_line(name, write):
         for role in ("validation_file", "test_file"):
             with pytest.raises(UsageError, match=f"Received: .*{path}"):
                 task.labelled_sets(DataConfig(**{role: path}), [], lambda columns, source: None)
+
+
+NO_LABELS = "id,text\n1,good\n2,bad\n3,fine\n"
+QUESTION = {"question": "Who?", "context": "Ann is here.", "id": "1", "answers": {"text": ["Ann"], "answer_start": [0]}}
+CHOICE = {"question": "Who?", "choices": ["a", "b"], "label": 1}
+LABELS = "id,text,toxic,rude\n1,good,0,0\n2,bad,1,1\n3,odd,1,0\n4,fine,0,1\n"
+CASES = {
+    "a label": ("a.csv", "id,text,label\n1,good,1\n2,bad,0\n3,fine,1\n", NO_LABELS, {}),
+    "a label that is asked for": (
+        "a.csv",
+        "id,text,mood\n1,good,1\n2,bad,0\n3,fine,1\n",
+        NO_LABELS,
+        {"label_column": "mood"},
+    ),
+    "a number": ("a.csv", "text,score\na,0.5\nb,1.5\nc,2.25\n", NO_LABELS, {}),
+    "labels that are asked for": ("a.csv", LABELS, NO_LABELS, {"label_column": "toxic,rude"}),
+    "columns of labels": ("a.csv", LABELS, NO_LABELS, {"task": "multi_label_classification"}),
+    "columns of labels, and others": (
+        "a.csv",
+        LABELS,
+        "id,text,year,votes\n1,good,1999,3\n2,bad,2001,7\n",
+        {"task": "multi_label_classification"},
+    ),
+    "lists of labels": (
+        "a.jsonl",
+        lines(*({"text": "x", "labels": each} for each in (["a"], ["a", "b"], []))),
+        lines({"text": "x"}, {"text": "y"}),
+        {},
+    ),
+    "tags": (
+        "a.jsonl",
+        lines({"tokens": ["Ann", "is"], "tags": ["B-PER", "O"]}),
+        lines({"tokens": ["Ann", "is"]}),
+        {},
+    ),
+    "answers": ("a.jsonl", lines(QUESTION), lines({k: v for k, v in QUESTION.items() if k != "answers"}), {}),
+    "choices": ("a.jsonl", lines(CHOICE, CHOICE), lines({k: v for k, v in CHOICE.items() if k != "label"}), {}),
+}
+
+
+@pytest.mark.parametrize("option", ["validation_file", "test_file"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_says_that_a_file_without_labels_is_for_prediction(write, case, option):
+    name, train, unlabelled, given = CASES[case]
+    paths = {"train_file": write(name, train), option: write(f"unlabelled.{name}", unlabelled)}
+    with pytest.raises(UsageError) as refused:
+        load_data(detect_task(Config(model=SCRATCH, data=DataConfig(**paths, **given))).data)
+    assert re.search("Received: .*unlabelled.*--mode=predict", str(refused.value)), refused.value

@@ -22,8 +22,8 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.model.predictor import Predictor
-from tfbert.report import at_end, pages
-from tfbert.report.at_end import report_at_end
+from tfbert.report import pages
+from tfbert.report.pages import report_at_end
 from tfbert.report.run_files import read_run
 from tfbert.step.finetuner import FineTuner
 from tfbert.tasks.texts.classification import Classification
@@ -128,7 +128,7 @@ def three(tmp_path_factory):
     again = Config.from_json((corpus / "first" / "run_config.json").read_text())
     log.addHandler(handler)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(at_end, "write_report", broken)
+        patch.setattr(pages, "write_report", broken)
         found.second = tfbert.finetune(changed(again, output={"output_dir": str(corpus / "second")}))
     log.removeHandler(handler)
     found.warnings = [records.get().getMessage() for _ in range(records.qsize())]

@@ -44,6 +44,10 @@ class Heard(Callback):
     def on_save(self, step, values):
         self._hear("save", step, values)
 
+    def _finish(self, step, values):
+        assert not (self.run.directory / "all_results.json").exists()
+        self._hear("finishing", step, values)
+
     def on_end(self, step, values):
         self._hear(self.outcome, step, values)
 
@@ -87,7 +91,7 @@ def test_a_callback_hears_of_the_whole_run(corpus, straight):
         "eval_examples": 12,
         "parameters": heard.calls[0][2]["parameters"],
     }
-    assert heard.calls[-1] == ("finished", 12, results)
+    assert heard.calls[-2:] == [("finishing", 12, results), ("finished", 12, results)]
     assert heard.run.directory == corpus / "straight" and heard.run.options["learning_rate"] == 5e-4
     json.dumps(heard.run.options)
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import collections
-import difflib
-import functools
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 
-from tfbert.commandline import options
-from tfbert.commandline.config_file import config_arguments, kind_of, take_config
-from tfbert.commandline.foreign_flags import foreign_flag, wrong_value
-from tfbert.commandline.help import help_topic, show_help
-from tfbert.commandline.presets import expand_flagfiles
-from tfbert.commandline.verbs import VERBS
-from tfbert.config.commands import FINETUNE, PRETRAIN, Command, verb_commands
-from tfbert.config.rules import one_of
+from tfbert.commandline.answers import unknown_flag, wrong_value
+from tfbert.commandline.config_file import CONFIG, Pairs, read_config, take_config
+from tfbert.commandline.help import help_text, help_topic
+from tfbert.commandline.options import OptionParser, config_from_flags, define_flags, flags_of
+from tfbert.commandline.presets import FLAGFILE, expand_flagfiles
+from tfbert.config.commands import Command, verb_commands
+from tfbert.config.rules import Mode
 from tfbert.config.run import Config
+from tfbert.config.sweep import way_to_vary
+from tfbert.config.types import ALIASES, joined
 from tfbert.devices import termination
 from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.help_text import show
 from tfbert.devices.imports import without_collections
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
@@ -43,7 +44,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     try:
         topic = help_topic(argv[1:])
         if topic is not None:
-            return show_help(command, topic, mode)
+            return show(help_text(command, topic, mode))
         config = parse(command, argv, mode)
         silence_libraries()
         use_onednn()
@@ -52,8 +53,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         with without_collections(), stderr_held_back("importing TensorFlow"):
             import tensorflow as tf  # Takes seconds; a wrong flag is reported before.
 
-            module, verb = VERBS[command.word][config.mode]
-            run = getattr(importlib.import_module(module), verb)
+            run = verb_of(command, config.mode)
             tf.config.list_physical_devices("GPU")
             from tfbert.devices.runtime import library_errors_as_run_errors
 
@@ -69,6 +69,12 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     return 0
 
 
+def verb_of(command: Command, mode: Mode) -> Callable[[Config], Any]:
+    """What a mode of a command does, imported now."""
+    module, _, function = command.verbs[mode].partition(":")
+    return getattr(importlib.import_module(f"tfbert.modes.{module}"), function)
+
+
 def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     """The configuration that a command line describes: what it says itself replaces what a file of options says.
 
@@ -81,11 +87,12 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
         UsageError: for flags that the command does not have, and rules that are broken.
     """
     values = flags.FlagValues()  # absl's own set has flags such as --pdb besides, which would be ignored.
-    options.define_flags(values, command)
+    define_flags(values, command)
     path, given = take_config(expand_flagfiles(argv[1:]))
-    of_file = config_arguments(path, command, functools.partial(what_is_meant, command)) if path else []
-    arguments = [*expand_flagfiles(of_file), *([f"--mode={mode}"] if mode else ()), *given]
-    if problems := _problems(command, values, arguments):
+    of_file, problems = _of_file(command, path) if path else ([], [])
+    of_mode = [f"--mode={mode}"] if mode else []
+    arguments = [*expand_flagfiles(of_file), *of_mode, *given]
+    if problems := [*problems, *_problems(command, arguments)]:
         raise UsageError("\n".join(dict.fromkeys(problems)))
     values([argv[0], *arguments])
     if mode and (other := str(values["mode"].value)) != mode:
@@ -94,26 +101,27 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
             f"{command.typed} says the mode itself. Received: mode={other!r} beside it. "
             f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
         )
-    return options.config_from_flags(values, command)
+    return config_from_flags(values, command)
 
 
-def _problems(command: Command, values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
+def _problems(command: Command, arguments: Sequence[str]) -> list[str]:
     """A line for each argument that is no flag, and each value that its flag does not take: absl stops at the first."""
+    known = flags_of(command)
     problems, others, left = [], [], collections.deque(arguments)
     while left:
         argument = left.popleft()
         text = argument.removeprefix("-").removeprefix("-")
         name, equals, value = text.partition("=")
         positive = name.removeprefix("no")
-        is_known = name in values and name != "undefok"  # Which would let absl ignore unknown flags.
+        is_known = name in known and name != "undefok"  # Which would let absl ignore unknown flags.
         if not text:
             others += [argument, *left] if argument == "-" else left
             left.clear()
         elif text == argument or not name:
             others.append(argument)
-        elif is_known and values[name].boolean and not equals:
+        elif is_known and known[name].boolean and not equals:
             continue
-        elif not is_known and positive in values and values[positive].boolean:
+        elif not is_known and positive in known and known[positive].boolean:
             if equals:
                 todo = f"Write --{name} for off, or --{positive} for on."
                 problems.append(f"--{name} takes no value. Received: {argument}. {todo}")
@@ -123,45 +131,61 @@ def _problems(command: Command, values: flags.FlagValues, arguments: Sequence[st
         else:
             if not equals and left and (is_known or not left[0].startswith("-")):
                 value = left.popleft()
-            if is_known:
-                problems += _value_problems(name, value, values[name])
-            else:
-                found = what_is_meant(command, name, value)
-                problems.append(" ".join(filter(None, (f"Unknown command line flag '{name}'.", found, "See --help."))))
+            problems.append(wrong_value(known[name], value) if is_known else unknown_flag(command, name, value))
     if others:
         todo = "Write --name=value; see --help."
         problems.append(f"Every argument must be a flag. Received: {' '.join(others)}. {todo}")
-    return problems
+    return [*filter(None, problems)]
 
 
-def _value_problems(name: str, value: str, flag: flags.Flag) -> list[str]:
-    try:
-        flag.parser.parse(value)
-    except (ValueError, TypeError):
-        if found := wrong_value(name, value):
-            return [found]
-        if choices := getattr(flag.parser, "enum_values", None):
-            return [one_of(name, value, choices)]
-        todo = f"--help={name} says what it takes."
-        return [f"{name} must be {kind_of(flag)}. Received: {name}={value!r}. {todo}"]
-    return []
+def _of_file(command: Command, path: str) -> tuple[list[str], list[str]]:
+    """The arguments that a file of options stands for, and a line for each thing in it that cannot be used."""
+    known, arguments, problems, seen = flags_of(command), [], [], {}
+    for name, value, where in read_config(path):
+        own = ALIASES.get(name, name)
+        if isinstance(value, Pairs):
+            form = f"{value[0][0]}: ..." if value else "NAME: VALUE"
+            problems.append(
+                "A file of options is flat, a flag's name and its value in each line. "
+                f"Received: an object as {name!r}{where}. Write {form} without {name!r} above it."
+            )
+        elif name == CONFIG:
+            problems.append(f"A file of options names no other. Received: {name!r}{where}. Put all options into one.")
+        elif name not in known and name != FLAGFILE:
+            problems.append(unknown_flag(command, name, value, where))
+        elif own in seen:
+            twice = f"{name!r} twice" if seen[own] == name else f"{seen[own]!r} and {name!r}, which are the same"
+            problems.append(f"Every option has one value. Received: {twice},{where}. Drop one.")
+        elif value is not None:
+            flag = known[name] if name in known else flags.Flag(OptionParser(str, name), None, name, "", "")
+            of_option, wrong = _of_value(flag, value, where)
+            arguments += of_option
+            problems += wrong
+        seen.setdefault(own, name)
+    return arguments, problems
 
 
-def what_is_meant(command: Command, name: str, value: str = "") -> str:
-    """What may be meant by a flag that a command does not have, in a sentence; empty where nothing is like it."""
-    return foreign_flag(command, name, value) or _flag_of_another(command, name) or _nearest(command, name.lower())
-
-
-def _flag_of_another(command: Command, name: str) -> str:
-    others = (other for other in (FINETUNE, PRETRAIN) if other is not command and name in options.flag_names(other))
-    return next((f"It is a flag of {other.typed}." for other in others), "")
-
-
-def _nearest(command: Command, name: str) -> str:
-    own = options.flag_names(command)
-    near = [option for option in own if f"_{name}_" in f"_{option}_"]  # `epochs`, `batch_size`.
-    near = near or difflib.get_close_matches(name, own, n=3, cutoff=0.75)
-    return f"Did you mean {' or '.join(f'--{option}' for option in near[:3])}?" if near else ""
+def _of_value(flag: flags.Flag, value: Any, where: str) -> tuple[list[str], list[str]]:
+    """The arguments that a value in a file stands for, and what is wrong with it."""
+    name, parser, rule = flag.name, flag.parser, ""
+    values, todo = value if isinstance(value, list) else [value], f"--help={name} says what it takes."
+    if any(isinstance(item, list) or item is None for item in values):
+        rule = "takes a list of plain values"
+    elif any(isinstance(item, bool) for item in values) and not flag.boolean:
+        rule, todo = f"must be {parser.in_words}, not true or false", 'Put it in quotes, "true", if it is a name.'
+    elif isinstance(value, list) and not (parser.takes_several or isinstance(flag, flags.MultiFlag)):
+        rule = "takes one value, not a list"
+        if way := way_to_vary(name, ",".join(map(str, values))):
+            todo = f"To train once with each, pass {way}."
+    elif parser.is_joined and len(values) > 1 and any("," in item for item in values):
+        rule = "takes values without commas in them"
+    if rule:
+        return [], [f"{name} {rule}. Received: {name}={value!r}{where}. {todo}"]
+    texts = [str(item).lower() if isinstance(item, bool) else item for item in values]
+    if isinstance(value, list) and not isinstance(flag, flags.MultiFlag):
+        texts = [joined(texts)]
+    wrong = [*filter(None, (wrong_value(flag, text, where) for text in texts))]
+    return [] if wrong else [f"--{name}={text}" for text in texts], wrong
 
 
 def _fail(command: Command, error: BaseException, status: int, kind: str) -> int:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Sequence
+from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
-from tfbert.commandline.options import ALIASES, define_flags
+from tfbert.commandline.options import flags_of
 from tfbert.commandline.presets import presets
 from tfbert.config.commands import Command
 from tfbert.config.run import Config
-from tfbert.devices.help_text import ASKS_FOR_HELP, WIDTH, entry, flag_text, show, wrapped
+from tfbert.config.types import ALIASES
+from tfbert.devices.help_text import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import UsageError
 
 _GENERAL, _PRESETS = "general", "presets"
@@ -48,8 +50,7 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
     Raises:
         UsageError: for an unknown topic.
     """
-    values = flags.FlagValues()
-    define_flags(values, command)
+    values = flags_of(command)
     topics, name = _topics(command, mode), topic.lstrip("-")
     if name == _PRESETS:
         return _preset_list()
@@ -61,7 +62,7 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
             advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
             known = ", ".join([*topics, _PRESETS])
             raise UsageError(f"--help takes a topic ({known}) or a flag. Received: help={topic!r}. {advice}")
-        return _flag(next((flag for flag, other in ALIASES.items() if other == name), ""), name, values)
+        return _flag(name, values)
     lines = wrapped(command.summary, "")
     if mode:
         lines = wrapped(f"{command.typed}: the flags of mode={mode}. {command.summary}", "")
@@ -73,18 +74,6 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
         lines += [f"  # {what[0].upper()}{what[1:]}:", " \\\n".join(typed)]
     lines += ["", *wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
     return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())
-
-
-def show_help(command: Command, topic: str, mode: str = "") -> int:
-    """Prints the help of a command, see `help_text`.
-
-    Returns:
-        The exit status: 0; 141 where the reader, such as `head`, closed the pipe.
-
-    Raises:
-        UsageError: for an unknown topic.
-    """
-    return show(help_text(command, topic, mode))
 
 
 def _topics(command: Command, mode: str) -> dict[str, tuple[str, ...]]:
@@ -104,16 +93,28 @@ def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
     parts = Config.classes()
     about = parts[topic].__doc__ if topic in parts else "What to do, and where flags come from."
     lines = wrapped(f"{topic}: {' '.join((about or '').split())}", "")
-    aliases = {name: alias for alias, name in ALIASES.items()}
-    return "\n".join(lines) + "\n" + "".join(_flag(aliases.get(name, ""), name, values) for name in names)
+    return "\n".join(lines) + "\n" + "".join(_flag(name, values) for name in names)
 
 
-def _flag(alias: str, name: str, values: flags.FlagValues) -> str:
+def _flag(name: str, values: flags.FlagValues) -> str:
     """A flag: how it is written, what it does, its default."""
     if name in _OWN:
-        kind, text = _OWN[name]
-        return entry([f"--{name}={kind}"], text)
-    return flag_text(values[name], alias)
+        return flag_text([name], *_OWN[name])
+    flag = values[name]
+    names = [name, *(alias for alias, own in ALIASES.items() if own == name)]
+    return flag_text(names, _takes(flag.parser.kind), flag.help, flag.default)
+
+
+def _takes(kind: Any) -> str:
+    """What follows a flag's `=`; empty for a switch."""
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    members = get_args(kind)
+    if get_origin(kind) is tuple or tuple in map(get_origin, members):
+        return "A,B"
+    if members:
+        return "|".join(_takes(member) for member in members if member is not type(None))
+    return {int: "N", float: "X", str: "TEXT", bool: ""}[kind]
 
 
 _OWN = {

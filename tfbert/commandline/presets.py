@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
+from tfbert.config.rules import path_of
 from tfbert.errors import UsageError
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
@@ -13,7 +14,7 @@ _PLACES = (_PACKAGE / "presets", _PACKAGE.parent / "flags" / "presets")
 """In a wheel, and in a clone."""
 _IN_CLONE = "flags/presets/"
 _ENDING = ".flags"
-_FLAG = "flagfile"
+FLAGFILE = "flagfile"
 
 
 def presets() -> dict[str, pathlib.Path]:
@@ -32,7 +33,7 @@ def find_flagfile(name: str) -> pathlib.Path:
     Raises:
         UsageError: for a name that is neither, with the nearest presets.
     """
-    path = pathlib.Path(name).expanduser()
+    path = path_of(name, "flagfile")
     if path.is_file():
         return path
     known = presets()
@@ -46,7 +47,7 @@ def find_flagfile(name: str) -> pathlib.Path:
     )
 
 
-def expand_flagfiles(arguments: Sequence[str]) -> list[str]:
+def expand_flagfiles(arguments: Iterable[str]) -> list[str]:
     """A command line with the lines of its flag files in their places.
 
     A line is an argument; one that begins with # or // is a comment. A flag file may name others.
@@ -57,34 +58,51 @@ def expand_flagfiles(arguments: Sequence[str]) -> list[str]:
     Raises:
         UsageError: for a file that does not exist or cannot be read.
     """
-    return list(_expanded(iter(arguments), within=()))
+    return list(_expanded(arguments, within=()))
 
 
-def _expanded(arguments: Iterator[str], within: tuple[pathlib.Path, ...]) -> Iterator[str]:
-    for argument in arguments:
+def _expanded(arguments: Iterable[str], within: tuple[pathlib.Path, ...]) -> Iterator[str]:
+    for is_file, text in files_named(arguments, FLAGFILE, "NAME"):
+        if not is_file:
+            yield text
+            continue
+        path = find_flagfile(text)
+        if path in within:
+            rule = "A flag file must not include itself"
+            raise UsageError(f"{rule}. Received: flagfile={str(path)!r}. Remove that line.")
+        lines = map(str.strip, read_text(FLAGFILE, path).splitlines())
+        yield from _expanded([line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
+
+
+def files_named(arguments: Iterable[str], flag: str, example: str) -> Iterator[tuple[bool, str]]:
+    """A command line in parts: the files that a flag names, True before each; and all other arguments. An empty name
+    means no file: a script may have none.
+
+    Raises:
+        UsageError: for a flag at the end, without a name.
+    """
+    left = iter(arguments)
+    for argument in left:
         name, equals, value = argument.partition("=")
         if argument == "--":
-            yield argument
-            yield from arguments
-        elif name not in (f"--{_FLAG}", f"-{_FLAG}"):
-            yield argument
-        elif not equals and (value := next(arguments, None)) is None:
-            raise UsageError("flagfile takes a file. Received: --flagfile at the end. Write --flagfile=NAME.")
-        elif value.strip():  # An empty value means no file: a script may have none.
-            path = find_flagfile(value.strip())
-            if path in within:
-                raise UsageError(
-                    f"A flag file must not include itself. Received: flagfile={str(path)!r}. Remove that line."
-                )
-            yield from _expanded(iter(_lines(path)), (*within, path))
+            yield from ((False, other) for other in (argument, *left))
+        elif name not in (f"--{flag}", f"-{flag}"):
+            yield False, argument
+        elif not equals and (value := next(left, None)) is None:
+            raise UsageError(f"{flag} takes a file. Received: --{flag} at the end. Write --{flag}={example}.")
+        elif value.strip():
+            yield True, value.strip()
 
 
-def _lines(path: pathlib.Path) -> list[str]:
+def read_text(option: str, path: str | pathlib.Path) -> str:
+    """The text of a file that an option names.
+
+    Raises:
+        UsageError: for a file that cannot be read, or is not UTF-8.
+    """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise UsageError(
-            f"flagfile must be readable text. Received: flagfile={str(path)!r} ({reason}). Check it."
-        ) from None
-    return [line for line in lines if line and not line.startswith(("#", "//"))]
+        return pathlib.Path(path).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, RuntimeError, ValueError) as error:  # Of an unknown user, or with a NUL, the path is no path.
+        reason = "not UTF-8" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or str(error)
+        rule = f"{option} must be a file of text"
+        raise UsageError(f"{rule}. Received: {option}={str(path)!r} ({reason}). Check the path.") from None

@@ -8,13 +8,14 @@ import pathlib
 import sys
 
 from tfbert.config.commands import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS, verb_commands
+from tfbert.config.types import called_elsewhere, elsewhere
 from tfbert.devices.termination import run_program
 
 _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in TensorFlow.
 
   {{program}} finetune FLAGS   {FINETUNE.summary}
   {{program}} pretrain FLAGS   {PRETRAIN.summary}
-  {{program}} train, evaluate, predict, export, benchmark FLAGS
+  {{program}} train, evaluate, predict, export FLAGS
                           The same as finetune with this --mode.
   {{program}} prepare FLAGS    The same as pretrain --mode=prepare.
   {{program}} launch --num_workers=N -- {{program}} finetune FLAGS
@@ -26,18 +27,6 @@ _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in Te
 {{program}} WORD --help lists the flags of a command; {{program}} --version.
 """
 _WORDS = (FINETUNE.word, PRETRAIN.word, *verb_commands(), "launch", "report")
-_OTHER_WORDS = {
-    "eval": "evaluate",
-    "fit": "train",
-    "generate": "predict",
-    "infer": "predict",
-    "inference": "predict",
-    "run": "train",
-    "serve": "export, which writes a model that TensorFlow Serving loads",
-    "test": "evaluate",
-    "tokenize": "prepare",
-}
-"""What other programs call a word, and what it is here."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -65,8 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     if word not in _WORDS:
         near = difflib.get_close_matches(word, _WORDS, n=1)
         advice = f"Did you mean {near[0]}?" if near else "See --help."
-        if word in _OTHER_WORDS:
-            advice = f"Here it is {_OTHER_WORDS[word]}."
+        if known := called_elsewhere(elsewhere()["words"], word):
+            advice = f"Here it is {known}."
         print(
             f"{program}: error: The first argument must be one of {', '.join(_WORDS)}. Received: {word!r}. {advice}",
             file=sys.stderr,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import pathlib
 import sys
 from collections.abc import Collection, Mapping
 
 from tfbert.config.pretraining import PRETRAINING
-from tfbert.config.rules import EVERY, OF_MODELS, Mode
+from tfbert.config.rules import Mode
 from tfbert.config.run import Config
+from tfbert.config.types import joined
 
 PROGRAMS = ("tfbert", "python -m tfbert")
 """The installed command, and its equivalent where it is not on the PATH."""
@@ -22,7 +21,7 @@ _OF_CORPORA = ("dataset", "data_dir", "text_column", "skip_bad_rows", "max_seq_l
 _OF_RECORDS = ("batching", "max_train_examples", "max_eval_examples")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Command:
     """A script at the top of the repository, and a word of the installed `tfbert`.
 
@@ -31,7 +30,7 @@ class Command:
         script: The script's name.
         summary: What it does, in a line.
         examples: Its arguments in common uses, each with what they do.
-        modes: What it can do.
+        verbs: What it can do, by mode: the module of `modes/`, imported when it is needed, and the function.
         leaves_out: Parts of `Config` whose options it does not have.
         only: For a part, the options that it has; it has every option of a part that is not named here.
         task: The task that it trains; empty where its user chooses.
@@ -42,11 +41,16 @@ class Command:
     script: str
     summary: str
     examples: tuple[tuple[str, str], ...]
-    modes: tuple[Mode, ...]
+    verbs: Mapping[Mode, str]
     leaves_out: tuple[str, ...]
     only: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     task: str = ""
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """What it can do."""
+        return tuple(self.verbs)
 
     @property
     def typed(self) -> str:
@@ -94,11 +98,16 @@ FINETUNE = Command(
         ("--model=bert-base-uncased --train_file=train.tsv --validation_file=dev.tsv", "your own files"),
         ("--mode=predict --model=runs/sst2 --input_file=new.tsv", "label new texts"),
     ),
-    modes=OF_MODELS,
+    verbs={
+        "train": "many:train",
+        "evaluate": "evaluate:evaluate_model",
+        "predict": "predict:predict",
+        "export": "export:export",
+    },
     leaves_out=("corpus", "pretraining"),
     texts={
         "mode": "What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a "
-        "SavedModel; `benchmark`: measure a grid of runs.",
+        "SavedModel.",
     },
 )
 PRETRAIN = Command(
@@ -111,13 +120,16 @@ PRETRAIN = Command(
         ("--model=scratch/base --train_records=records --mixed_precision --output_dir=runs/bert", "train on them"),
         ("--flagfile=pretraining/bert-base-phase1 --train_records=records", "a preset (--help=presets)"),
     ),
-    modes=tuple(mode for mode in EVERY if mode not in ("predict", "export")),
+    verbs={
+        "train": "pretrain:pretrain",
+        "evaluate": "evaluate:evaluate_model",
+        "prepare": "prepare:prepare",
+    },
     leaves_out=("multi_label", "tagging", "answering", "choosing", "predict", "export"),
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
     task=PRETRAINING,
     texts={
-        "mode": "What to do: `prepare`: make records of a corpus; `train` a model on them; `evaluate` a saved one; "
-        "`benchmark`: measure a grid of runs.",
+        "mode": "What to do: `prepare`: make records of a corpus; `train` a model on them; `evaluate` a saved one.",
         "dataset": "The corpus of `--mode=prepare`: a TensorFlow Datasets name such as `imdb_reviews`, or `demo`, the "
         "built-in one. Empty: `input_files`, and `demo` where these are empty too.",
         "skip_bad_rows": "In `--mode=prepare`: leave out lines and rows of files that cannot be used, such as those "
@@ -157,12 +169,5 @@ def option_words(config: Config, leave_out: Collection[str] = ()) -> list[str]:
             elif isinstance(value, bool):
                 words.append(f"--{field.name}" if value else f"--no{field.name}")
             else:
-                words.append(f"--{field.name}={_joined(value) if isinstance(value, tuple) else value}")
+                words.append(f"--{field.name}={joined(value) if isinstance(value, tuple) else value}")
     return words
-
-
-def _joined(values: tuple) -> str:
-    """Values as a flag takes them, separated by commas, and quoted where one has a comma itself."""
-    file = io.StringIO()
-    csv.writer(file, lineterminator="").writerow(values)
-    return file.getvalue()

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from typing import Literal
 
 from tfbert.config.given import Given, names_given_data
-from tfbert.config.rules import EVALUATE, EVERY, SEED, TRAIN, at_least, option
+from tfbert.config.rules import EVALUATE, EVERY, SEED, TRAIN, option
 from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
 from tfbert.config.types import Options
 
@@ -27,7 +28,7 @@ TYPED_TEXTS = "--text"
 
 def is_pipe(name: str) -> bool:
     """Whether an option names what can be read only once: standard input, or a pipe as the shell's `<(...)` makes."""
-    return name == STANDARD_STREAM or pathlib.Path(name).is_fifo()
+    return name == STANDARD_STREAM or (os.path.exists(name) and pathlib.Path(name).is_fifo())  # noqa: PTH110 (as below)
 
 
 _TAB = ("tab", "\\t")
@@ -48,11 +49,11 @@ class DataConfig(Options):
     validation_file: str = option("", resume="content", modes=EVALUATE, joined=True)
     """Examples evaluated during training, and by the modes evaluate and export: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""
-    validation_split: float | None = option(None, resume="same", modes=TRAIN, tasks=OF_ROWS)
+    validation_split: float | None = option(None, resume="same", modes=TRAIN, tasks=OF_ROWS, above=0, below=1)
     """Hold out this share of the training examples, such as 0.1, and evaluate on it during training: each class, or
     tag, keeps its share, and examples with the same text, or questions with the same context, stay together. Default:
     nothing is held out."""
-    split_seed: int = option(SEED, resume="same", modes=TRAIN, tasks=OF_ROWS, needs="validation_split")
+    split_seed: int = option(SEED, resume="same", modes=TRAIN, tasks=OF_ROWS, needs="validation_split", least=0)
     """Which examples `validation_split` holds out; the same ones whatever `seed` is, so that seeds are compared on the
     same examples."""
     test_file: str = option("", resume="free", modes=("train", "evaluate"))
@@ -82,13 +83,13 @@ class DataConfig(Options):
     questions with their choices as multiple_choice, texts with lists of labels or several label columns as
     multi_label_classification, labels with a fraction (0.5, 3.2) as regression and everything else as classification.
     In files, `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
-    max_seq_length: int | None = option(None, resume="same", modes=EVERY)
+    max_seq_length: int | None = option(None, resume="same", modes=EVERY, least=8)
     """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
     questions are split instead. Default: in training 128 (384 for question_answering, 256 for multiple_choice; in
     pre-training the length of the records, 128 in new ones), later the value that the model was trained with."""
-    max_train_examples: int = option(0, resume="content", modes=TRAIN)
+    max_train_examples: int = option(0, resume="content", modes=TRAIN, least=0)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
-    max_eval_examples: int = option(0, resume="content", modes=EVALUATE)
+    max_eval_examples: int = option(0, resume="content", modes=EVALUATE, least=0)
     """Evaluate on this many examples of each evaluation set, drawn the same way. 0: all."""
     batching: Batching = option("length_grouped", resume="same", modes=TRAIN)
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
@@ -116,7 +117,7 @@ class DataConfig(Options):
         """`validation_file` as paths, or as data in memory."""
         if isinstance(self.validation_file, Given):
             return self.validation_file.parts or (self.validation_file,)
-        whole = pathlib.Path(self.validation_file).exists() and bool(self.validation_file)
+        whole = os.path.exists(self.validation_file)  # noqa: PTH110 (pathlib's raises where several are a long name)
         return (self.validation_file,) if whole else tuple(filter(None, self.validation_file.split(",")))
 
     @property
@@ -177,13 +178,6 @@ class DataConfig(Options):
                 f"delimiter must be one character, or tab. Received: delimiter={self.delimiter!r}. "
                 "Pass for example --delimiter=';' or --delimiter=tab."
             )
-        if self.max_seq_length is not None and self.max_seq_length < 8:
-            out.append(
-                "max_seq_length counts tokens with [CLS] and [SEP] and must be 8 or more. "
-                f"Received: max_seq_length={self.max_seq_length}. Pass a larger one."
-            )
-        for name in ("max_train_examples", "max_eval_examples", "split_seed"):
-            out += at_least(name, getattr(self, name), 0)
         return out
 
     @property
@@ -196,11 +190,6 @@ class DataConfig(Options):
         if share is None:
             return []
         received = f"Received: validation_split={share}"
-        if not 0 < share < 1:
-            return [
-                f"validation_split is a share of the training examples, above 0 and below 1. {received}. "
-                "Pass for example --validation_split=0.1."
-            ]
         if self.validation_file:
             return [
                 "Examples to evaluate on come from a file or from the training examples, not both. "

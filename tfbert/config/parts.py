@@ -13,7 +13,6 @@ import pathlib
 import typing
 from typing import Any, Literal
 
-from tfbert.config.benchmark import BenchmarkConfig
 from tfbert.config.data import DataConfig, is_pipe
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import (
@@ -24,7 +23,6 @@ from tfbert.config.rules import (
     TRAIN,
     Mode,
     architecture_problem,
-    at_least,
     one_of,
     option,
 )
@@ -49,7 +47,7 @@ OF_BUILT_IN = "scratch/tiny"
 """The model of the built-in data, unless another is named."""
 MAX_COMPILED_SHAPES = 6
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
-ExportFormat = Literal["saved_model", "keras_hub", "onnx", "tflite"]
+ExportFormat = Literal["saved_model", "onnx", "tflite"]
 REPORT_TO = ("tensorboard", "wandb", "mlflow")
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
@@ -103,24 +101,24 @@ class RuntimeConfig(Options):
     or started by SLURM's srun."""
     device: Device = option("auto", resume="split")
     """`auto`: GPUs where there are any, else the CPU; `gpu`: fail where there is none; `cpu`: do not use GPUs."""
-    num_replicas: int = option(0, resume="split", modes=COMPUTE)
+    num_replicas: int = option(0, resume="split", modes=COMPUTE, least=0)
     """Replicas on this machine. 0: all GPUs with `mirrored` and `multi_worker`, or one CPU replica where there is no
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
-    cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE)
+    cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE, least=1)
     """How long a worker of `multi_worker` waits for the others to start before it fails."""
     mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
-    per_device_eval_batch_size: int = option(32, resume="split")
+    per_device_eval_batch_size: int = option(32, resume="split", least=1)
     """Rows that each replica evaluates or predicts at a time."""
     xla: bool = option(False, resume="split", modes=TRAIN)
     """Compile each replica's forward and backward pass with XLA."""
-    max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN, needs="xla")
+    max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN, needs="xla", least=1)
     """Batches are padded to this many widths at most, chosen from the data: each is compiled once."""
-    seed: int = option(SEED, resume="same", modes=(*TRAIN, "prepare"))
+    seed: int = option(SEED, resume="same", modes=(*TRAIN, "prepare"), least=0, below=2**31)
     """Decides initial weights, data order and dropout."""
-    seeds: tuple[int, ...] = option((), resume="free", modes=("train",))
+    seeds: tuple[int, ...] = option((), resume="free", modes=("train",), least=0, below=2**31)
     """Train with each of these in turn, as `1,2,3`, in `output_dir/seed-N`, each in a process of its own, and report
     mean, standard deviation and the best. The same command resumes. Empty: train once, with `seed`."""
     sweep: str = option("", resume="free", modes=("train",))
@@ -136,19 +134,12 @@ class RuntimeConfig(Options):
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        out = at_least("num_replicas", self.num_replicas, 0)
-        for name in ("cluster_timeout_seconds", "per_device_eval_batch_size", "max_compiled_shapes"):
-            out += at_least(name, getattr(self, name), 1)
+        out = []
         if self.strategy == "one_device" and self.num_replicas > 1:
             out.append(
                 "one_device has one replica. "
                 f"Received: num_replicas={self.num_replicas}. Pass --strategy=mirrored or drop --num_replicas."
             )
-        out += [
-            f"{name} must be at least 0 and below 2**31. Received: {name}={value}. Pass another."
-            for name, value in (("seed", self.seed), *(("seeds", seed) for seed in self.seeds))
-            if not 0 <= value < 2**31
-        ]
         if len(set(self.seeds)) < len(self.seeds):
             out.append(f"Each seed trains once. Received: seeds={','.join(map(str, self.seeds))}. List each once.")
         if self.seeds and self.seed != SEED:
@@ -167,24 +158,24 @@ class OutputConfig(Options):
     resume: Resume = option("auto", resume="free", modes=("train",))
     """`auto` resumes from the newest intact checkpoint of an unfinished run in `output_dir`, with the settings that it
     began with; `never` refuses a directory that holds one."""
-    save_steps: int = option(500, resume="free", modes=("train",))
+    save_steps: int = option(500, resume="free", modes=("train",), least=0)
     """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
-    save_total_limit: int = option(2, resume="free", modes=("train",))
+    save_total_limit: int = option(2, resume="free", modes=("train",), least=0)
     """How many of the newest checkpoints to keep until the run is done; the best weights are kept separately. 0: keep
     all, and after the run as models."""
     keep_optimizer: bool = option(False, resume="free", modes=("train",))
     """Keep the state of training when the run is done, about three times the model: with it, the same command with more
     `num_train_epochs` or `max_steps` trains on."""
-    eval_steps: int = option(0, resume="same", modes=("train",))
+    eval_steps: int = option(0, resume="same", modes=("train",), least=0)
     """Evaluate every this many updates. 0: after each epoch."""
-    logging_steps: int = option(10, resume="free", modes=("train",))
+    logging_steps: int = option(10, resume="free", modes=("train",), least=1)
     """Write loss, learning rate and speed to `log.jsonl` and the screen every this many updates."""
     report_to: tuple[str, ...] = option((), resume="free", modes=("train",))
     """Also report what `log.jsonl` holds to these trackers: `tensorboard` (files in `output_dir/tensorboard`), `wandb`,
     `mlflow`; `all` is all three, `none` none. A run that resumes goes on in the same run there."""
     profile_steps: tuple[int, ...] = option((), resume="free", modes=("train",))
-    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, and where a
-    step's time goes into the report. Empty: no profile."""
+    """First and last update to profile, as `10,15`: a TensorBoard profile goes to `output_dir/profile`, which says
+    where a step's time goes. Empty: no profile."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -193,7 +184,7 @@ class OutputConfig(Options):
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        out = at_least("logging_steps", self.logging_steps, 1)
+        out = []
         steps = self.profile_steps
         if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
             out.append(
@@ -203,8 +194,6 @@ class OutputConfig(Options):
         out += [one_of("report_to", name, REPORT_TO) for name in self.report_to if name not in REPORT_TO]
         if len(set(self.report_to)) < len(self.report_to):
             out.append(f"Each tracker is told once. Received: report_to={','.join(self.report_to)}. List each once.")
-        for name in ("eval_steps", "save_steps", "save_total_limit"):
-            out += at_least(name, getattr(self, name), 0)
         return out
 
 
@@ -248,17 +237,12 @@ class ExportConfig(Options):
     """What `--mode=export` writes."""
 
     export_format: ExportFormat = option("saved_model", modes=("export",))
-    """`saved_model`: a SavedModel with the tokenizer inside. `keras_hub`: a preset that KerasHub loads (Keras 3), of
-    a classifier, or of a BERT without a task's head; with evaluation data, what differs there is measured. `onnx`,
-    `tflite`: a file that takes token ids and gives logits, of any task but pre-training, with the tokenizer's files
-    beside it (`pip install -e '.[onnx]'` or `'.[tflite]'` in the clone)."""
+    """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
+    logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
+    `'.[tflite]'` in the clone)."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""
-
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        return []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -272,19 +256,15 @@ class HubConfig(Options):
     hub_private_repo: bool = option(False, resume="free", modes=("train",), needs="push_to_hub")
     """If the repository does not exist yet, create it as private."""
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        return []
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts(Options):
     """All parts of a run's configuration; `config.run.Config` checks them."""
 
     mode: Mode = "train"
-    """What to do: `train` a model; `evaluate` a saved one; `benchmark`: measure a grid of runs. After fine-tuning:
-    `predict` labels with a saved model; `export` it as a SavedModel. Before pre-training: `prepare`, make records of a
-    corpus. The help of each command is in `Command.texts`."""
+    """What to do: `train` a model; `evaluate` a saved one. After fine-tuning: `predict` labels with a saved model;
+    `export` it as a SavedModel. Before pre-training: `prepare`, make records of a corpus. The help of each
+    command is in `Command.texts`."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     multi_label: MultiLabelConfig = dataclasses.field(default_factory=MultiLabelConfig)
@@ -299,13 +279,21 @@ class Parts(Options):
     predict: PredictConfig = dataclasses.field(default_factory=PredictConfig)
     export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
     hub: HubConfig = dataclasses.field(default_factory=HubConfig)
-    benchmark: BenchmarkConfig = dataclasses.field(default_factory=BenchmarkConfig)
 
     @classmethod
     def classes(cls) -> dict[str, type[Any]]:
         """The class of each part, by its name, in their order."""
         types = typing.get_type_hints(cls)
         return {field.name: types[field.name] for field in dataclasses.fields(cls) if field.name != "mode"}
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of some options, or of all, that are not at their default, by name."""
+        return {
+            field.name: value
+            for part in self.parts()
+            for field in dataclasses.fields(part)
+            if (value := getattr(part, field.name)) != field.default and (not names or field.name in names)
+        }
 
     def parts(self) -> list[Any]:
         """The parts, in their order."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tfbert.config.rules import TRAIN, at_least, option
+from tfbert.config.rules import TRAIN, option
 from tfbert.config.types import Options
 
 CorpusFormat = Literal["auto", "sentences", "paragraphs", "lines", "document", "jsonl", "parquet"]
@@ -43,22 +43,22 @@ class CorpusConfig(Options):
     language: str = option("en", modes=_PREPARE, tasks=_ONLY)
     """Language of text that does not have one sentence per line, as a code such as `de` or `zh`: its abbreviations do
     not end a sentence."""
-    learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY)
+    learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY, least=0)
     """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than read `vocab_file`."""
-    dupe_factor: int = option(1, modes=_PREPARE, tasks=_ONLY)
+    dupe_factor: int = option(1, modes=_PREPARE, tasks=_ONLY, least=1)
     """Passes over the corpus, each with different sentence pairs and masks. Training draws masks anew in each epoch
     anyway."""
-    short_seq_prob: float = option(0.1, modes=_PREPARE, tasks=_ONLY)
+    short_seq_prob: float = option(0.1, modes=_PREPARE, tasks=_ONLY, least=0, most=1)
     """Share of records whose target length is drawn at random rather than `max_seq_length`."""
     random_next_sentence: bool = option(True, modes=_PREPARE, tasks=_ONLY)
     """A record is two stretches of text; in half of the records the second is from another document, for next-sentence
     prediction. Otherwise whole sentences fill each record, as in RoBERTa."""
-    num_shards: int = option(0, modes=_PREPARE, tasks=_ONLY)
+    num_shards: int = option(0, modes=_PREPARE, tasks=_ONLY, least=0)
     """Number of record files. 0: one for each 64 MB of the corpus on disk, at least 4; a small corpus of fewer than 400
     documents has 1."""
     shards: str = option("", modes=_PREPARE, tasks=_ONLY)
     """Make only these shards, as `0-99` or `7`, in one task of an array job. Empty: all."""
-    num_processes: int = option(0, modes=_PREPARE, tasks=_ONLY)
+    num_processes: int = option(0, modes=_PREPARE, tasks=_ONLY, least=0)
     """Processes on this machine that make shards. 0: one for each core."""
     engine: Engine = option("local", modes=_PREPARE, tasks=_ONLY)
     """`local`: processes of this machine; `beam`: an Apache Beam pipeline (`pip install -e '.[beam]'` in the clone)."""
@@ -72,13 +72,6 @@ class CorpusConfig(Options):
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
         out = []
-        for name, least in (("learn_vocab", 0), ("dupe_factor", 1), ("num_shards", 0), ("num_processes", 0)):
-            out += at_least(name, getattr(self, name), least)
-        if not 0 <= self.short_seq_prob <= 1:
-            out.append(
-                "short_seq_prob must be from 0 to 1. "
-                f"Received: short_seq_prob={self.short_seq_prob}. Pass for example 0.1."
-            )
         if self.shards and not re.fullmatch(r"\d+(-\d+)?", self.shards):
             out.append(
                 "shards must be a number or a range of numbers. "
@@ -104,10 +97,10 @@ class PretrainingConfig(Options):
     masking: Masking = option("dynamic", resume="same", modes=TRAIN, tasks=_ONLY)
     """`dynamic`: words to mask are drawn anew in each epoch, from (seed, epoch, record); `static`: the masks of the
     records are used. Evaluation always uses the same masks."""
-    masked_lm_prob: float | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
+    masked_lm_prob: float | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY, above=0, below=1)
     """Share of a record's tokens that are predicted. Default: 0.15 in new records, in training the share that the
     records were made with, later the share that the model was trained with."""
-    max_predictions_per_seq: int = option(0, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
+    max_predictions_per_seq: int = option(0, resume="same", modes=MASK_OPTIONS, tasks=_ONLY, least=0)
     """The most tokens of a record that are predicted. 0: `masked_lm_prob` of `max_seq_length`, rounded up."""
     whole_word_masking: bool | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
     """Mask all pieces of a word together. Unset: no in new records, in training and later as for `masked_lm_prob`."""
@@ -115,16 +108,6 @@ class PretrainingConfig(Options):
     """Train to predict whether the second stretch of text follows the first, where the records have that label."""
     skip_bad_records: bool = option(False, resume="content", modes=(*TRAIN, "evaluate"), tasks=_ONLY)
     """Leave out a damaged record and the rest of its file, and count that, rather than stop."""
-
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = at_least("max_predictions_per_seq", self.max_predictions_per_seq, 0)
-        if self.masked_lm_prob is not None and not 0 < self.masked_lm_prob < 1:
-            out.append(
-                "masked_lm_prob must be above 0 and below 1. "
-                f"Received: masked_lm_prob={self.masked_lm_prob}. Pass for example 0.15."
-            )
-        return out
 
     def with_masking(self, noted: Mapping[str, Any] | None = None) -> PretrainingConfig:
         """The same options, but what is masked is no longer left open.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import math
+import os
 import pathlib
 import re
 import reprlib
-from collections.abc import Mapping
+import stat
+import sys
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin
 
-from tfbert.config.types import field_types
+from tfbert.config.types import called_elsewhere, elsewhere, field_types
 from tfbert.errors import UsageError
 
 OnResume = Literal["same", "longer", "content", "split", "free"]
@@ -24,18 +28,38 @@ OnResume = Literal["same", "longer", "content", "split", "free"]
 """
 
 
-Mode = Literal["train", "evaluate", "predict", "export", "benchmark", "prepare"]
+Mode = Literal["train", "evaluate", "predict", "export", "prepare"]
 SEED = 42
 """Where none is named."""
 EVERY: tuple[Mode, ...] = get_args(Mode)
-OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export", "benchmark")
+OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export")
 """The modes in which there is a model."""
-TRAIN: tuple[Mode, ...] = ("train", "benchmark")
+TRAIN: tuple[Mode, ...] = ("train",)
 """The modes in which something is trained."""
-EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export", "benchmark")
+EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export")
 """Those in which labelled examples are predicted."""
-COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict", "benchmark")
+COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict")
 """Those that compute on devices of the user's choice; an export is written on one."""
+
+
+def path_of(given: str, option: str) -> pathlib.Path:
+    """A path, or pattern, that a user named, with a leading `~` expanded; there may be nothing yet.
+
+    Raises:
+        UsageError: for one that nothing can have or be read at, such as that of an unknown user, one that is too long,
+            and what may not be entered.
+    """
+    shown = repr(given if len(given) < 200 else f"{given[:100]}... ({len(given):,} characters)")
+    try:
+        path = pathlib.Path(given).expanduser()
+        if stat.S_ISDIR(path.stat().st_mode) and not os.access(path, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (FileNotFoundError, NotADirectoryError):
+        return path  # What needs a file there says so.
+    except (OSError, RuntimeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or f"{error}".rstrip(".")
+        raise UsageError(f"{option} must be a path that can be used. Received: {shown} ({why}). Check it.") from None
+    return path
 
 
 def option(
@@ -47,6 +71,7 @@ def option(
     needs: str = "",
     joined: bool = False,
     repeats: bool = False,
+    **limits: float,
 ) -> Any:
     """A field of a configuration dataclass.
 
@@ -58,9 +83,10 @@ def option(
         needs: The option of the same dataclass without which it has no effect, as `NAME` or `NAME=VALUE`.
         joined: Whether its text may be several values separated by commas, which Python users give as a list.
         repeats: Whether each value has a flag of its own, as values may hold commas.
+        **limits: What a number, or each of several, must keep to, as `outside` has it.
     """
     metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs, "joined": joined, "repeats": repeats}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata | {"limits": limits})
 
 
 def is_met(needs: str, options: Mapping[str, Any]) -> bool:
@@ -92,30 +118,41 @@ def refuse_unknown(where: str, values: Any, known) -> None:
         )
 
 
-def at_least(name: str, value: float, least: float) -> list[str]:
-    """A line if the value is below `least`, or not finite."""
-    if value >= least and math.isfinite(value):
+def outside(
+    name: str,
+    value: float,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> list[str]:
+    """A line if a number is outside of these limits, or not finite."""
+    if not abs(value) <= sys.float_info.max:
+        rule = "finite"
+    elif least <= value <= most and above < value < below:
         return []
-    if value >= least:
-        return [f"{name} must be finite. Received: {name}={value}. Pass a number."]
-    return [f"{name} must be {least} or more. Received: {name}={value}. Pass a larger one."]
+    else:
+        words = {f"{least} or more": least, f"above {above}": above, f"at most {most}": most, f"below {below}": below}
+        rule = " and ".join(text for text, limit in words.items() if abs(limit) < math.inf)
+    return [f"{name} must be {rule}. Received: {name}={value}. Pass another number."]
 
 
-def unmet_needs(part: Any) -> list[str]:
-    """A line for each field that was changed from its default, but has no effect for want of another option."""
-    values = vars(part)
-    return [
-        f"{field.name} takes effect with {needs} only. Received: {field.name}={values[field.name]!r}. Add --{needs}."
-        for field in dataclasses.fields(part)
-        if (needs := field.metadata["needs"]) and values[field.name] != field.default and not is_met(needs, values)
-    ]
-
-
-def choice_problems(part: Any) -> list[str]:
-    """A line for each field that takes one of a few words and holds another one."""
-    kinds = {name: kind for name, kind in field_types(type(part)).items() if get_origin(kind) is Literal}
-    values = {name: getattr(part, name) for name in kinds}
-    return [one_of(n, values[n], get_args(kind)) for n, kind in kinds.items() if values[n] not in get_args(kind)]
+def field_problems(part: Any) -> list[str]:
+    """A line for each field whose value is none of its words, or outside of its limits; or that was changed from its
+    default, but has no effect for want of another option."""
+    out, given = [], vars(part)
+    for field in dataclasses.fields(part):
+        name, value, kind = field.name, given[field.name], field_types(type(part))[field.name]
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            out.append(one_of(name, value, get_args(kind)))
+        for number in value if isinstance(value, tuple) else (value,):
+            if field.metadata.get("limits") and isinstance(number, int | float):
+                out += outside(name, number, **field.metadata["limits"])
+        needs = field.metadata.get("needs")
+        if needs and value != field.default and not is_met(needs, given):
+            out.append(f"{name} takes effect with {needs} only. Received: {name}={value!r}. Add --{needs}.")
+    return out
 
 
 def architecture_problem(values: Any, path: pathlib.Path) -> str:
@@ -141,32 +178,11 @@ def architecture_problem(values: Any, path: pathlib.Path) -> str:
     return f"{rule}. Received: {name}={reprlib.repr(found[name])} in {path}. Pass a BERT model."
 
 
-_CALLED_ELSEWHERE = {
-    "device": {"cuda": "gpu"},
-    "optimizer": dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamweightdecay"), "adamw"),
-    "strategy": {"ddp": "mirrored", "dp": "mirrored", "mirroredstrategy": "mirrored", "onedevicestrategy": "one_device"}
-    | {"multiworkermirroredstrategy": "multi_worker", "multi_worker_mirrored": "multi_worker"},
-    "task": dict.fromkeys(("ner", "pos", "pos_tagging", "tagging", "chunking"), "token_classification")
-    | dict.fromkeys(("text_classification", "sentiment_analysis", "sequence_classification"), "classification")
-    | dict.fromkeys(("nli", "sst2", "binary", "binary_classification", "multiclass"), "classification")
-    | dict.fromkeys(("stsb", "sts", "similarity", "text_regression"), "regression")
-    | dict.fromkeys(("multilabel", "multi_label", "multilabel_classification"), "multi_label_classification")
-    | dict.fromkeys(("qa", "squad", "squad_v2", "extractive_qa"), "question_answering")
-    | dict.fromkeys(("swag", "race", "mcq"), "multiple_choice")
-    | dict.fromkeys(("mlm", "masked_lm", "fill_mask"), "pretraining"),
-}
-"""By option: what other programs call a choice, in small letters and with underscores."""
-
-
-def one_of(name: str, value: str, choices) -> str:
-    """The line for a value that is none of the choices."""
-    known = meant(name, value, choices)
-    todo = f"Pass --{name}={known}." if known else "Pass one of them."
-    return f"{name} must be one of {', '.join(filter(None, choices))}. Received: {name}={value!r}. {todo}"
-
-
-def meant(name: str, value: str, choices) -> str:
-    """The choice that is written or called otherwise elsewhere; empty where there is none."""
+def one_of(name: str, value: str, choices: Collection[str], where: str = "") -> str:
+    """The line for a value that is none of the choices; `where` is its place, if it is in a file."""
     word = str(value).strip().lower().replace("-", "_")
-    word = word if word in choices else _CALLED_ELSEWHERE.get(name, {}).get(word, "")
-    return word if word in choices else ""
+    answer = word if word in choices else called_elsewhere(elsewhere()["values"].get(name, {}), word)
+    todo = answer or "Pass one of them."
+    if answer and answer in choices:
+        todo = f"Write {name}: {answer}." if where else f"Pass --{name}={answer}."
+    return f"{name} must be one of {', '.join(filter(None, choices))}. Received: {name}={value!r}{where}. {todo}"

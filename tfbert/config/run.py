@@ -12,10 +12,10 @@ from typing import Any, Literal
 from tfbert.config.modes import mode_problems
 from tfbert.config.parts import Parts
 from tfbert.config.rules import (
-    choice_problems,
+    field_problems,
     part_from_dict,
+    path_of,
     refuse_unknown,
-    unmet_needs,
 )
 from tfbert.config.sweep import sweep_problems
 from tfbert.config.task_table import facts_of
@@ -32,15 +32,20 @@ UNTIL_STEP = "until_step"
 """The key of `run_config.json` beside the configuration: the values that options had up to an update of the run."""
 CONTENTS = "contents_crc32"
 """Likewise: what the files that options name held when the run read them."""
+EARLIER = "benchmark"
+"""A part that configurations of version 1 have, without effect on a run."""
 
 
+PATHS = (
+    *("model_name_or_path", "vocab_file", "data_dir", "train_file", "validation_file", "test_file", "input_file"),
+    *("input_files", "train_records", "validation_records", "output_dir", "output_file"),
+)
+"""The options that hold paths, or lists of them."""
 MAY_DIFFER = frozenset(
     {
-        # Paths: what the files hold is compared.
-        *("model_name_or_path", "vocab_file", "data_dir", "train_file", "validation_file", "test_file", "input_file"),
-        *("train_records", "validation_records"),
+        *PATHS,  # What the files hold is compared.
         # What the chief alone writes or tells, and how.
-        *("output_dir", "output_file", "output_format", "save_steps", "save_total_limit", "keep_optimizer"),
+        *("output_format", "save_steps", "save_total_limit", "keep_optimizer"),
         *("logging_steps", "report_to", "push_to_hub", "hub_model_id", "hub_private_repo"),
         # Each process's own.
         *("cluster_timeout_seconds", "keep_freed_memory"),
@@ -63,11 +68,9 @@ class Config(Parts):
             if problems := sweep_problems(self):
                 raise UsageError("\n".join(problems))
             return
-        problems = choice_problems(self)
-        if not problems:
-            problems += mode_problems(self)
+        problems = field_problems(self) or mode_problems(self)
         for part in self.parts():
-            problems += [*choice_problems(part), *part.problems(), *unmet_needs(part)]
+            problems += [*field_problems(part), *(_path_problems(part) or part.problems())]
         if problems:
             raise UsageError("\n".join(problems))
 
@@ -153,6 +156,22 @@ class Config(Parts):
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
         parts = field_types(cls)
         if isinstance(values, dict):
-            values = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS)}
+            values = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, EARLIER)}
         refuse_unknown("the configuration", values, parts)
         return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})
+
+
+def _path_problems(part: Any) -> list[str]:
+    """What is wrong with a part's paths, whatever is there: it could not even ask whether something is."""
+    given = {name: value for name, value in vars(part).items() if name in PATHS}
+    if "validation_file" in given:
+        given |= {"validation_file": part.validation_files, "label_names": part.label_names_file}
+    problems = []
+    for name, value in given.items():
+        for path in value if isinstance(value, tuple) else (value,):
+            try:
+                if isinstance(path, str):
+                    path_of(path, name)
+            except UsageError as error:
+                problems.append(str(error))
+    return problems

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import difflib
 import hashlib
-import io
 import itertools
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, get_origin
 
-from tfbert.config.types import field_types
+from tfbert.config.modes import one_output, replaced
+from tfbert.config.parts import Parts
+from tfbert.config.types import ALIASES, called_elsewhere, elsewhere, field_types, in_words, nearest, of_text
 from tfbert.errors import UsageError
 
-if TYPE_CHECKING:
-    from tfbert.config.parts import Parts
-
-_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_ALIASES = {"model": "model_name_or_path"}
-_USUAL = {"bs": "global_batch_size", "epochs": "num_train_epochs", "lr": "learning_rate", "steps": "max_steps"}
-"""What others call options."""
 _FIXED = ("seed", "task", "strategy", "metric_for_best_model")
 """Options with other values of which runs could not be ranked; those of `resume="free"` decide nothing of a result."""
 _LONGEST_NAME = 180
@@ -84,28 +76,29 @@ def sweep_text(values: Mapping[str, Sequence[Any]]) -> str:
     return ";".join(f"{name}={','.join(_quoted(shown(value)) for value in given)}" for name, given in values.items())
 
 
-def axes_of(text: str, parts: Mapping[str, type]) -> list[Axis]:
+def axes_of(text: str) -> list[Axis]:
     """The options that a sweep varies, in the order of `Config`, so that another order of the text is the same sweep.
 
     Args:
         text: As `RuntimeConfig.sweep` has it.
-        parts: The dataclasses of `Config`, by name.
 
     Raises:
         UsageError: for text of another form; an unknown option, one that cannot vary, or one that is there twice; a
             value of another type, no value, or a value that is there twice.
     """
+    parts = Parts.classes()
     fields = {f.name: (part, f) for part, kind in parts.items() for f in dataclasses.fields(kind)}
     found: dict[str, Axis] = {}
     for item in _split(text, ";"):
         given, equals, values = item.partition("=")
-        name = _ALIASES.get(given.strip().removeprefix("--"), given.strip().removeprefix("--"))
+        given = given.strip().removeprefix("--")
+        name = ALIASES.get(given, given)
         if not equals:
             raise UsageError(f"A sweep is a list of NAME=VALUE,VALUE,... with ; between. Received: {item!r}. {_FORM}.")
         if name not in fields:
-            near = [_USUAL[name]] if name in _USUAL else [f for f in fields if f"_{name}_" in f"_{f}_"]
-            near = near or difflib.get_close_matches(name, fields, n=1)
-            advice = f"Did you mean {' or '.join(near[:3])}?" if near else "--help lists the options."
+            usual = [called_elsewhere(table, name).partition(",")[0] for table in elsewhere()["flags"].values()]
+            near = [flag.removeprefix("--") for flag in usual if flag.startswith("--")] or nearest(name, fields)
+            advice = f"Did you mean {' or '.join(near)}?" if near else "--help lists the options."
             raise UsageError(f"A sweep varies options by their names. Received: sweep={item!r}. {advice}")
         part, field = fields[name]
         _check_can_vary(name, field)
@@ -120,23 +113,20 @@ def axes_of(text: str, parts: Mapping[str, type]) -> list[Axis]:
     return [found[name] for name in fields if name in found]
 
 
-def way_to_vary(name: str, values: str, parts: Mapping[str, type]) -> str:
+def way_to_vary(name: str, values: str) -> str:
     """The flag that trains once with each of several values of an option; empty where none does, for values that the
     option does not take, and for one that takes several at once.
 
     Args:
         name: The option.
         values: With commas between, as `--sweep` takes them.
-        parts: The dataclasses of `Config`, by name.
     """
     if name == "seed":
         seeds = [value.strip() for value in values.split(",")]
-        return f"--seeds={','.join(seeds)}" * all(seed.isdecimal() for seed in seeds)
-    takes_several = (
-        f.metadata.get("joined") for part in parts.values() for f in dataclasses.fields(part) if f.name == name
-    )
+        return f"--seeds={','.join(seeds)}" if all(seed.isdecimal() for seed in seeds) else ""
+    joined = {f.name for part in Parts.classes().values() for f in dataclasses.fields(part) if f.metadata["joined"]}
     try:
-        return "" if any(takes_several) or not axes_of(f"{name}={values}", parts) else f"--sweep='{name}={values}'"
+        return f"--sweep='{name}={values}'" if name not in joined and axes_of(f"{name}={values}") else ""
     except UsageError:
         return ""
 
@@ -147,9 +137,7 @@ def points_of(config: Parts) -> list[Point]:
     Raises:
         UsageError: as `axes_of`, and naming the rules that single runs break.
     """
-    fields = [field.name for field in dataclasses.fields(config)]
-    parts = {name: type(getattr(config, name)) for name in fields if dataclasses.is_dataclass(getattr(config, name))}
-    axes = axes_of(config.runtime.sweep, parts)
+    axes = axes_of(config.runtime.sweep)
     points, problems = [], []
     for values in itertools.product(*(axis.values for axis in axes)):
         changed: dict[str, Any] = {"runtime": dataclasses.replace(config.runtime, sweep="")}
@@ -174,23 +162,7 @@ def sweep_problems(config: Parts) -> list[str]:
         points = points_of(config)
     except UsageError as error:
         return str(error).splitlines()
-    out = []
-    if config.hub.push_to_hub:
-        out.append(
-            "An upload is one model, but a sweep makes several. "
-            "Received: push_to_hub with sweep. Drop --push_to_hub, and upload the best model by hand."
-        )
-    if config.runtime.strategy == "multi_worker" and not config.output.output_dir:
-        out.append(
-            "With a sweep, all workers need the same output directory. "
-            "Received: output_dir='' with sweep and strategy='multi_worker'. Pass --output_dir."
-        )
-    for name in points[0].values:
-        part = next(part for part in config.parts() if hasattr(part, name))
-        default = next(field.default for field in dataclasses.fields(part) if field.name == name)
-        if (value := getattr(part, name)) != default:
-            out.append(f"sweep takes the place of {name}. Received: {name}={value!r} beside it. Drop --{name}.")
-    return out
+    return one_output(config, "sweep", "a sweep makes several") + replaced(config.given(*points[0].values), "sweep")
 
 
 def _check_can_vary(name: str, field: dataclasses.Field) -> None:
@@ -220,34 +192,16 @@ def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
                 f"Each option of a sweep has values. Received: sweep={item!r}, with an empty one. {_FORM}."
             )
         try:
-            value = _typed(word, kind)
-        except ValueError as error:
-            raise UsageError(f"{name} is {error}. Received: {word!r} in sweep={item!r}. Repair or drop it.") from None
+            value = of_text(kind, word)
+            if isinstance(value, tuple):
+                raise ValueError
+        except ValueError:
+            rule = f"{name} must be {in_words(kind, name)}"
+            raise UsageError(f"{rule}. Received: {word!r} in sweep={item!r}. Repair or drop it.") from None
         if value in found:
             raise UsageError(f"Each value of a sweep has one run. Received: {name}={shown(value)} twice. Drop one.")
         found.append(value)
     return tuple(found)
-
-
-def _typed(text: str, kind: Any) -> Any:
-    """A text as an option holds it.
-
-    Raises:
-        ValueError: saying what the option takes.
-    """
-    members = (kind,) if get_origin(kind) is Literal else get_args(kind) or (kind,)
-    words = [word for member in members if get_origin(member) is Literal for word in get_args(member) if word]
-    if text in words:
-        return text
-    for member, convert in ((bool, lambda text: _SWITCH[text.lower()]), (int, int), (float, float), (str, str)):
-        if member in members:
-            try:
-                return convert(text)
-            except (ValueError, KeyError):
-                continue
-    names = {bool: "true or false", int: "an integer", float: "a number"}
-    takes = [names[member] for member in members if member in names]
-    raise ValueError(" or ".join([*takes, *([f"one of {', '.join(words)}"] if len(words) > 1 else words)]))
 
 
 def _split(text: str, separator: str, *, keep_empty: bool = False) -> list[str]:
@@ -265,6 +219,4 @@ def _split(text: str, separator: str, *, keep_empty: bool = False) -> list[str]:
 def _quoted(text: str) -> str:
     if text == text.strip() and text and not {*text} & {*',;"'}:
         return text
-    file = io.StringIO()
-    csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="").writerow([text])
-    return file.getvalue()
+    return '"' + text.replace('"', '""') + '"'

@@ -11,7 +11,7 @@ import math
 from typing import Literal
 
 from tfbert.config.pretraining import PretrainingConfig
-from tfbert.config.rules import EVALUATE, TRAIN, at_least, one_of, option
+from tfbert.config.rules import EVALUATE, TRAIN, option
 from tfbert.config.types import Options
 from tfbert.errors import UsageError
 
@@ -51,12 +51,12 @@ class MultiLabelConfig(Options):
     label_separator: str = option("", resume="content", modes=EVALUATE, tasks=_MULTI_LABEL)
     """What separates the labels of a row that has them in one column, such as `|`. Empty: the one of `|`, `;` and `,`
     that occurs in the labels; the log says which."""
-    label_threshold: LabelThreshold | None = option(None, resume="same", tasks=_MULTI_LABEL)
+    label_threshold: LabelThreshold | None = option(None, resume="same", tasks=_MULTI_LABEL, above=0, below=1)
     """A text gets each label whose probability is above this. In training also `auto`, the one by which F1 is best on
     the first validation set (micro F1, or macro or sample F1 where that decides which weights are kept), or
     `auto_per_label`, for each label the one by which its F1 is best; the model remembers them. Default: in training
     0.5, later the model's own."""
-    top_k: int = option(0, modes=("predict",), tasks=_MULTI_LABEL)
+    top_k: int = option(0, modes=("predict",), tasks=_MULTI_LABEL, least=0)
     """Give each text this many labels, the most probable ones, in place of those above the threshold. 0: do not."""
     column_per_label: bool = option(False, modes=("predict",), tasks=_MULTI_LABEL)
     """Write the probability of each label in a column of its own, as Kaggle's submissions have it, in place of lists
@@ -74,20 +74,10 @@ class MultiLabelConfig(Options):
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        out = at_least("top_k", self.top_k, 0)
-        if isinstance(self.label_threshold, str) and self.label_threshold not in ("auto", "auto_per_label"):
-            out.append(one_of("label_threshold", self.label_threshold, ("auto", "auto_per_label", "a number")))
-        elif self.threshold is not None and not 0 < self.threshold < 1:
-            out.append(
-                "label_threshold is a probability above 0 and below 1. "
-                f"Received: label_threshold={self.label_threshold}. Pass for example 0.5."
-            )
         if self.top_k and self.column_per_label:
-            out.append(
-                "With column_per_label, all labels are written. "
-                f"Received: top_k={self.top_k} beside it. Drop one of them."
-            )
-        return out
+            rule = "With column_per_label, all labels are written"
+            return [f"{rule}. Received: top_k={self.top_k} beside it. Drop one of them."]
+        return []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,31 +91,27 @@ class TaggingConfig(Options):
     """Count only entities that the tags' scheme allows: in IOB2, those that start at B-. By default, as in conlleval,
     an I- with no entity of its type before it also starts one."""
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        return []
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnsweringConfig(Options):
     """How answers are found in contexts longer than a row, and which of them is given."""
 
-    doc_stride: int | None = option(None, resume="same", tasks=_ANSWERING)
+    doc_stride: int | None = option(None, resume="same", tasks=_ANSWERING, least=1)
     """Context tokens from the start of one window to the start of the next: a stride, as in Google's BERT, not the
     overlap that Hugging Face's run_qa calls doc_stride. Where a long question leaves less room, the next window starts
     where the one before ends. Default: in training 128, in short rows half of what the longest question leaves; later
     the value that the model was trained with."""
-    max_query_length: int | None = option(None, resume="same", tasks=_ANSWERING)
+    max_query_length: int | None = option(None, resume="same", tasks=_ANSWERING, least=1)
     """Longest question in tokens; longer ones are cut. Default: in training 64, but at most half of a row; later the
     value that the model was trained with."""
     version_2_with_negative: bool = option(False, resume="same", tasks=_ANSWERING)
     """Some questions have no answer in their context, as in SQuAD 2.0. A model trained with it remembers this."""
-    null_score_diff_threshold: float = option(0.0, resume="same", tasks=_ANSWERING)
+    null_score_diff_threshold: float = option(0.0, resume="same", tasks=_ANSWERING, below=math.inf)
     """Give no answer where the score of having none exceeds the best answer's score by more than this. For models
     trained with `version_2_with_negative`."""
-    n_best_size: int = option(N_BEST_SIZE, resume="same", tasks=_ANSWERING)
+    n_best_size: int = option(N_BEST_SIZE, resume="same", tasks=_ANSWERING, least=1)
     """How many of the best starts and ends of each window are combined, and how many answers a question keeps."""
-    max_answer_length: int = option(MAX_ANSWER_LENGTH, resume="same", tasks=_ANSWERING)
+    max_answer_length: int = option(MAX_ANSWER_LENGTH, resume="same", tasks=_ANSWERING, least=1)
     """Longest answer in tokens."""
     keep_misaligned_answers: bool = option(False, resume="content", modes=TRAIN, tasks=_ANSWERING)
     """Look elsewhere in its context for an answer that is not where the data says. Otherwise training leaves it out;
@@ -151,21 +137,6 @@ class AnsweringConfig(Options):
                 f"max_seq_length={max_seq_length}. Pass a smaller doc_stride or a larger max_seq_length."
             )
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
-        for name in ("n_best_size", "max_answer_length"):
-            out += at_least(name, getattr(self, name), 1)
-        for name in ("doc_stride", "max_query_length"):
-            if getattr(self, name) is not None:
-                out += at_least(name, getattr(self, name), 1)
-        if not math.isfinite(self.null_score_diff_threshold):
-            out.append(
-                "null_score_diff_threshold must be a finite number. "
-                f"Received: null_score_diff_threshold={self.null_score_diff_threshold}. Pass for example 0."
-            )
-        return out
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoosingConfig(Options):
@@ -174,10 +145,6 @@ class ChoosingConfig(Options):
     choice_columns: tuple[str, ...] = option((), resume="content", tasks=_CHOOSING)
     """The columns of a question's choices: one with lists, or one for each choice, of which the last may be empty.
     Then `text_column` names context and question, or the only one of these. Default: found by name."""
-
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        return []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

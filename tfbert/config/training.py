@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Literal
 
-from tfbert.config.rules import TRAIN, at_least, one_of, option
+from tfbert.config.rules import TRAIN, one_of, option
 from tfbert.config.task_table import METRICS, OF_CLASSES
 from tfbert.config.types import Options
 
@@ -44,48 +43,48 @@ OPTIMIZERS: dict[Optimizer, OptimizerFacts] = {
 class TrainingConfig(Options):
     """How the weights are updated. A step is one optimizer update."""
 
-    global_batch_size: int = option(32, resume="same", modes=TRAIN)
+    global_batch_size: int = option(32, resume="same", modes=TRAIN, least=1)
     """Examples of one update, over all replicas and micro-batches."""
-    gradient_accumulation_steps: int | Literal["auto"] = option(1, resume="split", modes=TRAIN)
+    gradient_accumulation_steps: int | Literal["auto"] = option(1, resume="split", modes=TRAIN, least=1)
     """Micro-batches that each replica's share of a global batch is split into, computed one after the other. `auto`:
     as few as fit into memory, found once before training."""
     gradient_checkpointing: bool = option(False, resume="split", modes=TRAIN)
     """Recompute each encoder layer in the backward pass: less memory, the same gradients, a slower step."""
-    num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN)
+    num_train_epochs: float | None = option(None, resume="longer", modes=TRAIN, above=0)
     """Passes over the training data; may be a fraction. Default: 3, or as many as `max_steps` needs; 10 over the small
     built-in corpora of token_classification and question_answering, 8 over that of multiple_choice, 5 over that of
     multi_label_classification."""
-    max_steps: int = option(0, resume="longer", modes=TRAIN)
+    max_steps: int = option(0, resume="longer", modes=TRAIN, least=0)
     """Train for this many updates; with `num_train_epochs` as well, whichever ends first. 0: no limit."""
     optimizer: Optimizer = option("adamw", resume="same", modes=TRAIN)
     """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
     by a share of its own norm, so its learning rates are far larger."""
-    learning_rate: float | None = option(None, resume="same", modes=TRAIN)
+    learning_rate: float | None = option(None, resume="same", modes=TRAIN, above=0)
     """Peak learning rate. Default: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with
     `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
     """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
-    lr_power: float = option(1.0, resume="same", modes=TRAIN, needs="lr_schedule=polynomial")
+    lr_power: float = option(1.0, resume="same", modes=TRAIN, needs="lr_schedule=polynomial", above=0)
     """The rate is the peak rate times the fraction of the steps remaining, raised to this power. 0.5 is usual with
     `lamb`."""
-    warmup_ratio: float = option(0.1, resume="same", modes=TRAIN)
+    warmup_ratio: float = option(0.1, resume="same", modes=TRAIN, least=0, below=1)
     """Share of all steps during which the rate rises linearly from 0."""
-    warmup_steps: int = option(0, resume="same", modes=TRAIN)
+    warmup_steps: int = option(0, resume="same", modes=TRAIN, least=0)
     """Warm-up in steps; takes the place of `warmup_ratio` when above 0."""
-    weight_decay: float = option(0.01, resume="same", modes=TRAIN)
+    weight_decay: float = option(0.01, resume="same", modes=TRAIN, least=0)
     """Decoupled decay of the weights, as in AdamW and LAMB; never applied to biases and LayerNorm."""
-    dropout: float | None = option(None, resume="same", modes=TRAIN)
+    dropout: float | None = option(None, resume="same", modes=TRAIN, least=0, below=1)
     """Probability of dropout: of embeddings, layers, attention and what the classifier reads. Default: the model's own,
     0.1 for `scratch/` ones. 0 suits pre-training with few passes over the data (Geiping & Goldstein 2022)."""
-    max_grad_norm: float = option(1.0, resume="same", modes=TRAIN)
+    max_grad_norm: float = option(1.0, resume="same", modes=TRAIN, least=0)
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
-    max_skipped_steps: int = option(20, resume="free", modes=TRAIN)
+    max_skipped_steps: int = option(20, resume="free", modes=TRAIN, least=1)
     """Stop with an error after this many updates in a row whose gradients were not finite."""
-    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=OF_CLASSES)
+    label_smoothing: float = option(0.0, resume="same", modes=TRAIN, tasks=OF_CLASSES, least=0, below=1)
     """Share of each label's weight spread evenly over all classes (Szegedy et al. 2016); of several labels a text, over
     having the label and not."""
     class_weights: tuple[float, ...] | Literal["", "balanced"] = option(
-        "", resume="same", modes=TRAIN, tasks=OF_CLASSES
+        "", resume="same", modes=TRAIN, tasks=OF_CLASSES, above=0
     )
     """A weight for each class in label order, or `balanced`: n / (num_classes x count). Of several labels a text, the
     weight of a label where a text has it; `balanced`: (n - count) / count. Where words are tagged, words are counted;
@@ -94,7 +93,7 @@ class TrainingConfig(Options):
     """Where a new head starts. `prior`: at the frequencies of the training labels, weighted as in the loss, or at the
     mean of numbers, so that the encoder need not learn them first (Lin et al. 2017); `zero`: at 0, as in Hugging Face's
     trainer. A head that the model's file has is never changed."""
-    early_stopping_patience: int = option(0, resume="same", modes=("train",))
+    early_stopping_patience: int = option(0, resume="same", modes=("train",), least=0)
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = option("", resume="same", modes=TRAIN)
     """The evaluation metric that decides which weights are kept, with or without `eval_`; with several validation
@@ -109,38 +108,6 @@ class TrainingConfig(Options):
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        out = []
-        for name, least in (
-            ("global_batch_size", 1),
-            ("max_skipped_steps", 1),
-            ("max_steps", 0),
-            ("warmup_steps", 0),
-            ("early_stopping_patience", 0),
-            ("weight_decay", 0),
-            ("max_grad_norm", 0),
-        ):
-            out += at_least(name, getattr(self, name), least)
-        steps = self.gradient_accumulation_steps
-        if not isinstance(steps, str):
-            out += at_least("gradient_accumulation_steps", steps, 1)
-        elif steps != "auto":
-            out.append(one_of("gradient_accumulation_steps", steps, ("auto", "a number")))
-        for name in ("num_train_epochs", "learning_rate", "lr_power"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                out.append(f"{name} must be above 0 and finite. Received: {name}={value}. Pass a positive number.")
-        for name in ("warmup_ratio", "label_smoothing", "dropout"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                out.append(f"{name} must be at least 0 and below 1. Received: {name}={value}. Pass for example 0.1.")
-        weights = self.class_weights
-        if isinstance(weights, str) and weights not in ("", "balanced"):
-            out.append(one_of("class_weights", weights, ("balanced", "a list of numbers")))
-        if not isinstance(weights, str) and not all(w > 0 and math.isfinite(w) for w in weights):
-            out.append(
-                "Every class weight must be above 0 and finite. "
-                f"Received: class_weights={list(weights)}. Pass positive numbers."
-            )
         if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in METRICS:
-            out.append(one_of("metric_for_best_model", self.metric_for_best_model, METRICS))
-        return out
+            return [one_of("metric_for_best_model", self.metric_for_best_model, METRICS)]
+        return []

@@ -1,29 +1,33 @@
-"""The types of options: what configuration dataclasses, and Python's keywords, take for each annotation.
+"""The values of options: one reader of each type, for text (of a flag, a file of options, a sweep) and for what Python
+users give.
 
-A command line gives text, which its parser turns into these types. Python users give what they have: a path, a NumPy
-number, a list. What means the same is converted, and everything else refused where it is given.
+What means the same is converted, such as a path, a NumPy number or a list; all else is refused where it is given.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import difflib
 import functools
+import io
 import numbers
 import os
 import pathlib
 import reprlib
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.config.given import Given, Recorded
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, is_command
 
+ALIASES = {"model": "model_name_or_path"}
+"""Other names of options."""
 _OF_PATHS = ("_file", "_dir", "_path", "_files", "_records")
 """How the names of options end that take paths."""
-_OF_EXAMPLES = ("train_file", "validation_file", "test_file")
-_TRUTH = {"true": True, "yes": True, "false": False, "no": False}
+_TRUTH = dict.fromkeys(("true", "t", "yes", "on", "1"), True) | dict.fromkeys(("false", "f", "no", "off", "0"), False)
 
 
 class Options:
@@ -47,11 +51,118 @@ class Options:
             if value is not given[name]:
                 object.__setattr__(self, name, value)
 
+    def problems(self) -> list[str]:
+        """Every rule of its own that this part breaks, one line each."""
+        return []
+
 
 @functools.cache
 def field_types(part: type) -> dict[str, Any]:
     """The types of a configuration dataclass's fields; Python evaluates the annotations anew each time it is asked."""
     return get_type_hints(part)
+
+
+def of_text(kind: Any, text: str) -> Any:
+    """The value of a type that a text stands for.
+
+    Raises:
+        ValueError: for a text that stands for none.
+    """
+    if get_origin(kind) is tuple:
+        return tuple(of_text(get_args(kind)[0], part) for part in split(text))
+    if get_origin(kind) is Literal and text in get_args(kind):
+        return text
+    if kind is bool and text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    if kind is int:
+        return int(text, 0) if text[:2].lower() in ("0x", "0o") else int(text)
+    if kind in (float, str):
+        return kind(text)
+    for member in sorted(_members(kind), key=lambda member: get_origin(member) is not Literal):
+        with contextlib.suppress(ValueError):
+            return of_text(member, text)
+    raise ValueError(text)
+
+
+def split(text: str) -> list[str]:
+    """The values of a text with commas between, those with commas in double quotes.
+
+    Raises:
+        ValueError: for quotes that do not end.
+    """
+    try:
+        return [part.strip() for part in next(csv.reader([text], strict=True))] if text else []
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+
+
+def joined(values: Iterable[Any]) -> str:
+    """Values as `split` takes them."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(values)
+    return file.getvalue()
+
+
+def fitted(value: Any, kind: Any, name: str, *, is_joined: bool = False) -> Any:
+    """What a Python user gave, as its option holds it.
+
+    Args:
+        value: It.
+        kind: The option's type.
+        name: Its name, which tells whether a path is one.
+        is_joined: Whether it takes several values as a text with commas between.
+
+    Raises:
+        TypeError: for a value of another type.
+    """
+    if value is None and type(None) in get_args(kind):
+        return None
+    if members := _members(kind):
+        # A word before anything made of it: `balanced` is no list of one name.
+        for member in sorted(members, key=lambda member: get_origin(member) is tuple):
+            if get_origin(member) is not Literal or (isinstance(value, str) and value in get_args(member)):
+                with contextlib.suppress(TypeError):
+                    return fitted(value, member, name, is_joined=is_joined)
+        raise TypeError
+    if get_origin(kind) is tuple:
+        return _several(value, get_args(kind)[0], name)
+    if kind is str and is_joined and not isinstance(value, str | os.PathLike):
+        parts = _several(value, str, name)
+        if any("," in part for part in parts):
+            raise TypeError
+        return ",".join(parts)
+    if kind is str or get_origin(kind) is Literal:
+        if kind is str and is_path(name) and isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if not isinstance(value, str):
+            raise TypeError
+        if kind is str and is_path(name) and value.startswith("~/"):
+            return str(pathlib.Path(value).expanduser())
+        # NumPy's texts are not JSON to all of its writers.
+        return value if type(value) in (str, Given, Recorded) else str(value)
+    is_truth = type(value).__name__ in ("bool", "bool_")
+    wanted = {int: numbers.Integral, float: numbers.Real}.get(kind, kind)
+    if not (is_truth if kind is bool else isinstance(value, wanted) and not is_truth):
+        raise TypeError
+    try:
+        return kind(value) if kind in (bool, int, float) else value
+    except OverflowError:
+        raise TypeError from None
+
+
+def _several(value: Any, kind: Any, name: str) -> tuple:
+    """A list, a tuple or a one-dimensional array; or one value, but for text that may be several or one."""
+    if isinstance(value, str) and (not value or "," in value):
+        if value:
+            raise TypeError
+        return ()
+    if isinstance(value, str | os.PathLike) or (kind is int and isinstance(value, numbers.Integral)):
+        value = (value,)
+    elif not isinstance(value, list | tuple | range):
+        if len(getattr(value, "shape", ())) != 1 or not hasattr(value, "tolist"):
+            raise TypeError
+        value = value.tolist()
+    return tuple(fitted(item, kind, name) for item in value)
 
 
 def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -64,21 +175,19 @@ def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], lis
     Returns:
         The values that could be converted, and a line for each other one.
     """
-    kinds, fields = field_types(part), {field.name: field for field in dataclasses.fields(part)}
     values, problems = {}, []
-    for name, value in given.items():
-        try:
-            values[name] = _fitted(value, kinds[name], name, bool(fields[name].metadata.get("joined")))
-        except TypeError:
-            joined = (
-                f" or a list of {'paths' if is_path(name) else 'strings'}"
-                if fields[name].metadata.get("joined")
-                else ""
-            )
-            problems.append(
-                f"{name} must be {_in_words(kinds[name], name)}{joined}. Received: {name}={shown(value)}. "
-                f"{_way_out(name, value, kinds[name])}"
-            )
+    for field in dataclasses.fields(part):
+        if field.name in given:
+            name, value, kind = field.name, given[field.name], field_types(part)[field.name]
+            is_joined = bool(field.metadata.get("joined"))
+            try:
+                values[name] = fitted(value, kind, name, is_joined=is_joined)
+            except TypeError:
+                todo = _way_out(name, value, kind, is_joined)
+                problems.append(
+                    f"{name} must be {in_words(kind, name, is_joined=is_joined)}. "
+                    f"Received: {name}={shown(value)}. {todo}"
+                )
     return values, problems
 
 
@@ -95,169 +204,77 @@ def shown(value: Any) -> str:
     return text if value is None or isinstance(value, bool) else f"{text} ({type(value).__name__})"
 
 
-def _unknown(part: type, name: str, value: Any) -> str:
-    """The line for a field that a configuration dataclass does not have."""
-    own = list(field_types(part))
-    near = [field for field in own if f"_{name}_" in f"_{field}_"]
-    near = near or difflib.get_close_matches(name, own, n=3, cutoff=0.75)
-    kinds = {other: field_types(other).get(name) for other in Options.__subclasses__()}
-    others = [other.__name__ for other, kind in kinds.items() if kind and not dataclasses.is_dataclass(kind)]
-    advice = f"It has {', '.join(own)}."
-    if near or others:
-        advice = f"Did you mean {' or '.join(near)}?" if near else f"It is one of {others[0]}."
-    return f"{part.__name__} has no option of this name. Received: {name}={shown(value)}. {advice}"
-
-
-def _fitted(value: Any, kind: Any, name: str, joined: bool = False) -> Any:
-    """A value as its option holds it.
-
-    Raises:
-        TypeError: for a value of another type.
-    """
+def in_words(kind: Any, name: str, *, is_joined: bool = False) -> str:
+    """What an option takes: `an integer or auto`."""
+    if members := _members(kind):
+        return " or ".join(in_words(member, name, is_joined=is_joined) for member in members)
     if get_origin(kind) is Literal:
-        return _text(value)
-    if get_origin(kind) is tuple:
-        return _several(value, get_args(kind)[0], name)
-    if members := get_args(kind):
-        # A word before anything made of it: `balanced` is no list of one name.
-        for member in sorted(members, key=lambda member: get_origin(member) is tuple):
-            try:
-                return _fitted(value, member, name, joined)
-            except TypeError:
-                continue
-        raise TypeError
-    if kind is str:
-        return _joined(value, name) if joined and not isinstance(value, (str, os.PathLike)) else _named(value, name)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return _own(value, kind)
-    return {int: _integer, float: _real, bool: _truth, type(None): _none}[kind](value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value if type(value) is str else str(value)  # NumPy's are not JSON to all of its writers.
-
-
-def _named(value: Any, name: str) -> str:
-    """Text; for an option that takes a path, also a path."""
-    if isinstance(value, Given | Recorded):
-        return value
-    if not is_path(name):
-        return _text(value)
-    text = _text(os.fspath(value))
-    return str(pathlib.Path(text).expanduser()) if text.startswith("~/") else text
-
-
-def _joined(value: Any, name: str) -> str:
-    """Several values for an option that takes them separated by commas."""
-    parts = _several(value, str, name)
-    if any("," in part for part in parts):
-        raise TypeError
-    return ",".join(parts)
-
-
-def _several(value: Any, kind: Any, name: str) -> tuple:
-    """A list, a tuple or a one-dimensional array; or one value, but for text that may be several or one."""
-    if isinstance(value, str) and not value:
-        return ()
-    if isinstance(value, str) and "," in value:
-        raise TypeError
-    if isinstance(value, (str, os.PathLike)) or (kind is int and isinstance(value, numbers.Integral)):
-        value = (value,)
-    elif not isinstance(value, (list, tuple, range)):
-        if len(getattr(value, "shape", ())) != 1 or not hasattr(value, "tolist"):
-            raise TypeError
-        value = value.tolist()
-    return tuple(_fitted(item, kind, name) for item in value)
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError
-    return int(value)
-
-
-def _real(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError
-    try:
-        return float(value)
-    except OverflowError:
-        raise TypeError from None
-
-
-def _truth(value: Any) -> bool:
-    is_numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
-    if not isinstance(value, bool) and not is_numpys:
-        raise TypeError
-    return bool(value)
-
-
-def _none(value: Any) -> None:
-    if value is not None:
-        raise TypeError
-
-
-def _own(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError
-    return value
-
-
-def _in_words(kind: Any, name: str) -> str:
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return f"of type {kind.__name__}"
-    if get_origin(kind) is Literal:
-        words = [word for word in get_args(kind) if word]
-        return f"one of {', '.join(words)}" if len(words) > 1 else repr(words[0])
+        *others, word = [word for word in get_args(kind) if word]
+        return f"one of {', '.join([*others, word])}" if others else word
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         if item is str:
             return "a path or a list of paths" if is_path(name) and name != "label_names" else "a list of strings"
         return f"a list of {'integers' if item is int else 'numbers'}"
-    if members := get_args(kind):
-        return " or ".join(_in_words(member, name) for member in members if member is not type(None))
+    if dataclasses.is_dataclass(kind):
+        return f"of type {kind.__name__}"
     text = "a path" if is_path(name) else "a string"
-    return {int: "an integer", float: "a number", bool: "True or False", str: text}[kind]
+    if is_joined:
+        text += " or a list of " + ("paths" if is_path(name) else "strings")
+    truth = "true or false" if is_command() else "True or False"
+    return {int: "an integer", float: "a number", bool: truth, str: text}[kind]
 
 
-def _way_out(name: str, value: Any, kind: Any) -> str:
+def _members(kind: Any) -> list[Any]:
+    """The types of a union but None's; none of any other type."""
+    return [m for m in get_args(kind) if m is not type(None)] if get_origin(kind) not in (None, Literal, tuple) else []
+
+
+def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
     """What to pass instead."""
     if value is None:
         return "Leave it out for the default."
-    if name in _OF_EXAMPLES:
+    if name in ("train_file", "validation_file", "test_file"):
         return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(kind):
         return f"Pass {kind.__name__}(...)."
-    if (meant := _meant(value, kind, name)) is not None:
-        return f"Pass {name}={meant!r}."
+    if isinstance(value, str) and (answer := called_elsewhere(elsewhere()["values"].get(name, {}), value.lower())):
+        return answer
+    values = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
+    is_whole = [isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v // 1 for v in values]
+    texts = [str(int(v)) if whole else v for v, whole in zip(values, is_whole, strict=True)]
+    if texts and all(isinstance(text, str) for text in texts):
+        with contextlib.suppress(ValueError):
+            found = of_text(kind, ",".join(texts).strip())
+            return f"Pass {name}={list(found) if isinstance(found, tuple) else found!r}."
     return "Pass one, or leave it out for the default."
 
 
-def _meant(value: Any, kind: Any, name: str) -> Any:
-    """The value of the right type that was probably meant; None where there is no telling."""
-    kinds = get_args(kind) if get_origin(kind) not in (None, Literal, tuple) else (kind,)
-    if isinstance(value, str):
-        text = value.strip()
-        if bool in kinds:
-            return _TRUTH.get(text.lower())
-        for member in (each for each in (int, float) if each in kinds):
-            with contextlib.suppress(ValueError):
-                return member(text)
-        several = next((member for member in kinds if get_origin(member) is tuple), None)
-        if several is not None and "," in text:
-            item = get_args(several)[0]
-            try:
-                return [item(part.strip()) for part in text.split(",")]
-            except ValueError:
-                return None
-    if isinstance(value, (int, list, tuple)) and any(item in kinds for item in (str, tuple[str, ...])):
-        columns = value if isinstance(value, (list, tuple)) else [value]
-        if columns and all(isinstance(item, int) and not isinstance(item, bool) for item in columns):
-            return str(value) if str in kinds else [str(item) for item in columns]
-    if int in kinds and isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value // 1:
-        return int(float(value))
-    if bool in kinds and isinstance(value, numbers.Integral) and value in (0, 1):
-        return bool(value)
-    return None
+def _unknown(part: type, name: str, value: Any) -> str:
+    """The line for a field that a configuration dataclass does not have."""
+    own = field_types(part)
+    others = [other.__name__ for other in Options.__subclasses__() if name in field_types(other)]
+    near = nearest(name, own)
+    advice = f"It is one of {others[0]}." if others else f"It has {', '.join(own)}."
+    if near:
+        advice = f"Did you mean {' or '.join(near)}?"
+    return f"{part.__name__} has no option of this name. Received: {name}={shown(value)}. {advice}"
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The names, three at most, that have this one as a part, such as `epochs`; else those that are spelt alike."""
+    names = [*names]
+    found = [known for known in names if f"_{name}_" in f"_{known}_"]
+    return (found or difflib.get_close_matches(name, names, n=3, cutoff=0.75))[:3]
+
+
+@functools.cache
+def elsewhere() -> dict[str, Any]:
+    """What other programs call things, as `elsewhere.toml` has it."""
+    text = pathlib.Path(__file__).with_name("elsewhere.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def called_elsewhere(table: Mapping[str, str], name: str) -> str:
+    """What a table of `elsewhere` says for a name; empty where it says nothing."""
+    return next((answer for answer, names in table.items() if name in names.split()), "")

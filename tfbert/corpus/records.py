@@ -16,22 +16,25 @@ import pathlib
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert.config.counted import counted
+from tfbert.config.rules import path_of
 from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, is_shard, read_manifest, vocab_text
 from tfbert.corpus.masking import Masked
 from tfbert.corpus.record_format import Parsed, Schema, parse, restore
 from tfbert.corpus.record_index import HEAD_BYTES, RecordFile, find_index, index_file
-from tfbert.corpus.text_files import expanded
 from tfbert.data.permutation import permuted
 from tfbert.errors import RunError, UsageError
 from tfbert.measure.tracing import counted_alone
 from tfbert.output.progress import PassProgress
 from tfbert.tokens.normalizer import effective_casing
+
+if TYPE_CHECKING:
+    from tfbert.config.run import Config
 
 _BESIDE_RECORDS = (".json", ".txt", ".md", ".index")
 """Files in a directory of records that hold no records."""
@@ -329,6 +332,25 @@ def by_file(ends: np.ndarray, numbers: np.ndarray) -> Iterator[tuple[np.ndarray,
         yield where, file, numbers[where] - (ends[file - 1] if file else 0)
 
 
+def as_records_are(config: Config) -> Config:
+    """The same run with the options that its records decide, unless others are asked for: their length and masks, and
+    for a model with random weights the vocabulary that they were made with.
+
+    Raises:
+        UsageError: for a directory of records that does not describe them.
+    """
+    first = find_files(config.pretraining.train_records, "train_records")[0].parent
+    made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
+    if config.data.max_seq_length is None and made_with:
+        data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
+        config = dataclasses.replace(config, data=data)
+    config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
+    vocab = first / VOCAB
+    if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
+    return config
+
+
 def open_records(
     paths: Sequence[str],
     option: str = "train_records",
@@ -403,7 +425,7 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
     """
     found: dict[pathlib.Path, pathlib.Path] = {}
     for given in paths:
-        path = expanded(given, option)
+        path = path_of(given, option)
         if path.is_dir():
             files = _in_directory(path, option)
         elif path.is_file():

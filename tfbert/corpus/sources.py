@@ -14,7 +14,7 @@ from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus.documents import ALL, Document, Source, digest, file_digests, split_sentences, splitter
 from tfbert.corpus.text_files import FileCorpus, find_inputs
 from tfbert.data.columns import find_columns
-from tfbert.data.demo_corpus import demo_corpus
+from tfbert.data.sets import demo_table
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +25,15 @@ _SPLIT = "train"
 _VERSION = 1  # Of how documents are read: raise it with every change by which the same files give other documents.
 
 
+@functools.cache
+def demo_corpus(split: str) -> list[Document]:
+    """The documents of a split of the built-in corpus, each a list of sentences."""
+    return [sentences for _, (sentences,) in demo_table("pretraining", split).read(["sentences"])]
+
+
 @dataclasses.dataclass(frozen=True)
 class BuiltInCorpus:
-    """`demo_corpus`, in parts of equal size.
+    """Tales of people at work, written by a grammar, in parts of equal size.
 
     Attributes:
         split: Which split of it.
@@ -131,9 +137,7 @@ def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (
     Raises:
         UsageError: for an unknown name, data that is not available, no train split, or no feature with text.
     """
-    import tensorflow_datasets as tfds
-
-    from tfbert.data.tfds_builder import open_builder
+    from tfbert.data.tfds_builder import open_builder, table_of
 
     builder = open_builder(dataset, data_dir)
     splits = list(builder.info.splits)
@@ -142,16 +146,9 @@ def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (
             "A data set needs a train split. "
             f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
         )
-    strings = sorted(
-        name
-        for name, feature in builder.info.features.items()
-        if isinstance(feature, tfds.features.Tensor)
-        and feature.shape == ()
-        and feature.np_dtype in (object, str, bytes)
-    )
-    only = tuple(strings) if len(strings) == 1 else ()
+    table = table_of(builder, dataset, _SPLIT)
     columns, _ = find_columns(
-        f"dataset={dataset!r}", strings, text_column=text_column or only, require_label=False, find_label=False
+        f"dataset={dataset!r}", table.of_kinds("text"), text_column=text_column or table.only("text"), find_label=False
     )
     return TfdsCorpus(dataset, data_dir, columns, language)
 

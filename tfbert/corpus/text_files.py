@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.rules import path_of
 from tfbert.corpus.documents import ALL, Document, cut, digest, file_digests, split_sentences, splitter
 from tfbert.corpus.manifest import is_own
 from tfbert.data.bad_rows import BadRows
@@ -195,29 +196,12 @@ def find_inputs(
     return sorted(found, key=lambda file: file.name)
 
 
-def expanded(given: str, option: str) -> pathlib.Path:
-    """A path or pattern that a user named, with a leading `~` expanded.
-
-    Raises:
-        UsageError: for one that no file can have, such as that of an unknown user.
-    """
-    try:
-        path = pathlib.Path(given).expanduser()
-        path.exists()
-    except (OSError, RuntimeError) as error:
-        shown = given if len(given) < 200 else f"{given[:100]}... ({len(given):,} characters)"
-        raise UsageError(
-            f"{option} must be paths or patterns, separated by commas. Received: {shown!r} ({error}). Check it."
-        ) from None
-    return path
-
-
 def _paths(corpus: CorpusConfig, output_dir: pathlib.Path | None) -> list[pathlib.Path]:
     """All files that `input_files` names, none twice, without those of records."""
     paths: list[pathlib.Path] = []
     of_records: set[pathlib.Path] = set()
     for entry in corpus.input_files:
-        given = expanded(entry, "input_files")
+        given = path_of(entry, "input_files")
         if given.exists():
             matches = [given]
         else:

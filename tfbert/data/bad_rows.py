@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from tfbert.config.counted import counted
 from tfbert.data.lines import not_utf8
-from tfbert.data.open_file import LeftOut
+from tfbert.data.open_file import LeftOut, Unlabelled
 from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")
@@ -22,7 +23,8 @@ class BadRows:
     """Counts the rows that cannot be read.
 
     Args:
-        skip: Whether to skip such a row and continue. None: no, and do not suggest --skip_bad_rows.
+        skip: Whether to skip such a row and continue.
+        is_data_set: Whether rows without a label are left out, and counted.
         is_logged: Whether to log where they are, up to a limit.
 
     Attributes:
@@ -30,11 +32,12 @@ class BadRows:
         first: What is wrong with the first; empty without one.
     """
 
-    def __init__(self, skip: bool | None, *, is_logged: bool = False):
-        self._skip, self._is_logged = skip, is_logged
+    def __init__(self, skip: bool, *, is_data_set: bool = False, is_logged: bool = False):
+        self._skip, self._is_data_set, self._is_logged = skip, is_data_set, is_logged
         self.count, self.first = 0, ""
         self._with_bytes, self._first_with_bytes = 0, ""
         self._left_out: list[str] = []
+        self._unlabelled = collections.Counter[str]()
 
     def add(self, error: UsageError) -> None:
         """Counts a row that cannot be read, or that is to be left out.
@@ -45,8 +48,11 @@ class BadRows:
         if isinstance(error, LeftOut):
             self._left_out.append(str(error))
             return
+        if self._is_data_set and isinstance(error, Unlabelled):
+            self._unlabelled[error.what] += 1
+            return
         if not self._skip:
-            raise UsageError(f"{error}" + " Or pass --skip_bad_rows." * (self._skip is not None)) from None
+            raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
         self.count += 1
         self.first = self.first or str(error)
         if self._is_logged and self.count <= _MAX_REPORTED_ROWS:
@@ -80,8 +86,10 @@ class BadRows:
             rows: What several are called.
 
         Raises:
-            UsageError: if none can be used.
+            UsageError: if none can be used; an `Unlabelled` if that is for want of labels.
         """
+        if not num_left and self._unlabelled and not self.count:
+            raise Unlabelled(f"Examples need labels. Received: {name!r} without any. Pass other data.")
         if not num_left:
             first = self.first or "".join(self._left_out[:1])
             received = f"none that can be used; the first: {first}" if first else "none. Check the path."
@@ -90,7 +98,8 @@ class BadRows:
         notes = (note,) if self.count else ()
         if count := len(self._left_out):
             notes += (f"{name}: {count:,} {rows if count > 1 else what} left out; the first: {self._left_out[0]}",)
-        return notes
+        own = (f"{name}: {counted(count, f'{kind} {what}')} left out" for kind, count in self._unlabelled.items())
+        return (*notes, *own)
 
     def note_bytes(self, texts: Iterable[str], where: str) -> None:
         """Counts a row that is answered without some of its bytes."""

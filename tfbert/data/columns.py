@@ -36,6 +36,8 @@ TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), (
 """Usual names of a column whose rows are lists of tags, the preferred first."""
 RENAME = "Columns of one name cannot be told apart: rename all but one, or drop them"
 """What to do about them: no option could name one."""
+UNLABELLED = "; data without labels is for --mode=predict"
+"""The rest of what to do, where the labels' column is missing."""
 
 
 def named_by_user(*columns: str) -> tuple[str, ...]:
@@ -125,7 +127,8 @@ def find_columns(
                 (label,) = _the_one("label", "label_column", found, by_lower, has, hint)
                 break
     if not label and find_label and require_label:
-        raise UsageError(f"No column looks like the label. {has}{_about_spans(by_lower)} Pass --label_column{hint}.")
+        what = _about_spans(by_lower)
+        raise UsageError(f"No column looks like the label. {has}{what} Pass --label_column{hint}{UNLABELLED}.")
     if label in texts or len(set(texts)) != len(texts):
         raise UsageError(
             "Text and label must be different columns. "
@@ -188,7 +191,8 @@ def find_tag_columns(
             break
     if not tags and require_label:
         what = _about_spans(by_lower)
-        raise UsageError(f"No column looks like the tags: each row needs a list. {has}{what} Pass --label_column.")
+        way_out = f"Pass --label_column{UNLABELLED}"
+        raise UsageError(f"No column looks like the tags: each row needs a list. {has}{what} {way_out}.")
     if words == tags:
         raise UsageError(
             "Words and tags must be different columns. "
@@ -204,7 +208,8 @@ def _asked_for(
     for flag, wanted in (("text_column", text_column), ("label_column", (label_column,) if label_column else ())):
         for column in wanted:
             if column not in columns:
-                raise UsageError(f"{flag}={column!r} is not in the data. {has} Pass --{flag} with one of them{hint}.")
+                way_out = f"Pass --{flag} with one of them{hint}{UNLABELLED if column == label_column else ''}"
+                raise UsageError(f"{flag}={column!r} is not in the data. {has} {way_out}.")
             if columns.count(column) > 1:
                 raise UsageError(f"{flag}={column!r} is in the data twice. {has} {RENAME}.")
     by_lower: dict[str, list[str]] = {}

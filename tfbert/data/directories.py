@@ -104,7 +104,7 @@ def open_tree(path: pathlib.Path) -> OpenFile:
 
 
 def _visible(path: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    return sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "__MACOSX")))  # Of macOS's zips.
 
 
 def _texts_in(folder: pathlib.Path) -> list[pathlib.Path]:

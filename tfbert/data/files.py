@@ -11,11 +11,12 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.columns import find_columns
+from tfbert.data.columns import find_columns, in_data
 from tfbert.data.given_table import GivenTable
 from tfbert.data.label_names import named_id
 from tfbert.data.labels import label_text
 from tfbert.data.lines import not_utf8, not_utf8_error
+from tfbert.data.open_file import VALUES, OpenFile
 from tfbert.data.rows import file_format, open_rows
 from tfbert.errors import UsageError
 
@@ -97,18 +98,12 @@ def read_file(
     source = pathlib.Path(source) if isinstance(source, str) else source
     format = file_format(source) if format == "auto" else format
     file = open_rows(source, format, header=header, delimiter=delimiter)
-    texts, label = find_columns(
-        file.name,
-        file.columns,
-        text_column=text_column,
-        label_column=label_column,
-        require_label=require_label,
-        hint=file.hint,
-    )
-    names = file.label_names.get(label) if names_ids else None
+    texts, label = text_columns(file, text_column, label_column, require_label=require_label)
+    is_data_set = bool(file.kinds)
+    names = file.label_names.get(label) if names_ids or is_data_set else None  # A data set holds the names themselves.
     wanted = [*texts, label] if label else list(texts)
     values: list[list] = [[] for _ in wanted]
-    lines, bad_rows = [], BadRows(skip_bad_rows)
+    lines, bad_rows = [], BadRows(skip_bad_rows, is_data_set=is_data_set)
 
     def checked(line: int, row: list) -> tuple[int, list[str]]:
         where = f"{file.name}, {file.unit} {line}"
@@ -132,7 +127,28 @@ def read_file(
         unit=file.unit,
         notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
         label_names=names,
+        is_regression=file.kinds.get(label) == "float",
         columns={"text_column": texts, "label_column": (label,) if label else ()},
+    )
+
+
+def text_columns(
+    file: OpenFile, text_column: Sequence[str] = (), label_column: str = "", *, require_label: bool = True
+) -> tuple[tuple[str, ...], str]:
+    """The columns of the texts and of the label, as `find_columns` finds them. Of a data set, they are values, and the
+    only text and the only class, whatever they are called.
+
+    Raises:
+        UsageError: as `find_columns`.
+    """
+    columns = file.of_kinds(*VALUES)
+    return find_columns(
+        file.name,
+        columns,
+        text_column=in_data(text_column, columns) or file.only("text"),
+        label_column="".join(in_data([label_column], columns) or file.only("class")),
+        require_label=require_label,
+        hint=file.hint,
     )
 
 

@@ -19,24 +19,10 @@ FORMAT = "parquet"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class GivenTable:
-    """A table in memory, to be read as often as one likes.
+class GivenTable(OpenFile):
+    """A table in memory, to be read as often as one likes. Its name is such as `train=DataFrame of 60 rows`."""
 
-    Attributes:
-        name: What messages call it, such as `train=DataFrame of 60 rows`.
-        columns: The columns' names.
-        read: As `OpenFile.read`.
-        label_names: As `OpenFile.label_names`.
-    """
-
-    name: str
-    columns: list[str]
-    read: Callable[[Sequence[str]], Iterator[Row]]
-    label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-    def open(self) -> OpenFile:
-        """The table as a file that was just opened."""
-        return OpenFile(name=self.name, columns=self.columns, read=self.read, unit="row", label_names=self.label_names)
+    unit: str = "row"
 
 
 def make_table(

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfbert.data.given_table import plain
 from tfbert.data.lines import not_utf8, not_utf8_error
+from tfbert.data.open_file import Unlabelled
 from tfbert.errors import UsageError
 
 NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
@@ -103,7 +104,7 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
     if is_missing(text, class_words):
         received = f"{text!r}, which stands for a missing one," if text else "none"
         way_out = "; if it is the name of a class, train with --task=classification" * (text in NAMES_OR_MISSING)
-        raise UsageError(
+        raise Unlabelled(
             f"Every row needs a label. Received: {received} for {column!r} in {where}. Add it or drop the row{way_out}."
         )
     return text

@@ -18,8 +18,26 @@ _RULE = f"In annotations of Prodigy, {_ANSWER!r} is one of {', '.join(_ANSWERS)}
 _REPAIR = "Repair or drop the row, or rename the column"
 
 
+VALUES = ("text", "class", "whole", "float", "truth")
+LISTS = ("texts", "classes", "wholes", "floats", "truths")
+"""What columns of data sets hold that may be read: values, and lists of these."""
+
+
 class LeftOut(UsageError):
     """In place of a row that is no fault, but that nobody is to train on. It says which one, and why."""
+
+
+class Unlabelled(UsageError):
+    """For a row without a label: a fault in a file, but as it should be in a data set, where labels are held back.
+
+    Args:
+        message: What is wrong, for a file.
+        what: What such a row is called, for a data set.
+    """
+
+    def __init__(self, message: str, what: str = "unlabelled"):
+        super().__init__(message)
+        self.what = what
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +52,8 @@ class OpenFile:
         hint: What to try if no column is the right one, for the end of a message: empty, or ", or ...".
         label_names: The names of a column's ids, or of those in its lists, in their order, where the data itself has
             them.
+        kinds: What each column of a data set holds: one of `VALUES` or `LISTS`; the keys of objects, or of lists of
+            these, separated by commas; or `other`. Empty where the data does not say.
     """
 
     name: str
@@ -42,6 +62,16 @@ class OpenFile:
     unit: str = "line"
     hint: str = ""
     label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def of_kinds(self, *kinds: str) -> list[str]:
+        """The columns that hold one of these; all where the data does not say what they hold."""
+        return [column for column in self.columns if not self.kinds or self.kinds[column] in kinds]
+
+    def only(self, kind: str) -> tuple[str, ...]:
+        """The only column that certainly holds this; empty for none or several."""
+        found = tuple(column for column, own in self.kinds.items() if own == kind)
+        return found if len(found) == 1 else ()
 
     def without_rejected(self) -> OpenFile:
         """The same file for whoever reads its labels: an annotation that Prodigy says was rejected or ignored, in a

@@ -86,7 +86,7 @@ def open_rows(
         UsageError: for a file that cannot be read or holds nothing.
     """
     if isinstance(source, GivenTable):
-        return source.open()
+        return source
     name = source_name(source)
     if format not in TEXTS:
         raise UsageError(

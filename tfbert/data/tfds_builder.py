@@ -5,6 +5,7 @@ Data prepared on disk is read without a network; anything else is downloaded and
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import pathlib
@@ -14,11 +15,14 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow_datasets as tfds
 
+from tfbert.data.files import text_columns
+from tfbert.data.given_table import GivenTable, plain
+from tfbert.data.open_file import LISTS, VALUES, Row, Unlabelled
 from tfbert.errors import UsageError, first_line
 
-Table = TypeVar("Table")
 Noted = TypeVar("Noted", bound=Any)
 """A dataclass with `notes`."""
 
@@ -41,68 +45,162 @@ def open_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
 
 
 def read_splits(
-    builder: tfds.core.DatasetBuilder,
-    dataset: str,
-    read: Callable[[str], Table | None],
-    *,
-    with_train: bool = True,
-) -> tuple[Table | None, dict[str, Table], list[str]]:
+    dataset: str, data_dir: str, read: Callable[[GivenTable], Noted], *, with_train: bool
+) -> dict[str, Noted]:
     """Reads the training split and the split or splits to evaluate on.
 
     Splits to evaluate on are all that begin with `validation` (MNLI has two). If none of them has labels, it is `dev`,
     or else `test`.
 
     Args:
-        builder: Just opened.
-        dataset: What messages call it.
-        read: Takes a split's name; returns its labelled examples, or None if it has none.
+        dataset: As for `open_builder`.
+        data_dir: As for `open_builder`.
+        read: Takes a split; returns its labelled examples, or raises an `Unlabelled`.
         with_train: Whether to read the training split.
 
     Returns:
-        What `read` returned for `train`; what it returned for the other splits, by name, `dev` as `validation`; and
-        what the user should know, one line each.
+        What `read` returned, by the names of the splits, `train` first, `dev` as `validation`. The first table's notes
+        begin with those about the whole data set.
 
     Raises:
-        UsageError: for a data set without a labelled training split, or without labelled splits if only those are read.
+        UsageError: for an unknown name, data that is not available, and data without a labelled training split, or
+            without other labelled splits if only those are read.
     """
-    splits = list(builder.info.splits)
+    builder = open_builder(dataset, data_dir)
+    splits, notes = list(builder.info.splits), [f"{dataset} is {builder.info.full_name} of TensorFlow Datasets"]
+
+    def labelled(*names: str) -> dict[str, Noted]:
+        found = {}
+        for name in names:
+            if name in splits and builder.info.splits[name].num_examples:
+                with contextlib.suppress(Unlabelled):
+                    found[name.replace("dev", "validation")] = read(table_of(builder, dataset, name))
+        return found
+
     if with_train and "train" not in splits:
         raise UsageError(
             "A data set needs a train split. "
             f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
         )
-    notes = []
-    train = read("train") if with_train else None
-    if with_train and train is None:
+    train = labelled("train") if with_train else {}
+    if with_train and not train:
         raise UsageError(
             f"Training needs labels. Received: dataset={dataset!r}, whose train split has none. Pass another --dataset."
         )
-    candidates = [split for split in splits if split.startswith("validation")]
-    validation = {split: table for split in candidates if (table := read(split)) is not None}
-    if not validation and "dev" in splits and (table := read("dev")) is not None:
-        validation = {"validation": table}
-    if not validation and "test" in splits and (table := read("test")) is not None:
-        validation = {"test": table}
+    others = labelled(*(name for name in splits if name.startswith("validation"))) or labelled("dev")
+    if not others and (others := labelled("test")):
         notes.append(f"{dataset} has no validation split: evaluating on 'test'")
-    if not validation:
+    if not others:
         notes.append(f"{dataset} has no labelled split besides 'train': nothing is evaluated during training")
-    if not validation and not with_train:
-        raise UsageError(
-            f"Evaluation needs labels. Received: dataset={dataset!r}, {notes[-1]}. Pass another --dataset."
-        )
-    return train, validation, notes
-
-
-def tables_of(
-    builder: tfds.core.DatasetBuilder, dataset: str, read: Callable[[str], Noted | None], *, with_train: bool
-) -> dict[str, Noted]:
-    """What `read_splits` reads, as tables by the names of their splits, `train` first. The first table's notes begin
-    with those about the whole data set."""
-    train, validation, notes = read_splits(builder, dataset, read, with_train=with_train)
-    tables = ({"train": train} if train else {}) | validation
-    notes = (f"{dataset} is {builder.info.full_name} of TensorFlow Datasets", *notes)
+        if not with_train:
+            raise UsageError(
+                f"Evaluation needs labels. Received: dataset={dataset!r}, {notes[-1]}. Pass another --dataset."
+            )
+    tables = train | others
     first, table = next(iter(tables.items()))
     return tables | {first: dataclasses.replace(table, notes=(*notes, *table.notes))}
+
+
+def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()) -> dict[str, GivenTable]:
+    """The splits called `test` (MNLI has two), labelled or not.
+
+    Args:
+        dataset: As for `open_builder`.
+        data_dir: As for `open_builder`.
+        text_column: As for `text_columns`.
+
+    Returns:
+        By the split's name. The columns are the text or texts, then `idx`, GLUE's own number of an example.
+
+    Raises:
+        UsageError: for an unknown name, data that is not available, or unsuitable features or splits.
+    """
+    builder = open_builder(dataset, data_dir)
+    tables = {split: table_of(builder, dataset, split) for split in builder.info.splits if split.startswith("test")}
+    if not tables or "idx" not in builder.info.features:
+        raise UsageError(
+            "Prediction for a data set needs a test split and the feature idx. "
+            f"Received: dataset={dataset!r} without one of them. Pass a GLUE task, or --input_file."
+        )
+    texts, _ = text_columns(next(iter(tables.values())), text_column)
+    return {split: dataclasses.replace(table, columns=[*texts, "idx"]) for split, table in tables.items()}
+
+
+def table_of(builder: tfds.core.DatasetBuilder, dataset: str, split: str) -> GivenTable:
+    """A split as a table. Classes are names, and None where they are held back; those of lists are ids, as other
+    tables have them.
+
+    Args:
+        builder: Just opened; or just found, for a table whose rows are not read.
+        dataset: What messages call it.
+        split: Its name.
+    """
+    features = dict(sorted(builder.info.features.items()))
+    classes = {column: _inner(feature) for column, feature in features.items()}
+    kinds = {column: _kind(feature) for column, feature in features.items()}
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        are_values = all(_is_value(features[column]) for column in wanted)
+        for number, row in enumerate(rows_of(builder, split, wanted, are_scalars=are_values), start=1):
+            yield number, [_plain(value, features[column]) for column, value in zip(wanted, row, strict=True)]
+
+    return GivenTable(
+        name=f"{dataset} {split!r}",
+        columns=[*features],
+        read=read,
+        unit="example",
+        label_names={column: tuple(found.names) for column, found in classes.items() if _is_class(found)},
+        kinds=kinds,
+    )
+
+
+_KINDS = {"O": "text", "b": "truth", "i": "whole", "u": "whole", "f": "float"}
+
+
+def _inner(feature: Any) -> Any:
+    """What a list holds; of anything else, itself."""
+    return getattr(feature, "feature", feature)
+
+
+def _is_class(feature: Any) -> bool:
+    return isinstance(feature, tfds.features.ClassLabel) and bool(feature.names)
+
+
+def _is_value(feature: Any) -> bool:
+    return isinstance(feature, tfds.features.Tensor) and feature.shape == ()
+
+
+def _kind(feature: Any) -> str:
+    """As `OpenFile.kinds` has it."""
+    inner = _inner(feature)
+    if isinstance(inner, tfds.features.FeaturesDict):
+        return ",".join(inner)
+    if not _is_value(inner):
+        return "other"
+    is_class, letter = isinstance(inner, tfds.features.ClassLabel), np.dtype(inner.np_dtype).kind
+    kind = "class" if is_class else _KINDS.get(letter, "other")
+    return dict(zip(VALUES, LISTS, strict=True)).get(kind, "other") if inner is not feature else kind
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    """A feature's value as a table in memory has it."""
+    inner = _inner(feature)
+    if _is_class(inner) and inner is not feature:
+        return [None if one < 0 else int(one) for one in value]
+    return _named(value, feature)
+
+
+def _named(value: Any, feature: Any) -> Any:
+    value, inner = value.to_list() if hasattr(value, "to_list") else value, _inner(feature)  # Lists of lists.
+    if isinstance(feature, tfds.features.ClassLabel):
+        return feature.int2str(int(value)) if value >= 0 else None
+    if isinstance(feature, tfds.features.FeaturesDict):
+        return {key: _named(value[key], feature[key]) for key in feature}
+    if isinstance(inner, tfds.features.FeaturesDict):  # A list of objects is an object of lists.
+        return {key: [_named(one, inner[key]) for one in value[key]] for key in inner}
+    if inner is not feature:
+        return [_named(one, inner) for one in value]
+    return float(str(value)) if isinstance(value, np.floating) else plain(value)  # 0.1, rather than 0.10000000149.
 
 
 def rows_of(
@@ -177,9 +275,9 @@ def _suggestion(dataset: str, data_dir: str) -> str:
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, dataset: str, data_dir: str) -> None:
-    if builder.is_prepared():
-        return
     try:
+        if builder.is_prepared():
+            return
         _refuse_offline(builder)
         builder.download_and_prepare()
     except Exception as error:  # whatever this data set's own code raises

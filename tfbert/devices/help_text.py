@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Iterable
-
-from absl import flags
+from collections.abc import Sequence
+from typing import Any
 
 WIDTH = 100
 ASKS_FOR_HELP = ("--help", "-help", "-h", "-?", "--helpshort", "-helpshort")
-_KINDS = {"int": "N", "integer": "N", "float": "X", "number": "X", "string": "TEXT", "multi string": "TEXT"}
-_KINDS |= {"comma separated list of strings": "A,B"}
 
 
 def show(text: str) -> int:
@@ -32,36 +29,25 @@ def show(text: str) -> int:
     return 0
 
 
-def flag_text(flag: flags.Flag, alias: str = "") -> str:
-    """A flag: how it is written, what it does, its default.
+def flag_text(names: Sequence[str], takes: str, text: str, default: Any = None) -> str:
+    """The lines of a flag: how it is written, what it does, its default.
 
     Args:
-        flag: The flag.
-        alias: Its other name, if it has one.
-    """
-    choices = getattr(flag.parser, "enum_values", None)
-    kind = "|".join(choices or [_KINDS.get(part, part) for part in flag.flag_type().split(" or ")])
-    # absl writes the choices before the text.
-    text, default = flag.help.removeprefix(f"<{'|'.join(choices or ())}>: "), _default(flag)
-    names = [f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={kind}"]
-    names += [f"--{alias}={kind}"] * bool(alias)
-    if choices and len(f"  {', '.join(names)}") > WIDTH:  # They do not fit on the line of the name.
-        names, text = [f"--{flag.name}=WORD"], f"{', '.join(choices)}. {text}"
-    return entry(names, f"{text} Default: {default}." if default else text)
-
-
-def entry(names: Iterable[str], text: str) -> str:
-    """The lines of one flag.
-
-    Args:
-        names: How it is written.
+        names: Its names.
+        takes: What follows `=`: a word such as N, or choices with | between; empty for a switch.
         text: What it does.
+        default: Its default; None where there is none, or where the text says what an empty value does.
     """
-    lines = [f"  {', '.join(names)}"]
-    while len(lines[-1]) > WIDTH and "|" in lines[-1][:WIDTH]:  # Between its choices.
-        end = lines[-1].rindex("|", 0, WIDTH) + 1
-        lines[-1:] = [lines[-1][:end], " " * 10 + lines[-1][end:]]
-    return "\n".join([*lines, *wrapped(text, "      ")]) + "\n"
+    written = ", ".join(f"--{name}={takes}" if takes else f"--[no]{name}" for name in names)
+    if "|" in takes and len(f"  {written}") > WIDTH:  # They do not fit on the line of the name.
+        written, text = f"--{names[0]}=WORD", f"{takes.replace('|', ', ')}. {text}"
+    if isinstance(default, bool):
+        default = "on" if default else "off"
+    elif isinstance(default, list | tuple):
+        default = ",".join(map(str, default))
+    if default not in (None, ""):
+        text += f" Default: {default}."
+    return "\n".join([f"  {written}", *wrapped(text, "      ")]) + "\n"
 
 
 def wrapped(text: str, indent: str, *, further: int = 0, width: int = WIDTH) -> list[str]:
@@ -74,12 +60,3 @@ def wrapped(text: str, indent: str, *, further: int = 0, width: int = WIDTH) -> 
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _default(flag: flags.Flag) -> str:
-    """A default as it is written; empty where there is none, or where the text says what an empty value does."""
-    if flag.boolean:
-        return {True: "on", False: "off", None: ""}[flag.default]
-    if isinstance(flag.default, list):
-        return ",".join(map(str, flag.default))
-    return "" if flag.default is None else str(flag.default)

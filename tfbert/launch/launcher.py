@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfbert.config.commands import FINETUNE, STARTED_AS, typed
-from tfbert.config.rules import at_least
+from tfbert.config.rules import outside
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
 from tfbert.devices.help_text import ASKS_FOR_HELP, flag_text, show, wrapped
 from tfbert.errors import UsageError
@@ -43,6 +43,16 @@ Examples:
 The launcher's flags, before --:
 
 {flags}"""
+_OPTIONS = {
+    "num_workers": (int, "Processes to start, each with its TF_CONFIG and share of the GPUs."),
+    "max_restarts": (int, "Start all workers again up to this many times after a failure, except after bad usage."),
+    "restart_delay_seconds": (float, "Seconds before the first restart; doubles each time, up to 60."),
+    "grace_seconds": (
+        float,
+        "Seconds that workers have to exit after SIGTERM; twice that after a signal to the launcher.",
+    ),
+}
+"""By flag: its type, and what it does."""
 _OF_OTHERS = {"nproc_per_node": "num_workers", "num_processes": "num_workers"}
 """What torchrun and Accelerate call a flag."""
 
@@ -64,17 +74,14 @@ class LaunchConfig:
     after a signal to the launcher, for their checkpoint."""
 
     def __post_init__(self):
-        for name, least in (
-            ("num_workers", 1),
-            ("max_restarts", 0),
-            ("restart_delay_seconds", 0),
-            ("grace_seconds", 0),
-        ):
-            value = getattr(self, name)
-            if problems := at_least(name, value, least):
+        for name in _OPTIONS:
+            if problems := outside(name, getattr(self, name), least=1 if name == "num_workers" else 0):
                 raise UsageError(problems[0])
         if not self.command:
             raise UsageError(f"A command must follow --. Received: none. Usage: {_usage()}")
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(LaunchConfig)}
 
 
 def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
@@ -97,13 +104,7 @@ def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
         raise UsageError(f"The launcher's flags take numbers. Received: {what}. Usage: {_usage()}") from None
     if rest:
         raise UsageError(f"The command must follow --. Received: {' '.join(rest)!r} before it. Usage: {_usage()}")
-    return LaunchConfig(
-        command=tuple(arguments[len(own) + 1 :]),
-        num_workers=values["num_workers"].value,
-        max_restarts=values["max_restarts"].value,
-        restart_delay_seconds=values["restart_delay_seconds"].value,
-        grace_seconds=values["grace_seconds"].value,
-    )
+    return LaunchConfig(command=tuple(arguments[len(own) + 1 :]), **{name: values[name].value for name in _OPTIONS})
 
 
 def launch(config: LaunchConfig) -> int:
@@ -185,12 +186,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    values = _flag_values()
     return _HELP.format(
         own=_own_name(),
         trainer=FINETUNE.typed,
         usage="\n".join(wrapped(f"Usage: {_usage()}", "", further=4)),
-        flags="".join(flag_text(values[name]) for name in values),
+        flags="".join(
+            flag_text([name], "N" if kind is int else "X", text, _DEFAULTS[name])
+            for name, (kind, text) in _OPTIONS.items()
+        ),
     )
 
 
@@ -210,22 +213,9 @@ def _own_name() -> str:
 
 def _flag_values() -> flags.FlagValues:
     values = flags.FlagValues()
-    defaults = {field.name: field.default for field in dataclasses.fields(LaunchConfig)}
-    for define, name, text in (
-        (flags.DEFINE_integer, "num_workers", "Processes to start, each with its TF_CONFIG and share of the GPUs."),
-        (
-            flags.DEFINE_integer,
-            "max_restarts",
-            "Start all workers again up to this many times after a failure, except after bad usage.",
-        ),
-        (flags.DEFINE_float, "restart_delay_seconds", "Seconds before the first restart; doubles each time, up to 60."),
-        (
-            flags.DEFINE_float,
-            "grace_seconds",
-            "Seconds that workers have to exit after SIGTERM; twice that if the launcher is signalled.",
-        ),
-    ):
-        define(name, defaults[name], text, flag_values=values)
+    for name, (kind, text) in _OPTIONS.items():
+        define = flags.DEFINE_integer if kind is int else flags.DEFINE_float
+        define(name, _DEFAULTS[name], text, flag_values=values)
     return values
 
 

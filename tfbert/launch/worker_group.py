@@ -19,8 +19,7 @@ from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.errors import UsageError
 
 _POLL_SECONDS, _DRAIN_SECONDS = 0.1, 1.0
-_HOLD_SECONDS = 0.1
-_PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LINES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -63,55 +62,30 @@ class Signals:
 
 
 class Output:
-    """Passes bytes on to stdout and stderr, each line with its writer's name in front.
-
-    A line that starts with a carriage return, as a progress bar does, starts anew, name included. A writer who finds
-    another's line unfinished starts a new one.
-    """
+    """Passes bytes on to stdout and stderr, each line, and each state of a progress bar, with its writer's name in
+    front."""
 
     def __init__(self):
         self.closed = False
         """Whether the reader of our output is gone."""
-        self._last = (b"", 2, b"\n")  # writer, stream, and how its last piece ended: b"\n", b"\r" or b""
 
     def say(self, text: str) -> None:
         """A line of the launcher's own, on stderr."""
         self.pass_on(b"[launch] ", 2, f"{text}\n".encode())
 
     def pass_on(self, name: bytes, stream: int, data: bytes) -> None:
-        """Writes a piece of a writer's output.
+        """Writes whole lines of a writer's output.
 
         Args:
             name: What to put in front of each line.
             stream: 1 for stdout, 2 for stderr.
-            data: Some bytes, not necessarily whole lines.
+            data: The lines, with their ends.
         """
-        last_name, last_stream, end = self._last
-        if (end == b"" and (name, stream) != (last_name, last_stream)) or (end == b"\r" and name != last_name):
-            self._write(last_stream, b"\n")
-            end = b"\n"
-        pieces = []
-        for piece in _PIECES.findall(data):
-            if end and piece != b"\r" and (piece, end) != (b"\n", b"\r"):
-                pieces.append(name)
-            pieces.append(piece)
-            end = piece[-1:] if piece[-1:] in b"\r\n" else b""
-        self._write(stream, b"".join(pieces))
-        self._last = (name, stream, end)
-
-    def finish(self) -> None:
-        """Ends an unfinished line."""
-        name, stream, end = self._last
-        if end == b"":
-            self._write(stream, b"\n")
-            self._last = (name, stream, b"\n")
-
-    def _write(self, stream: int, data: bytes) -> None:
-        if self.closed:
+        if self.closed or not data:
             return
         file = sys.stdout if stream == 1 else sys.stderr
         try:
-            file.buffer.write(data)
+            file.buffer.write(b"".join(name + line for line in _LINES.findall(data)))
             file.flush()
         except BrokenPipeError:
             self.closed = True
@@ -120,27 +94,24 @@ class Output:
 
 
 class _Stream:
-    """One pipe. Holds an unfinished line back for a moment, since many programs write lines in pieces."""
+    """One pipe. Holds an unfinished line back until its end."""
 
     def __init__(self, name: bytes, number: int, output: Output):
         self._name, self._number, self._output = name, number, output
-        self._held, self._since = b"", 0.0
+        self._held = b""
 
     def add(self, data: bytes) -> None:
         """Passes on what ends a line or redraws it, and keeps the rest."""
-        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        if end:
-            self._output.pass_on(self._name, self._number, self._held + data[:end])
-            self._held = b""
-        if not self._held:
-            self._since = time.monotonic()
-        self._held += data[end:]
+        data = self._held + data
+        end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1  # The last \r may be half of an end.
+        self._output.pass_on(self._name, self._number, data[:end])
+        self._held = data[end:]
 
-    def flush(self, seconds: float = 0.0) -> None:
-        """Passes on what has been held for that long: a progress bar, or a question."""
-        if self._held and time.monotonic() - self._since >= seconds:
-            self._output.pass_on(self._name, self._number, self._held)
-            self._held = b""
+    def close(self) -> None:
+        """Passes on what is left, as a line."""
+        if self._held:
+            self._output.pass_on(self._name, self._number, self._held.rstrip(b"\r") + b"\n")
+        self._held = b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +177,6 @@ class WorkerGroup:
             for key in list(self._selector.get_map().values()):
                 self._close(key)
             self._selector.close()
-            self._output.finish()
 
     def _start(self, index: int, environment: dict[str, str]) -> None:
         try:
@@ -274,8 +244,6 @@ class WorkerGroup:
                 key.data.add(data)
             else:
                 self._close(key)
-        for key in self._selector.get_map().values():
-            key.data.flush(_HOLD_SECONDS)
 
     def _drain(self) -> None:
         """Reads what the ended workers still had in their pipes; a stray process may hold one open."""
@@ -284,7 +252,7 @@ class WorkerGroup:
             self._pump(_POLL_SECONDS)
 
     def _close(self, key: selectors.SelectorKey) -> None:
-        key.data.flush()
+        key.data.close()
         self._selector.unregister(key.fileobj)
         key.fileobj.close()
 

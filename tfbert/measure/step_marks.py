@@ -1,4 +1,4 @@
-"""Operations that do nothing but appear in a profile at a known point of a step: see `step_split`."""
+"""Operations that do nothing but appear in a profile at a known point of a step: see benchmarks/profile_split.py."""
 
 from __future__ import annotations
 

@@ -132,16 +132,6 @@ def tensor_name(dataset: str, layers: dict[str, str]) -> tuple[str, bool]:
     return f"{name}.{('weight', 'bias')[int(number)]}", number == "0" and not name.endswith("LayerNorm")
 
 
-def of_backbone(dataset: str) -> tuple[str, bool]:
-    """As `tensor_name`, for `model.weights.h5`."""
-    return tensor_name(dataset, _LAYERS)
-
-
-def of_classifier(dataset: str) -> tuple[str, bool]:
-    """As `tensor_name`, for `task.weights.h5` of a classifier."""
-    return tensor_name(dataset, _OF_CLASSIFIER)
-
-
 def _datasets(file: h5py.File, tables: list[tuple[str, dict[str, str]]], heads: Any) -> Opened:
     """The weights of a file.
 

@@ -8,7 +8,7 @@ import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,13 +28,10 @@ if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag nee
 
 __all__ = [
     "build_model",
-    "complete_encoder",
     "copy_model",
     "fill",
-    "holds_weights",
     "load_config",
     "load_tokenizer",
-    "read_encoder",
     "read_weights",
     "resolve_model",
     "save_pretrained",
@@ -202,34 +199,6 @@ def copy_model(model: TFBertPreTrainedModel, head: Head) -> TFBertPreTrainedMode
     other = _create(copy.deepcopy(model.config), head)
     weights.set_weights_dict(other, weights.get_weights_dict(model))
     return other
-
-
-def holds_weights(directory: pathlib.Path, names: Iterable[str]) -> bool:
-    """Whether a model's file has all weights of these names."""
-    with weights.open_weights(weights.find_weight_file(directory)) as stored:
-        return all(name in stored for name in names)
-
-
-def read_encoder(directory: pathlib.Path) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """A model's configuration, and the weights of its encoder and pooler by PyTorch name.
-
-    Raises:
-        UsageError: for files that do not fit each other.
-    """
-    bert_config = load_config(directory)
-    with weights.open_weights(weights.find_weight_file(directory)) as stored:
-        _check_shapes(directory, stored, bert_config, None)
-        found = {name: stored[name].read() for name in encoder_shapes(bert_config) if name in stored}
-    return bert_config, complete_encoder(found, bert_config)
-
-
-def complete_encoder(tensors: Mapping[str, np.ndarray], config: BertConfig) -> dict[str, np.ndarray]:
-    """The weights of an encoder among those of a model; a pooler that it lacks is drawn, and said to be new."""
-    shapes = encoder_shapes(config)
-    if new := [name for name in shapes if name not in tensors]:
-        log.info("New weights, to be trained: %s.", ", ".join(new))
-    drawn = {name: _draw(name, shapes[name], 0, config.initializer_range) for name in new}
-    return {name: tensors[name] for name in shapes if name in tensors} | drawn
 
 
 def save_pretrained(model: Any, tokenizer: BertTokenizer | None, directory: pathlib.Path) -> None:

@@ -1,1 +1,1 @@
-"""What a saved model is used for, and `benchmark`: one verb a file."""
+"""What a saved model is used for: one verb a file."""

@@ -1,5 +1,5 @@
-"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone, a
-preset of KerasHub, or a file of ONNX or TFLite."""
+"""`--mode=export`: a saved model -> a SavedModel that takes raw text and needs tensorflow and tensorflow_text alone, or
+a file of ONNX or TFLite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
-from tfbert.modes.keras_hub_preset import PresetSource, preset_predictions, source_in
 from tfbert.modes.saved_model import as_saved, check_can, load_trained_model
 from tfbert.modes.token_model import FORMATS, check_packages, write_token_model
 from tfbert.output import output_dir
@@ -38,8 +37,7 @@ log = logging.getLogger("tfbert")
 EXPORT_RESULTS = "export_results.json"
 _LAST = ("saved_model.pb", "config.json", *(form.file for form in FORMATS.values()))
 """Without these nothing is loaded."""
-_OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "metadata.json", "task.json")
-_OWN += ("tokenizer.json", "preprocessor.json", "model.weights.h5", "task.weights.h5")
+_OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "tokenizer.json")
 _EXTRA, _WARM_UP = "assets.extra", "tf_serving_warmup_requests"
 """What docs/serving.md adds to an export for TensorFlow Serving: requests for the very model, which go with it."""
 _OWN += (_EXTRA, "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
@@ -47,19 +45,17 @@ _PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
 
 
 def export(config: Config) -> dict[str, Any]:
-    """Writes a SavedModel, a preset, or a file for token ids as the configuration says.
+    """Writes a SavedModel or a file for token ids as the configuration says.
 
     Args:
         config: With `mode="export"`.
 
     Returns:
-        For a preset, see `PresetSource.results`; with evaluation data, the metrics of the model and of KerasHub from
-        the same texts, `changed_labels` and `largest_logit_error`. For ONNX and TFLite, see `write_token_model`. For a
-        SavedModel, the content of `export_results.json` beside it: `num_texts`, `max_seq_length`, `label_names`,
-        `weights`, the task's options that it includes; and for float16 weights what they change:
-        `largest_weight_error` and, with evaluation data, the metrics with the float32 and the float16 weights,
-        `changed_labels`, `changed_tags` or `changed_answers`, and `largest_logit_error` (for questions, of the score
-        of no answer).
+        For ONNX and TFLite, see `write_token_model`. For a SavedModel, the content of `export_results.json` beside it:
+        `num_texts`, `max_seq_length`, `label_names`, `weights`, the task's options that it includes; and for float16
+        weights what they change: `largest_weight_error` and, with evaluation data, the metrics with the float32 and the
+        float16 weights, `changed_labels`, `changed_tags` or `changed_answers`, and `largest_logit_error` (for
+        questions, of the score of no answer).
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
@@ -73,16 +69,6 @@ def export(config: Config) -> dict[str, Any]:
     export_format, config = config.export.export_format, as_saved(config)
     if export_format in FORMATS:
         check_packages(export_format)
-    if export_format == "keras_hub":
-        with strategy.scope():
-            source = source_in(config)
-        if has_data and source.model is None:
-            raise UsageError(
-                "Evaluation data measure what a classifier's labels are in KerasHub. "
-                f"Received: model_name_or_path={config.model.model_name_or_path!r} without one. Drop the data."
-            )
-        sets = labelled_sets(config.data, source.model) if source.model is not None and has_data else {}
-        return write_preset_of(source, directory, lambda partial: _measured(source, partial, sets, strategy, rows))
     with strategy.scope():
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
@@ -115,30 +101,6 @@ def export(config: Config) -> dict[str, Any]:
             tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
             return results
 
-        return _write(save, directory)
-
-
-def write_preset_of(
-    source: PresetSource,
-    directory: pathlib.Path,
-    measure: Callable[[pathlib.Path], dict[str, Any]] = lambda written: {},
-) -> dict[str, Any]:
-    """Writes a preset of KerasHub.
-
-    Args:
-        source: What goes into it.
-        directory: One that `check_directory` has accepted.
-        measure: More to put into `export_results.json`, found from the preset that is written.
-
-    Returns:
-        See `PresetSource.results`, and what was measured.
-    """
-
-    def save(partial: pathlib.Path) -> dict[str, Any]:
-        source.write(partial)
-        return source.results(partial) | measure(partial)
-
-    with log_if_slow("importing Keras 3 and writing the preset"):
         return _write(save, directory)
 
 
@@ -203,39 +165,9 @@ def _loss_of(
     results: dict[str, Any] = {
         "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
     }
-
-    def predict(model: TrainedModel, examples: Examples) -> Any:
-        return model.predict(model.predictor(strategy, rows_per_replica), examples)
-
-    ways = {"float32": functools.partial(predict, model), "float16": functools.partial(predict, halved)}
-    return results | _compared(sets, model, ways)
-
-
-def _measured(
-    source: PresetSource,
-    preset: pathlib.Path,
-    sets: Mapping[str, Examples],
-    strategy: tf.distribute.Strategy,
-    rows_per_replica: int,
-) -> dict[str, Any]:
-    """Measures what differs in KerasHub, from the texts on."""
-    if not sets:
-        return {}
-    model = source.model
-    assert model is not None  # There would be no sets.
-    predictor = model.predictor(strategy, rows_per_replica)
-    theirs = functools.partial(preset_predictions, preset, batch_size=rows_per_replica)
-    return _compared(sets, model, {"tfbert": lambda examples: model.predict(predictor, examples), "keras_hub": theirs})
-
-
-def _compared(
-    sets: Mapping[str, Examples], model: TrainedModel, ways: Mapping[str, Callable[[Examples], Any]]
-) -> dict[str, Any]:
-    """The metrics of two ways to compute predictions, and where these differ."""
-    results: dict[str, Any] = {}
     for prefix, examples in sets.items():
-        pair = [predict(examples) for predict in ways.values()]
-        for kind, found in zip(ways, pair, strict=True):
+        pair = [each.predict(each.predictor(strategy, rows_per_replica), examples) for each in (model, halved)]
+        for kind, found in zip(("float32", "float16"), pair, strict=True):
             metrics = model.task.metrics(found, examples)
             results |= {f"{prefix}_{kind}_{metric}": value for metric, value in metrics.items()}
         results[f"{prefix}_samples"] = len(examples)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
@@ -294,30 +293,6 @@ class LoadedModel:
         if given.is_one(texts):
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
-
-    def to_keras_hub(self, directory: str | os.PathLike[str]) -> dict[str, Any]:
-        """Writes a preset that `keras_hub.models.BertTextClassifier.from_preset` loads, with vocabulary and casing; of
-        a pre-trained model, a backbone and a tokenizer. Keras 3 is imported for it.
-
-        Args:
-            directory: A new or empty one.
-
-        Returns:
-            What `--mode=export` writes as `export_results.json`; with `largest_logit_error`, the largest difference
-            between KerasHub's logits and the model's that was found. See docs/after_training.md for its reasons.
-
-        Raises:
-            UsageError: for a tagger and a model of answers or choices, for which KerasHub has no class; and for a
-                directory that holds something.
-            RunError: if it cannot be written.
-        """
-        from tfbert.modes.export import check_directory, write_preset_of  # Not needed to answer.
-        from tfbert.modes.keras_hub_preset import source_of
-
-        check_not_forked()
-        path = pathlib.Path(os.path.realpath(directory))
-        check_directory(path, overwrite=False)
-        return write_preset_of(source_of(self._model), path)
 
     def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int, *, returns_errors: bool) -> list[Any]:
         found: list[Any] = []

@@ -1,4 +1,5 @@
-"""Several runs, one after the other, each as the ordinary command in a process of its own: what seeds and sweeps share.
+"""`--mode=train`: one run; with `--seeds` the same run with each of several seeds, with `--sweep` each run of a grid:
+one after the other, each as the ordinary command in a process of its own, and the table over them.
 
 So each of them resumes, restarts and is refused like any other run. Under `multi_worker`, every worker of the command
 starts its own process for each run.
@@ -15,19 +16,38 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from tfbert.config.commands import STARTED_AS, command_of, option_words
+from tfbert.config.counted import counted
 from tfbert.config.run import Config
+from tfbert.config.sweep import Point, points_of
+from tfbert.corpus.records import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, current_cluster
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.launch.worker_group import Signals
-from tfbert.modes.child import signals_collected
+from tfbert.modes.child import run_to_its_end, signals_collected
 from tfbert.output import output_dir
-from tfbert.report.run_files import RunFiles
+from tfbert.output.callback import Callback
+from tfbert.output.trackers import all_callbacks
+from tfbert.report.compare import write_comparison
+from tfbert.report.many import (
+    SEED_FILES,
+    SWEEP_FILES,
+    OverSeeds,
+    Swept,
+    SweptPoint,
+    rank,
+    seeds_lines,
+    seeds_table,
+    write_seeds,
+    write_sweep,
+)
+from tfbert.report.run_files import RunFiles, read_run
 from tfbert.tasks.detect import detect_task
 from tfbert.train import launch_mark
 from tfbert.train.found import CHECKPOINTS
 from tfbert.train.identity import contents_of, different_in, other_contents
 from tfbert.train.resume import how_to_resume
+from tfbert.train.run import finetune
 
 log = logging.getLogger("tfbert")
 
@@ -58,17 +78,103 @@ class Kind:
     files: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What became of the runs.
+DATA = "data"
+"""The directory of a sweep's data that was given in memory: other processes read it from files."""
+SEEDS = Kind(
+    one="seed",
+    several="several seeds",
+    compared="Seeds are compared with everything else equal.",
+    ends_at_refusal=True,
+    pattern=r"seed-\d+",
+    files=SEED_FILES,
+)
+SWEEP = Kind(
+    one="run",
+    several="a sweep",
+    compared="Runs of a sweep differ in what is swept alone.",
+    ends_at_refusal=False,
+    pattern=rf"\w+=[^/]+|{DATA}",
+    files=SWEEP_FILES,
+)
 
-    Attributes:
-        done: Those that have results, by name, in order.
-        failed: Why the others have none, by name.
+
+def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept | None:
+    """What the mode does: `finetune`, with several seeds or a sweep `train_many`. The processes of these have no
+    callbacks but the trackers of `report_to`."""
+    all_callbacks(config.output.report_to, callbacks)  # What is missing is missing in every process.
+    if config.runtime.sweep or config.runtime.seeds:
+        return train_many(config)
+    return finetune(config, callbacks=callbacks)
+
+
+def train_many(config: Config, start: Starter = run_to_its_end) -> OverSeeds | Swept | None:
+    """Trains each run, one after the other, and writes the table over those that are done.
+
+    The same command resumes: a run that is done is not trained again, and one that was interrupted resumes. More seeds
+    and values may be added to it.
+
+    Args:
+        config: The run, with `seeds`, `sweep`, or both.
+        start: Runs a command to its end, with added environment variables, and passes signals on to it; returns its
+            exit status, negative for a signal that killed it.
+
+    Returns:
+        The content of `seeds.json` or `sweep.json`; None on a worker that is not the chief.
+
+    Raises:
+        UsageError: for a directory that holds something else, a run that is done with other settings, and where one
+            seed, or every run of a sweep, was refused.
+        RunError: if a run failed; the others were trained, and the table has them. If the process of one of several
+            workers was killed, that worker ends at once: all workers must start again together.
+        Preempted: if asked to stop.
+        KeyboardInterrupt: if asked a second time by SIGINT.
     """
+    directory, is_sweep = output_dir.run_directory(config, output_dir.start_time()), bool(config.runtime.sweep)
+    points = points_of(config) if is_sweep else [Point({}, config)]
+    runs, of_point = {}, {}
+    for point in points:
+        for seed in config.runtime.seeds or (None,):
+            of_seed = [] if seed is None else [f"seed {seed}"]
+            name = ", ".join([point.label, *of_seed] if is_sweep else of_seed)
+            where = ",".join([point.directory, *(f"seed={seed}" for _ in of_seed)]) if is_sweep else f"seed-{seed}"
+            runs[name], of_point[name] = run_in(point.config, directory / where, seed), point
+    kind = SWEEP if is_sweep else SEEDS
+    log.info("%s: %s in %s", "sweep" if is_sweep else "seeds", counted(len(runs), "run"), directory)
+    done, failed = train_all(config, directory, runs, kind, start)
+    found = None
+    if is_chief_of(config) and done:
+        read, swept = {name: read_run(directory_of(run)) for name, run in done.items()}, []
+        for point in points:
+            own = [name for name in runs if of_point[name] is point]
+            missing = {name: reason for name, reason in failed.items() if name in own}
+            found_runs = [read[name] for name in own if name in read]
+            check_same_data(found_runs, kind)
+            swept.append(SweptPoint(values=point.values, label=point.label, runs=found_runs, failed=missing))
+        found = _written(swept, directory, is_sweep=is_sweep)
+    if failed:
+        which = ", ".join(f"{name} ({reason})" for name, reason in failed.items())
+        raise RunError(
+            f"Every {kind.one} must train. Received: {len(failed)} of {len(runs)} {kind.one}s that failed, {which}. "
+            f"See the messages above; {how_to_resume(config, directory)}."
+        )
+    return found
 
-    done: dict[str, Config]
-    failed: dict[str, str]
+
+def _written(points: list[SweptPoint], directory: pathlib.Path, *, is_sweep: bool) -> OverSeeds | Swept:
+    """Writes the table and shows it."""
+    if is_sweep:
+        found = rank(points)
+        write_sweep(found, directory)
+        lines = [*found.table().plain(), *found.lines()]
+    else:
+        runs, failed = points[0].runs, {int(name.split()[1]): reason for name, reason in points[0].failed.items()}
+        found = write_seeds(runs, failed, directory)
+        if len(runs) > 1:
+            write_comparison(runs, directory)
+        lines = [*seeds_table(found).plain(), *seeds_lines(found, runs, failed)]
+    for line in ["", *lines, f"saved to {directory}"]:
+        log.info("%s", line)
+    return found
 
 
 def directory_of(run: Config) -> pathlib.Path:
@@ -88,22 +194,18 @@ def run_in(config: Config, directory: pathlib.Path, seed: int | None = None) -> 
 
 def train_all(
     config: Config, directory: pathlib.Path, runs: Mapping[str, Config], kind: Kind, start: Starter
-) -> Trained:
-    """Trains runs, one after the other; those that are done are not trained again, those interrupted resume.
+) -> tuple[dict[str, Config], dict[str, str]]:
+    """Trains runs, as `train_many`; those that are done are not trained again, those interrupted resume.
 
     Args:
         config: What was asked for.
         directory: Where the runs are.
         runs: By name, as messages call them.
         kind: What they are.
-        start: Runs a command to its end, with added environment variables, and passes signals on to it; returns its
-            exit status, negative for a signal that killed it.
+        start: As for `train_many`.
 
-    Raises:
-        UsageError: for a directory that holds something else, a run that is done with other settings, and where one, or
-            every one, was refused.
-        Preempted: if asked to stop.
-        KeyboardInterrupt: if asked a second time by SIGINT.
+    Returns:
+        The runs that have results, by name, in order; and why the others have none.
     """
     is_chief = is_chief_of(config)
     inform_on_chief_alone(is_chief)
@@ -147,22 +249,7 @@ def train_all(
             f"Every {kind.one} must be able to train as configured. Received: {refused[0]}, which was refused. "
             "See its message above."
         )
-    return Trained(done={name: run for name, run in runs.items() if name in done}, failed=failed)
-
-
-def check_all_trained(trained: Trained, config: Config, directory: pathlib.Path, kind: Kind, total: int) -> None:
-    """Ends the command with an error where a run failed.
-
-    Raises:
-        RunError: naming those that did.
-    """
-    if trained.failed:
-        which = ", ".join(f"{name} ({reason})" for name, reason in trained.failed.items())
-        failed = f"{len(trained.failed)} of {total} {kind.one}s that failed, {which}"
-        raise RunError(
-            f"Every {kind.one} must train. Received: {failed}. "
-            f"See the messages above; {how_to_resume(config, directory)}."
-        )
+    return {name: run for name, run in runs.items() if name in done}, failed
 
 
 def is_chief_of(config: Config) -> bool:
@@ -230,9 +317,10 @@ def _check_same(run: Config, contents: dict[str, int], kind: Kind, *, is_done: b
     begun on others."""
     before = output_dir.read_run_config(directory_of(run)) if _takes_earlier(run) else {}
     if is_done:
-        different = different_in(before, detect_task(run).resolved()) + other_contents(before, contents)
+        compared = as_records_are(run) if run.pretraining.train_records else run
+        different = different_in(before, detect_task(compared).resolved()) + other_contents(before, contents)
     elif has_trained(directory_of(run)):  # It may be evaluated on other examples than when it began.
-        different = other_contents(before, contents, "train_file", "train_records")
+        different = other_contents(before, contents, "train_file", "train_records", "dataset")
     else:
         return
     if different:

@@ -10,27 +10,23 @@ import multiprocessing
 import pathlib
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
-from tfbert.corpus.manifest import MANIFEST, VOCAB, read_manifest
-from tfbert.corpus.records import find_files
+from tfbert.corpus.records import as_records_are
 from tfbert.corpus.sources import BuiltInCorpus
 from tfbert.corpus.vocabulary import learn_vocab
 from tfbert.devices.quiet import start_quietly, without_main_module
 from tfbert.devices.waiting import is_unwatched
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
-from tfbert.modes.benchmark import run_benchmark
+from tfbert.modes.many import train
 from tfbert.modes.prepare import prepare_records
-from tfbert.modes.seeds import train
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
-from tfbert.report.seeds import OverSeeds
-from tfbert.report.sweep import Swept
+from tfbert.report.many import OverSeeds, Swept
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -46,7 +42,7 @@ def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, fl
         callbacks: As `finetune` takes them.
 
     Returns:
-        As `finetune`, `train_seeds` or `train_sweep`.
+        As `finetune`, `train_many`.
 
     Raises:
         UsageError: as these do, and for several workers without records.
@@ -55,39 +51,27 @@ def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, fl
         if not config.runtime.sweep:
             return train(with_records(config), callbacks)
         # What records say about lengths and masks is for each run to find out: the sweep may be over these.
-        return train(config if config.pretraining.train_records else _with_built_in_records(config))
-
-
-def benchmark(config: Config) -> Any:
-    """`run_benchmark`, with records as `pretrain` finds or makes them."""
-    with output_dir.one_start_time():
-        return run_benchmark(with_records(config))
+        return train(with_named_records(config))
 
 
 def with_records(config: Config) -> Config:
-    """The same run with records.
-
-    Its `max_seq_length` and its masks are those of the records, unless others are asked for. A model with random
-    weights gets the vocabulary that the records were made with.
+    """The same run with records, as these are.
 
     Raises:
         UsageError: for a directory of records that does not describe them.
     """
-    if not config.pretraining.train_records:
-        config = _with_built_in_records(config)
-    first = find_files(config.pretraining.train_records, "train_records")[0].parent
-    made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
-    if config.data.max_seq_length is None and made_with:
-        data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
-        config = dataclasses.replace(config, data=data)
-    config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
-    vocab = first / VOCAB
-    if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
-    return config
+    return as_records_are(with_named_records(config))
 
 
-def _with_built_in_records(config: Config) -> Config:
+def with_named_records(config: Config) -> Config:
+    """The same run, on the built-in corpus where it names no records; these are made.
+
+    Raises:
+        UsageError: for several workers without records.
+        RunError: where they cannot be made.
+    """
+    if config.pretraining.train_records:
+        return config
     if config.runtime.strategy == "multi_worker":
         raise UsageError(
             "Several workers need records that exist. Received: train_records='' with strategy='multi_worker'. "
@@ -99,7 +83,7 @@ def _with_built_in_records(config: Config) -> Config:
     output_dir.check_writable(directory)
     records = directory.with_name(f"{directory.name}-records")
     log.info("no train_records: pre-training on the built-in corpus, its records in %s", records)
-    # In a process of its own: this one has yet to set up its devices, and a benchmark leaves them to its rows.
+    # In a process of its own: this one has yet to set up its devices.
     context = multiprocessing.get_context("spawn")
     start = functools.partial(start_quietly, silent=is_unwatched())
     with concurrent.futures.ProcessPoolExecutor(1, context, start) as process:

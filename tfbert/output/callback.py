@@ -148,6 +148,9 @@ class Callback:
         """
         self._asks_to_stop = True
 
+    def _finish(self, step: int, values: Mapping[str, float]) -> None:
+        """Before `all_results.json` of a finished run is written: after a kill in between, the run is not finished."""
+
     def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
         """What of a run's earlier records this callback has not heard.
 

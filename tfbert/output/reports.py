@@ -163,13 +163,17 @@ class Reports:
             if self._hears(callback):
                 self._call(callback, callback.on_save, step, values)
 
+    def finishing(self, results: Mapping[str, float]) -> None:
+        """Calls `_finish`, by which the stores of trackers hold a run as finished before its directory does."""
+        for callback in self._started:
+            self._call(callback, callback._finish, int(results.get("global_step", 0)), _floats(results))
+
     def end(self, outcome: Outcome, step: int = 0, results: Mapping[str, float] | None = None) -> None:
         """Calls `on_end` of every callback that was started; where one fails after the run did, that is a warning."""
-        values = {name: float(value) for name, value in (results or {}).items()}
         for callback in self._started:
             callback.outcome = outcome
             had_failed = self.failed
-            self._call(callback, callback.on_end, step or self._step, values)
+            self._call(callback, callback.on_end, step or self._step, _floats(results or {}))
             if outcome != "finished" and self.failed is not had_failed:
                 log.warning("callback %s, on_end: %s", name_of(callback), first_line(self.failed[1]))
         self._started = []
@@ -213,3 +217,7 @@ class Reports:
         if self._callbacks:
             note = {"values_of": self._values_of, "callbacks": self._notes}
             write_text(self._directory / CALLBACKS, seal(note))
+
+
+def _floats(results: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in results.items()}

@@ -73,11 +73,12 @@ class WandbCallback(Callback):
         self._run = self._wandb.init(**options | self._options)
         self._run.config.update({**self.run.options, **values}, allow_val_change=True)
 
+    def _finish(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.summary.update(dict(values))
+
     def on_end(self, step: int, values: Mapping[str, float]) -> None:
         if not hasattr(self, "_run"):
             return
-        if values:
-            self._run.summary.update(dict(values))
         own = pathlib.Path(self._run.dir).parent
         self._run.finish(exit_code=int(self.outcome == "failed"))
         if own.name.startswith("offline-run-"):
@@ -136,15 +137,14 @@ class MlflowCallback(Callback):
         for first in range(0, len(params), _PARAMS_AT_ONCE):
             self._client.log_batch(run.info.run_id, params=params[first : first + _PARAMS_AT_ONCE])
 
+    def _finish(self, step: int, values: Mapping[str, float]) -> None:
+        now, run_id = int(datetime.datetime.now().timestamp() * 1000), self._memory["run_id"]
+        self._client.log_batch(run_id, metrics=[self._metric(k, v, now, step) for k, v in values.items()])
+        self._client.set_terminated(run_id, "FINISHED")
+
     def on_end(self, step: int, values: Mapping[str, float]) -> None:
-        run_id = self._memory.get("run_id")
-        if not run_id:
-            return
-        now = int(datetime.datetime.now().timestamp() * 1000)
-        if values:
-            self._client.log_batch(run_id, metrics=[self._metric(k, v, now, step) for k, v in values.items()])
-        status = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}[self.outcome]
-        self._client.set_terminated(run_id, status)
+        if "run_id" in self._memory and self.outcome != "finished":
+            self._client.set_terminated(self._memory["run_id"], {"stopped": "KILLED", "failed": "FAILED"}[self.outcome])
 
     def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
         # The store knows better than our note what it was told when a kill came.

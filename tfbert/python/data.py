@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numbers
 import os
-import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from tfbert.config.given import Given
+from tfbert.config.rules import path_of
 from tfbert.config.types import shown
 from tfbert.data.columns import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, WORDS_NAMES
 from tfbert.data.given_kinds import given_table, is_data
@@ -83,7 +83,7 @@ def _given(argument: str, value: Any, holds_sentences: bool) -> Any:
 
 def _one(argument: str, value: Any, holds_sentences: bool) -> Given:
     if isinstance(value, str | os.PathLike):
-        path = pathlib.Path(os.fspath(value)).expanduser()
+        path = path_of(os.fspath(value), argument)
         return Given(f"{argument}={path}", path)
     table = given_table(argument, value, holds_sentences=holds_sentences)
     return Given(table.name, table)

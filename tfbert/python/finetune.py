@@ -187,6 +187,6 @@ def _runner(command: Command, mode: str) -> Callable[[Config, Sequence[Callback]
         from tfbert.modes.pretrain import pretrain
 
         return pretrain
-    from tfbert.modes.seeds import train
+    from tfbert.modes.many import train
 
     return train

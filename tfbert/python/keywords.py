@@ -8,14 +8,12 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from tfbert.commandline.command import what_is_meant
-from tfbert.commandline.foreign_flags import wrong_value
-from tfbert.commandline.options import ALIASES
+from tfbert.commandline.answers import what_is_meant
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import way_to_vary
 from tfbert.config.task_table import facts_of
-from tfbert.config.types import converted, field_types, is_path, shown
+from tfbert.config.types import ALIASES, converted, field_types, is_path, shown
 from tfbert.errors import UsageError
 from tfbert.python.data import OPTIONS, data_options
 
@@ -88,23 +86,25 @@ def config_of(
             f"The first argument must be a tfbert.Config. Received: {shown(config)}. "
             "Pass options by their names, such as train_file='train.tsv'."
         )
-    options, given = options_of(command, mode, several=several), dict(given)
-    problems = [line for alias, name in ALIASES.items() for line in _resolve(alias, name, given)]
-    task = given.get("task", (config or Config()).data.task)
+    options, given, problems = options_of(command, mode, several=several), dict(given), []
+    for alias, name in ALIASES.items():
+        if alias in given and name in given:
+            both = f"{alias}={shown(given.pop(alias))} beside it"
+            problems.append(f"{alias} and {name} are one option. Received: {both}. Drop one.")
+        elif alias in given:
+            given[name] = given.pop(alias)
+    base, parts = config or Config(), {}
+    task = given.get("task", base.data.task)
     found, wrong = data_options(given, data or {}, holds_sentences=facts_of(str(task)).of_words)
     given, problems = given | found, problems + wrong
     known = {name for names in options.values() for name in names}
     problems += [_unknown(command, mode, name, given[name]) for name in given if name not in known]
-    if isinstance(word := given.get("mixed_precision"), str):
-        del given["mixed_precision"]
-        problems.append(wrong_value("mixed_precision", word))
     for name in [name for name in given if _are_swept(name, given[name])]:
         values = given.pop(name)
         todo = f"Call tfbert.sweep({{{name!r}: {values!r}}}, ...)."
         if name == "seed":
             todo = f"Pass seeds={values!r}." if several else f"Call it for each, or tfbert.sweep with seeds={values!r}."
         problems.append(f"{name} is one value in a run. Received: {name}={shown(values)}. {todo}")
-    base, parts = config or Config(), {}
     for part, names in options.items():
         own = {name: given[name] for name in names if name in given}
         parts[part], wrong = converted(type(getattr(base, part)), own)
@@ -115,7 +115,16 @@ def config_of(
     if command.task and config is None:
         changed["data"] = dataclasses.replace(changed.get("data", base.data), task=command.task)
     config = dataclasses.replace(base, mode=mode if config is None else config.mode, **changed)
-    _check(config, command, mode, several)
+    # What a call cannot do that a configuration can say.
+    if config.mode != mode:
+        rule = f"{function_of(command, mode)} {'trains' if mode == TRAIN else 'evaluates'}"
+        raise UsageError(f"{rule}. Received: a configuration with mode={config.mode!r}. Pass mode={mode!r}.")
+    if (other := command_of(config)) is not command:
+        rule = "Pre-training has a function of its own"
+        raise UsageError(f"{rule}. Received: task={config.data.task!r}. Call {FUNCTIONS[other.word]} instead.")
+    for name, todo in _OF_SEVERAL.items():
+        if not several and (value := getattr(config.runtime, name)):
+            raise UsageError(f"A call is one run. Received: {name}={value!r}. {todo}")
     return config
 
 
@@ -125,7 +134,7 @@ def _are_swept(name: str, value: Any) -> bool:
     if not isinstance(value, list | tuple) or len(value) < 2 or is_path(name):
         return False
     is_plain = all(isinstance(item, str | int | float) for item in value)
-    return is_plain and bool(way_to_vary(name, ",".join(map(str, value)), Config.classes()))
+    return is_plain and bool(way_to_vary(name, ",".join(map(str, value))))
 
 
 def signature_of(command: Command, function: Any, mode: str = TRAIN) -> inspect.Signature:
@@ -147,61 +156,27 @@ def signature_of(command: Command, function: Any, mode: str = TRAIN) -> inspect.
     return inspect.Signature([*own, *parameters], return_annotation=inspect.signature(function).return_annotation)
 
 
-def _resolve(alias: str, name: str, given: dict[str, Any]) -> list[str]:
-    """Replaces an alias by the option's name; a line where both are given."""
-    if alias not in given:
-        return []
-    if name in given:
-        return [f"{alias} and {name} are one option. Received: {alias}={shown(given.pop(alias))} beside it. Drop one."]
-    given[name] = given.pop(alias)
-    return []
-
-
 def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
     """The line for an argument that is no option."""
     function, what = function_of(command, mode), "training" if mode == TRAIN else "an evaluation"
-    advice = _NOT_ARGUMENTS.get(name)
-    is_data = mode != TRAIN and name in OPTIONS
-    if not advice and (is_data or any(name in names for names in command.options().values())):
+    stem = name.partition("_")[0]
+    meant = "validation" if stem in _VALIDATION else stem
+    if name in _NOT_ARGUMENTS:
+        advice = _NOT_ARGUMENTS[name]
+    elif any(name in names for names in command.options().values()):
         advice = f"{name} is for the command, in another mode." if mode == TRAIN else f"{name} is for training."
-    if not advice and command is PRETRAIN and name in OPTIONS:
+    elif name in OPTIONS and mode != TRAIN:
+        advice = f"{name} is for training."
+    elif name in OPTIONS:
         advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
-    if not advice and command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, _NEAR)):
+    elif command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, _NEAR)):
         advice = f"Did you mean {near[0]}?"
-    stem, text = name.partition("_")[0], str(value) if isinstance(value, str | bool) else ""
-    if not advice and command is FINETUNE and (name == stem or name.endswith(_OF_DATA)):
-        meant = "validation" if stem in _VALIDATION else stem
-        advice = f"Did you mean {meant}?" if meant in OPTIONS else ""
-    advice = advice or what_is_meant(command, name, text) or f"See help({function})."
-    for other in (FINETUNE, PRETRAIN):
-        advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")
-        advice = advice.replace(f"In {other.typed} ", f"In {FUNCTIONS[other.word]} ")
+    elif command is FINETUNE and meant in OPTIONS and (name == stem or name.endswith(_OF_DATA)):
+        advice = f"Did you mean {meant}?"
+    else:
+        text = str(value) if isinstance(value, str | bool) else ""
+        advice = what_is_meant(command, name, text) or f"See help({function})."
+        for other in (FINETUNE, PRETRAIN):
+            advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")
+            advice = advice.replace(f"In {other.typed} ", f"In {FUNCTIONS[other.word]} ")
     return f"Every argument of {function} must be an option of {what}. Received: {name}={shown(value)}. {advice}"
-
-
-def _check(config: Config, command: Command, mode: str, several: bool) -> None:
-    """What a call cannot do that a configuration can say.
-
-    Raises:
-        UsageError: naming it.
-    """
-    if config.mode != mode:
-        does = "trains" if mode == TRAIN else "evaluates"
-        raise UsageError(
-            f"{function_of(command, mode)} {does}. Received: a configuration with mode={config.mode!r}. "
-            f"Pass mode={mode!r}."
-        )
-    if command_of(config) is not command:
-        raise UsageError(
-            f"Pre-training has a function of its own. Received: task={config.data.task!r}. "
-            f"Call {FUNCTIONS[command_of(config).word]} instead."
-        )
-    if config.runtime.sweep and not several:
-        raise UsageError(
-            f"A call trains one run. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command."
-        )
-    if config.runtime.seeds and not several:
-        raise UsageError(
-            f"A call trains one seed. Received: seeds={list(config.runtime.seeds)}. "
-            "Call it for each with seed=, call tfbert.sweep, or use the command."
-        )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfbert.config.commands import FINETUNE, command_of
+from tfbert.config.commands import FINETUNE, PRETRAIN, command_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import sweep_text
 from tfbert.devices.allocator import keep_freed_memory
@@ -106,13 +106,16 @@ def sweep(
         keep_freed_memory()
     with shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            from tfbert.modes.many import check_directory, has_trained
-            from tfbert.modes.sweep import DATA, KIND, train_sweep
-        check_directory(directory, KIND)
+            from tfbert.modes.many import DATA, SWEEP, check_directory, has_trained, train_many
+        check_directory(directory, SWEEP)
+        if command is PRETRAIN:
+            from tfbert.modes.pretrain import with_named_records
+
+            config = with_named_records(config)
         runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
         config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
-        found = train_sweep(config, _Starter(quiet))
-    return SweepResults(found.rows() if found else (), directory, found.decisive if found else "")
+        found = train_many(config, _Starter(quiet))
+    return SweepResults(found.rows() if found else (), directory, found.ranking.decisive if found else "")
 
 
 def _text(values: Any) -> str:

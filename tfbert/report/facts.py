@@ -22,7 +22,7 @@ MAX_WORST = 20
 MAX_TEXT = 1000
 _OF_FILES = "crc32_of"
 """The checksums of the run's other files: of a JSON object its values', of any other its bytes'."""
-_LIBRARIES = ("tensorflow", "tf-keras", "transformers", "numpy")
+_LIBRARIES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 
 
 def environment() -> dict[str, Any]:

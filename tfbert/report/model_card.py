@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import pathlib
-import platform
 import re
 import shlex
-from collections.abc import Sequence
 
 import tensorflow as tf
 from huggingface_hub import ModelCardData
@@ -16,14 +13,11 @@ from tfbert.config.commands import command_of, option_words
 from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
 from tfbert.model.keras_hub_download import may_be_built_in
+from tfbert.report.facts import environment
+from tfbert.report.tables import CONTROL, Table, markdown_text, visible
 from tfbert.tasks.base import TaskData
 
-_PACKAGES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
-# Characters with a meaning to Markdown or HTML within a line; an underscore only at the edge of a word.
-_MARKUP = re.compile(r"[\\`*\[\]<>|~$&]|(?<!\w)_|_(?!\w)")
-# Control characters, ends of lines, what turns the direction of the text around, and halves of surrogate pairs.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def model_card(
@@ -57,26 +51,28 @@ def model_card(
         known = tuple(name for name in data.task.metric_names if name != "loss")
         metadata["metrics"] = [name for name in names if name.endswith(known)]
     place = _string(str(directory))
+    # TensorFlow is also installed under other names.
+    versions = {"tensorflow": tf.__version__} | environment()["versions"]
     lines = [
         "---",
         ModelCardData(**metadata).to_yaml(),
         "---",
         "",
-        f"# {_plain(config.model.model_name_or_path)} {data.task.made} on {_plain(config.source)}",
+        f"# {markdown_text(config.model.model_name_or_path)} {data.task.made} on {markdown_text(config.source)}",
         "",
         *data.task.card(data.train.num_texts),
         *([f"Classes, in the order of the logits: {classes}."] if classes else []),
         "",
         "## Data",
         "",
-        *_table(("set", "from", "examples"), [(name, part.name, f"{len(part):,}") for name, part in sets.items()]),
+        *_table(["set", "from", "examples"], [[name, part.name, f"{len(part):,}"] for name, part in sets.items()]),
         "",
         f"{data.task.length_rule} {config.data.max_seq_length} tokens, `[CLS]` and `[SEP]` included.",
         "",
         "## Metrics",
         "",
         *(
-            _table(("metric", "value"), [(name, f"{value:.4f}") for name, value in metrics.items()])
+            _table(["metric", "value"], [[name, f"{value:.4f}"] for name, value in metrics.items()])
             if metrics
             else ["The model was not evaluated."]
         ),
@@ -88,11 +84,11 @@ def model_card(
         f"{counted(round(results['global_step']), 'update')} ({results['epoch']:.4g} epochs) of "
         f"{counted(config.training.global_batch_size, 'example')} in {results['train_runtime']:.0f} s, "
         f"{rate_text(results['train_samples_per_second'])} examples a second.",
-        *([f"{_plain(head_start.replace(' starts ', ' started '))}."] if head_start else []),
+        *([f"{markdown_text(head_start.replace(' starts ', ' started '))}."] if head_start else []),
         "",
         "## Versions",
         "",
-        *_table(("package", "version"), [("tfbert", version), *_versions()]),
+        *_table(["package", "version"], [["tfbert", version], *map(list, versions.items())]),
         "",
         "## Use",
         "",
@@ -127,38 +123,16 @@ def _is_hub_name(name: str) -> bool:
     return name.count("/") <= 1 and not is_local and not may_be_built_in(name)
 
 
-def _versions() -> list[tuple[str, str]]:
-    found = []
-    for name in _PACKAGES:
-        try:
-            found.append((name, importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:  # tensorflow is also installed under other names.
-            if name == "tensorflow":
-                found.append((name, tf.__version__))
-    return [*found, ("Python", platform.python_version())]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [header, ["---"] * len(header), *(map(_plain, row) for row in rows)]
-    return ["| " + " | ".join(row) + " |" for row in cells]
-
-
-def _plain(text: str) -> str:
-    """Markdown that shows a text as it is: it starts no HTML, no link, no table column and no new line."""
-    return _MARKUP.sub(r"\\\g<0>", _visible(text))
+def _table(names: list[str], body: list[list[str]]) -> list[str]:
+    return Table(names=names, body=body).markdown().splitlines()
 
 
 def _code(text: str) -> str:
     """A text as a code span, in a fence of more backticks than it has in a row."""
-    text = _visible(text)
+    text = visible(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     blank = " " if not text.strip(" ") or text[0] in "` " or text[-1] in "` " else ""
     return f"{fence}{blank}{text}{blank}{fence}"
-
-
-def _visible(text: str) -> str:
-    """A text whose control characters, which JSON can bring into labels, are written as Python writes them."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _string(text: str) -> str:
@@ -168,7 +142,7 @@ def _string(text: str) -> str:
 
 def _shell_word(word: str) -> str:
     """As `shlex.quote`, on one line: a line end would end the card's block of code."""
-    if not _CONTROL.search(word):
+    if not CONTROL.search(word):
         return shlex.quote(word)
     escaped = re.sub(r"[\\']", r"\\\g<0>", word)
-    return "$'" + _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"
+    return "$'" + CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"

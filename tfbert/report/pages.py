@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import functools
+import logging
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbert.config.counted import rate_text
+from tfbert.devices.waiting import log_if_slow
 from tfbert.output.output_dir import write_text
 from tfbert.report import plots
+from tfbert.report.facts import environment, evaluation_facts, write_facts
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.settings import loss_extras, used
+from tfbert.report.tables import Table, duration, memory, sentence, share, show, table_of
 from tfbert.tasks.metrics import per_class
 from tfbert.tasks.registry import entry_of
+
+if TYPE_CHECKING:
+    from tfbert.tasks.base import TaskData
+
+log = logging.getLogger("tfbert")
 
 REPORT = "report.html"
 _LARGEST_MATRIX = 30
 """Classes beyond which a confusion matrix is too large to read."""
 _SPEEDS = ("runtime", "samples_per_second", "tokens_per_second", "model_gflops_per_second", "batch_seconds_p50")
 _SPEEDS += ("batch_seconds_p95", "data_wait_share", "user_seconds", "kernel_seconds")
-_EVALUATION_SPEEDS = tuple(f"eval_{name}" for name in _SPEEDS)
-_TRAINING_LOSS = "training loss"
-_UPDATE_PLOTS = (
-    ("Learning rate", "learning_rate", "learning rate"),
-    ("Gradient norm before clipping", "grad_norm", "global norm"),
-)
-_SPEED_PLOTS = (
-    ("Throughput", "examples_per_second", "examples/s"),
-    ("Waiting for data", "data_wait_share", "share of the time"),
-)
+
+Logged = tuple[str, str, str]
+"""What is drawn of a log: a record's kind, the name of a number in it, and its label."""
 
 
 def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> pathlib.Path:
@@ -52,10 +55,45 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
     return path
 
 
+def report_at_end(
+    directory: pathlib.Path,
+    facts: dict[str, Any],
+    data: TaskData,
+    predictions: Any,
+    results: dict[str, Any],
+) -> pathlib.Path | None:
+    """Writes `report.json` and `report.html`; a failure is a warning, since the run does not need them.
+
+    Args:
+        directory: The run's output directory, with its other files.
+        facts: What only the run knows: `devices`, `precision`, `parameters`, `dropout`, `decisive_metric`, `data`.
+        data: What it trained and evaluated on.
+        predictions: Those of the kept weights for the first evaluation set, as the task makes them; None without a set.
+        results: What `all_results.json` will hold.
+
+    Returns:
+        Where the report is; None where it could not be written.
+    """
+    try:
+        facts = environment() | facts | data.facts | {"train_examples": len(data.train)}
+        if predictions is not None:
+            name, examples = next(iter(data.validation.items()))
+            facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)
+        write_facts(directory, facts, results)
+        with log_if_slow("drawing the report"):
+            return write_report(directory, results)
+    except Exception as error:  # Whatever it is: the model is there, and its results must be written.
+        log.warning("the report could not be written (%s: %s); nothing else is lost", type(error).__name__, error)
+        return None
+
+
 def run_page(run: RunFiles) -> str:
     """The report of one run as HTML text."""
     task, evaluation = entry_of(run.task), run.facts.get("evaluation") or {}
     confusion = evaluation.get("confusion")
+    quality, speed = _evaluations(run)
+    updates = [("Throughput", "examples/s", "examples_per_second")]
+    updates += [("Waiting for data", "share of the time", "data_wait_share")]
     return render(
         task.report,
         title=run.name,
@@ -63,13 +101,15 @@ def run_page(run: RunFiles) -> str:
         facts=run.facts,
         headline=_headline(run),
         quality_plots=_quality_plots(run, task.accuracies),
-        speed_plots=_lines(run, _SPEED_PLOTS),
+        speed_plots=[
+            plot for title, label, name in updates for plot in drawn(title, label, [(run, ("train", name, ""))])
+        ],
         about_losses=_about_losses(run),
-        evaluations=_evaluations(run),
+        quality=quality,
+        speed=speed,
         evaluation=evaluation,
         classes=per_class(np.array(confusion), evaluation["label_names"]) if confusion else None,
         confusion=confusion if confusion and len(confusion) <= _LARGEST_MATRIX else None,
-        split=_split(run),
         results=sorted(run.results.items(), key=lambda item: _place(item[0])),
         settings=used(run),
     )
@@ -93,120 +133,73 @@ def _environment():
         lstrip_blocks=True,
     )
     # Only `plots` makes what passes here unescaped, and matplotlib escapes the texts in it.
-    environment.filters |= {"svg": markupsafe.Markup, "shown": show, "share": share, "memory": memory, "time": duration}
+    environment.filters |= {"svg": markupsafe.Markup, "shown": show, "share": share}
     environment.globals["lines_against"] = plots.lines_against
     # A long name may continue on another line after an underscore.
     environment.filters["broken"] = lambda name: markupsafe.escape(name).replace("_", markupsafe.Markup("_<wbr>"))
     return environment
 
 
-def show(value: Any) -> str:
-    """A value for people: numbers with 4 significant digits, lists separated by commas, no value as a dash."""
-    if value is None or value == "" or value == []:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def share(value: float | None, digits: int = 1) -> str:
-    """A part of 1 in percent."""
-    return "–" if value is None else f"{100 * value:.{digits}f}%"
-
-
-def memory(value: float | None) -> str:
-    """Bytes as GiB."""
-    return "–" if value is None else f"{value / 2**30:.2f} GiB"
-
-
-def duration(seconds: float | None) -> str:
-    """`1 h 2 min`, `2 min 3 s` or `3.1 s`."""
-    if seconds is None:
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+def drawn(
+    title: str, y_label: str, wanted: Sequence[tuple[RunFiles, Logged]], *, smooth: bool = False, **options: Any
+) -> list[tuple[str, str]]:
+    """(title, SVG) of what runs logged; nothing where they did not. Smooth curves are means of up to 20 values."""
+    series = []
+    for run, (kind, name, label) in wanted:
+        steps, values = run.series(kind, name)
+        if steps:
+            over = min(20, max(1, len(values) // 10)) if smooth else 1
+            values = [float(np.mean(values[max(0, end - over) : end])) for end in range(1, len(values) + 1)]
+            series.append(plots.Series(label=label, x=steps, y=values, is_marked=kind == "eval"))
+    if not series:
+        return []
+    return [(title or sentence(series[0].label), plots.lines(series, x_label="step", y_label=y_label, **options))]
 
 
 def _headline(run: RunFiles) -> list[tuple[str, str]]:
     """What a reader looks at first, as (name, value) pairs: quality, then speed; only what is known."""
-    results, out = run.results, []
-    if run.score:
-        out.append((run.score[0].replace("_", " "), f"{run.score[1]:.4f}"))
-    out += [(title, show(results[name])) for name, title in run.validation_losses.items() if name in results]
-    if run.training_loss() is not None:
-        out.append(("training loss then" if run.validation_losses else "training loss", show(run.training_loss())))
-    if "train_runtime" in results:
-        out.append(("training time", duration(results["train_runtime"])))
-    if run.examples_per_second:
-        out.append(("examples/s", rate_text(run.examples_per_second)))
-    if "train_tokens_per_second_steady" in results:
-        out.append(("real tokens/s", f"{results['train_tokens_per_second_steady']:,.0f}"))
-    for name, key in (("step, median", "step_seconds_p50"), ("step, 95th percentile", "step_seconds_p95")):
-        if key in results:
-            out.append((name, f"{1000 * results[key]:,.0f} ms"))
-    if "compile_seconds" in results:
-        out.append(("tracing and compiling", duration(results["compile_seconds"])))
-    if "data_wait_share" in results:
-        out.append(("waiting for data", share(results["data_wait_share"], 2)))
-    if "peak_memory_bytes" in results:
-        out.append(("peak memory", memory(results["peak_memory_bytes"])))
-    return out
+    score, losses = run.score or ("", None), run.validation_losses
+    numbers = run.results | {"": score[1], "loss": run.training_loss(), "speed": run.examples_per_second}
+    wanted = [
+        ("", score[0].replace("_", " "), "{:.4f}".format),
+        *((name, title, show) for name, title in losses.items()),
+        ("loss", "training loss then" if losses else "training loss", show),
+        ("train_runtime", "training time", duration),
+        ("speed", "examples/s", rate_text),
+        ("train_tokens_per_second_steady", "real tokens/s", "{:,.0f}".format),
+        ("step_seconds_p50", "step, median", _milliseconds),
+        ("step_seconds_p95", "step, 95th percentile", _milliseconds),
+        ("compile_seconds", "tracing and compiling", duration),
+        ("data_wait_share", "waiting for data", functools.partial(share, digits=2)),
+        ("peak_memory_bytes", "peak memory", memory),
+    ]
+    return [(title, shown(numbers[name])) for name, title, shown in wanted if numbers.get(name) is not None]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.0f} ms"
 
 
 def _quality_plots(run: RunFiles, together: tuple[str, ...]) -> list[tuple[str, str]]:
     """(title, SVG) of the losses, the metric that decided, the accuracies that go `together`, and how weights moved."""
-    out, losses = [], []
-    for kind, name, label in (("train", "loss", "training loss"), *_validation_series(run)):
-        steps, values = run.series(kind, name)
-        if steps:
-            losses.append(plots.Series(label=label, x=steps, y=values, is_marked=kind == "eval"))
-    if losses:
-        title = "Training and validation loss" if len(losses) > 1 else losses[0].label.capitalize()
-        out.append((title, plots.lines(losses, x_label="step", y_label="loss")))
-    if run.score:
-        name = run.score[0]
-        steps, values = run.series("eval", f"eval_{name}")
-        if steps and f"eval_{name}" not in run.validation_losses:
-            title = name.replace("_", " ")
-            line = plots.Series(label="", x=steps, y=values, is_marked=True)
-            out.append((f"Evaluation: {title}", plots.lines([line], x_label="step", y_label=title)))
-    accuracies = [_accuracy(run, name) for name in _logged(run, together)]
-    if accuracies:
-        out.append(("Evaluation: accuracies", plots.lines(accuracies, x_label="step", y_label="accuracy")))
-    return out + _lines(run, _UPDATE_PLOTS)
-
-
-def _logged(run: RunFiles, endings: tuple[str, ...]) -> list[str]:
-    """What evaluations logged under names with these endings, except what has a plot of its own."""
-    names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
+    losses = [("train", "loss", "training loss"), *(("eval", *named) for named in run.validation_losses.items())]
+    losses = [logged for logged in losses if run.series(*logged[:2])[0]]
+    title = "Training and validation loss" if len(losses) > 1 else ""
+    out = drawn(title, "loss", [(run, logged) for logged in losses])
     own = f"eval_{run.score[0]}" if run.score else ""
-    return [name for name in names if name.endswith(endings) and name != own]
+    if own and own not in run.validation_losses:
+        title = _words(own)
+        out += drawn(f"Evaluation: {title}", title, [(run, ("eval", own, ""))])
+    names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
+    accuracies = [(run, ("eval", name, _words(name))) for name in names if name.endswith(together) and name != own]
+    out += drawn("Evaluation: accuracies", "accuracy", accuracies)
+    out += drawn("Learning rate", "learning rate", [(run, ("train", "learning_rate", ""))], from_zero=True)
+    title = "Gradient norm before clipping"
+    return out + drawn(title, "global norm", [(run, ("train", "grad_norm", ""))], from_zero=True)
 
 
-def _accuracy(run: RunFiles, name: str) -> plots.Series:
-    steps, values = run.series("eval", name)
-    return plots.Series(label=name.removeprefix("eval_").replace("_", " "), x=steps, y=values, is_marked=True)
-
-
-def _validation_series(run: RunFiles) -> list[tuple[str, str, str]]:
-    return [("eval", name, title) for name, title in run.validation_losses.items()]
-
-
-def _lines(run: RunFiles, logged: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
-    """(title, SVG) of numbers that training logged, where it did."""
-    out = []
-    for title, name, label in logged:
-        steps, values = run.series("train", name)
-        if steps:
-            line = plots.Series(label="", x=steps, y=values)
-            out.append((title, plots.lines([line], x_label="step", y_label=label, from_zero=True)))
-    return out
+def _words(name: str) -> str:
+    return name.removeprefix("eval_").replace("_", " ")
 
 
 def _about_losses(run: RunFiles) -> str:
@@ -214,41 +207,35 @@ def _about_losses(run: RunFiles) -> str:
     if not run.validation_losses:
         return ""
     dropout = run.facts.get("dropout", run.option("training", "dropout"))
-    extras = ["dropout"] * (dropout != 0) + loss_extras(run)
-    if not extras:
-        return (
-            "Each training loss is the mean over the updates since the point before; the validation loss is the mean "
-            "over all examples."
-        )
-    more = extras != ["dropout"]
-    those = "any of these" if len(extras) > 1 else "dropout" if not more else "it"
+    extras = [*(["dropout"] if dropout != 0 else []), *loss_extras(run)]
+    without = ", without it" if len(extras) == 1 else ", without them"
+    own, others = (f", with {' and '.join(extras)}", without) if extras else ("", "")
     return (
-        f"Each training loss is the mean over the updates since the point before, with {_and(extras)}; "
-        f"the validation loss is the mean over all examples, without {those}"
-        f"{': the gap between the two is not overfitting alone' if more else ''}."
+        f"Each training loss is the mean over the updates since the point before{own}; the validation loss is the mean "
+        f"over all examples{others}."
     )
 
 
-def _and(names: list[str]) -> str:
-    return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+def _evaluations(run: RunFiles) -> tuple[Table, Table]:
+    """The evaluations as two tables, metrics and speeds, since together they are too wide for paper; the row of the
+    weights that were kept is marked. The training loss stands before the first other one."""
+    records = [record for record in run.records if record["kind"] == "eval"]
+    speeds = {f"eval_{name}" for name in _SPEEDS}
+    names = list(dict.fromkeys(name for record in records for name in record if name not in _HIDDEN))
+    names.sort(key=lambda name: name not in run.validation_losses)
+    steps = [record["step"] for record in records]
+    at = [("step", steps, "{}"), ("epoch", [record.get("epoch") for record in records], show)]
+    losses = [run.training_loss(step) if run.validation_losses else None for step in steps]
+    columns = [(name, [record.get(name) for record in records], show) for name in names]
+    best = run.results.get("best_step")
+    quality = [*at, ("training loss", losses, show), *(column for column in columns if column[0] not in speeds)]
+    return (
+        table_of(quality, kept=steps.index(best) if best in steps else None),
+        table_of([*at, *(column for column in columns if column[0] in speeds)]),
+    )
 
 
-def _evaluations(run: RunFiles) -> dict[str, Any]:
-    """The evaluations as two tables, metrics and speeds, since together they are too wide for paper; and the step whose
-    weights were kept. A table is its column names and its rows; the training loss stands before the first other one."""
-    records = [r for r in run.records if r["kind"] == "eval"]
-    hidden = {"step", "kind", "time", "epoch"}
-    names = list(dict.fromkeys(name for record in records for name in record if name not in hidden))
-    losses = [name for name in names if name in run.validation_losses]
-    metrics = [name for name in names if name not in {*losses, *_EVALUATION_SPEEDS}]
-    if losses and run.training_loss(records[-1]["step"]) is not None:
-        losses.insert(0, _TRAINING_LOSS)
-        records = [record | {_TRAINING_LOSS: run.training_loss(record["step"])} for record in records]
-    tables = [
-        (group, [(r["step"], r.get("epoch"), [r.get(name) for name in group]) for r in records])
-        for group in (losses + metrics, [name for name in names if name in _EVALUATION_SPEEDS])
-    ]
-    return {"quality": tables[0], "speed": tables[1], "best_step": run.results.get("best_step")}
+_HIDDEN = {"step", "kind", "time", "epoch"}
 
 
 def _place(name: str) -> tuple[bool, bool, bool]:
@@ -256,14 +243,3 @@ def _place(name: str) -> tuple[bool, bool, bool]:
     is_loss = name.endswith("_loss")
     is_metric = name.startswith(("eval_", "test_")) and name.partition("_")[2] not in _SPEEDS
     return not (is_loss or is_metric), not is_loss, not name.startswith("train_")
-
-
-def _split(run: RunFiles) -> dict[str, Any] | None:
-    """The profiled step: its parts in milliseconds, and a bar."""
-    profile = run.facts.get("profile")
-    if not profile:
-        return None
-    parts = {name: 1000 * seconds for name, seconds in profile["parts"].items()}
-    total = sum(parts.values())
-    rows = [(name, value, value / total if total else 0.0) for name, value in parts.items()]
-    return profile | {"rows": rows, "total": total, "plot": plots.split_bar(parts, x_label="milliseconds of a step")}

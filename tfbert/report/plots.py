@@ -47,75 +47,25 @@ class Series:
         x: `[n]`.
         y: `[n]`.
         is_marked: Whether each point is marked; one that stands alone always is.
+        deviations: `[n]`, 0 where there is none; empty for none at all.
     """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
     is_marked: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
-    """A line through points with deviations, each with its own mark on the horizontal axis.
-
-    Attributes:
-        label: For the legend; empty for none.
-        x: `[n]`, ascending.
-        y: `[n]`.
-        deviations: `[n]`, 0 where there is none.
-        ticks: `[n]`, what stands below each point.
-        is_scale: Whether distances on the horizontal axis mean something; else points are places in a list.
-    """
-
-    label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    deviations: Sequence[float]
-    ticks: Sequence[str]
-    is_scale: bool
-
-
-def curves(drawn: Sequence[Curve], *, x_label: str, y_label: str) -> str:
-    """A plot of curves over the same axis; logarithmic where its values are far apart.
-
-    Args:
-        drawn: One or more.
-        x_label: Under the plot.
-        y_label: Beside it.
-    """
-
-    def draw(axes):
-        places = {x: tick for curve in drawn for x, tick in zip(curve.x, curve.ticks, strict=True)}
-        is_scale = drawn[0].is_scale
-        for index, curve in enumerate(drawn):
-            color, style = COLORS[index % len(COLORS)], "-" if is_scale else ""
-            bars = curve.deviations if any(curve.deviations) else None
-            axes.errorbar(curve.x, curve.y, yerr=bars, color=color, linestyle=style, marker="o", markersize=4)
-        if is_scale and min(places) > 0 and max(places) >= _FAR_APART * min(places):
-            axes.set_xscale("log")
-        if not is_scale:
-            axes.set_xlim(-0.5, max(places) + 0.5)
-        if len(places) <= _MOST_TICKS or not is_scale:
-            axes.set_xticks(list(places), [shortened(tick) for tick in places.values()])
-            axes.minorticks_off()
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        if any(curve.label for curve in drawn):
-            axes.legend(
-                axes.containers,
-                [shortened(curve.label) for curve in drawn],
-                loc="upper left",
-                bbox_to_anchor=(-0.1, -0.22),
-                frameon=False,
-                fontsize=8,
-            )
-
-    return _svg(draw, _HEIGHT)
+    deviations: Sequence[float] = ()
 
 
 def lines(
-    series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False, x_is_whole: bool = True
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    from_zero: bool = False,
+    x_is_whole: bool = True,
+    ticks: Mapping[float, str] | None = None,
+    is_scale: bool = True,
 ) -> str:
     """A plot of one or more lines.
 
@@ -125,18 +75,20 @@ def lines(
         y_label: Beside it.
         from_zero: Start the vertical axis at 0.
         x_is_whole: Whether the horizontal axis counts: there is no half a step.
+        ticks: What stands below each place on the horizontal axis, which is logarithmic where these are far apart.
+        is_scale: Whether distances on the horizontal axis mean something; else points are places in a list.
     """
 
     from matplotlib.ticker import MaxNLocator
 
     def draw(axes):
         for index, line in enumerate(series):
-            marker = "o" if line.is_marked or len(line.x) == 1 else ""
             color, style = COLORS[index % len(COLORS)], _DASHES[index // len(COLORS) % len(_DASHES)]
-            axes.plot(line.x, line.y, color=color, linestyle=style, marker=marker, markersize=3.5)
+            style = {"color": color, "linestyle": style if is_scale else "", "markersize": 3.5}
+            style["marker"] = "o" if line.is_marked or len(line.x) == 1 else ""
+            axes.errorbar(line.x, line.y, yerr=line.deviations if any(line.deviations) else None, **style)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
         # Around a single value, matplotlib would draw an axis of a few percent, such as 7.6 to 8.4.
         for values, set_limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
             found = {value for line in series for value in getattr(line, values) if math.isfinite(value)}
@@ -144,12 +96,20 @@ def lines(
                 set_limits(*_around(found.pop()))
         if from_zero:
             axes.set_ylim(bottom=0)
+        if ticks is None:
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
+        elif is_scale and min(ticks) > 0 and max(ticks) >= _FAR_APART * min(ticks):
+            axes.set_xscale("log")
+        elif not is_scale:
+            axes.set_xlim(-0.5, max(ticks) + 0.5)
+        if ticks is not None and (len(ticks) <= _MOST_TICKS or not is_scale):
+            axes.set_xticks(list(ticks), [shortened(tick) for tick in ticks.values()])
+            axes.minorticks_off()
         labels = [shortened(line.label) for line in series]
         if any(labels):
             # Below the plot, where no line can hide it. Handles are given, as matplotlib leaves out some labels.
-            axes.legend(
-                axes.get_lines(), labels, loc="upper left", bbox_to_anchor=(-0.1, -0.22), frameon=False, fontsize=8
-            )
+            place = {"loc": "upper left", "bbox_to_anchor": (-0.1, -0.22)}
+            axes.legend(axes.containers, labels, frameon=False, fontsize=8, **place)
 
     return _svg(draw, _HEIGHT)
 
@@ -192,30 +152,6 @@ def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str) -> str
         axes.set_xlim(0, max([*values, 0]) * 1.18 or 1)
 
     return _svg(draw, 0.8 + 0.34 * len(values))
-
-
-def split_bar(parts: dict[str, float], *, x_label: str) -> str:
-    """One bar cut into parts, with a legend that names them and their share.
-
-    Args:
-        parts: Name -> value, 0 or more.
-        x_label: What the values are.
-    """
-    total = sum(parts.values())
-
-    def draw(axes):
-        left = 0.0
-        for index, (_, value) in enumerate(parts.items()):
-            axes.barh([0], [value], left=left, color=COLORS[index % len(COLORS)], height=0.5)
-            left += value
-        axes.set_yticks([])
-        axes.set_ylim(-0.5, 0.5)
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel(x_label)
-        names = [f"{name}  {100 * value / total if total else 0:.1f}%" for name, value in parts.items()]
-        axes.legend(axes.containers, names, loc="upper left", bbox_to_anchor=(-0.02, -0.75), frameon=False, ncols=2)
-
-    return _svg(draw, 0.75)
 
 
 def shown(value: float, digits: int = 3) -> str:

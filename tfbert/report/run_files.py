@@ -8,7 +8,7 @@ import math
 import pathlib
 from typing import Any
 
-from tfbert.config.run import CONTENTS, UNTIL_STEP
+from tfbert.config.run import CONTENTS, EARLIER, UNTIL_STEP
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG
 from tfbert.report.facts import changed_file
@@ -117,7 +117,7 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
             )
     config = _json_object(path / RUN_CONFIG)
     results = results or _json_object(path / RESULTS)
-    config.pop(CONTENTS, None)
+    config = {name: part for name, part in config.items() if name not in (CONTENTS, EARLIER)}
     until_step = config.pop(UNTIL_STEP, {})
     parts = [config, until_step, *until_step.values()] if isinstance(until_step, dict) else [until_step]
     if not all(isinstance(part, (dict, str)) for part in config.values()) or not all(type(p) is dict for p in parts):

@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tfbert.config.given import names_given_data
 from tfbert.config.rules import is_met
 from tfbert.config.run import Config
 from tfbert.report.run_files import RunFiles
@@ -26,33 +25,12 @@ _OF_TASKS = {field.name: field for fields in _FIELDS.values() for field in field
 _NEEDS = {field.name: needs for fields in _FIELDS.values() for field in fields if (needs := field.metadata["needs"])}
 """The options that have an effect with another one only."""
 _NAMES_THE_RUN = "output_dir"
-_WITHOUT_HEADER = (".jsonl", ".parquet")
-
-
-def _files(options: dict[str, Any]) -> list[str]:
-    names = [options[name] for name in ("train_file", "validation_file", "test_file")]
-    return [path for name in names for path in str(name or "").split(",") if path]
-
-
-def _has_no_header(options: dict[str, Any]) -> bool:
-    if options["input_format"] != "auto":
-        return options["input_format"] not in ("tsv", "csv")
-    names = [name for name in _files(options) if not names_given_data(name.strip())]
-    return all(name.removesuffix(".gz").endswith(_WITHOUT_HEADER) for name in names)
-
-
 _IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
     "warmup_ratio": lambda options: bool(options["warmup_steps"]),
     "cluster_timeout_seconds": lambda options: options["strategy"] != "multi_worker",
+    "header": lambda options: not options["train_file"],
+    "input_format": lambda options: not options["train_file"],
     "save_total_limit": lambda options: not options["save_steps"],
-    "input_format": lambda options: not _files(options),
-    "header": _has_no_header,
-    "per_device_eval_batch_size": lambda options: (
-        bool(options["train_file"])
-        and not options["validation_file"]
-        and not options["validation_split"]
-        and not options["test_file"]
-    ),
 }
 """When an option that has a value has no effect because of another one, though it is not refused then."""
 

@@ -347,7 +347,7 @@ class Step:
             noise = self._dropout.keyed(
                 noise_key(self.seed, step), rows_of(inputs, rows, weights, first_row, micro_batch)
             )
-            # By the scopes' names a profile of a GPU tells the parts of a step apart, XLA or not: see `step_split`.
+            # By the scopes' names a profile of a GPU tells the parts of a step apart, XLA or not.
             with noise, self._layer_state.kept_once(self.gradient_accumulation_steps), tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
                 if self._terms.takes_all:  # It may call the model once more.

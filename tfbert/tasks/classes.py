@@ -31,6 +31,8 @@ _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 _UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
 """What Unicode lets nobody see (Default_Ignorable_Code_Point) although it is no format character."""
+_TAG = re.compile(r"O|[BIESMLU][-_:/]\S+")
+"""A tag of entities; a name of a class may look so too, but never among others, twice."""
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
@@ -106,12 +108,19 @@ def words_and_tags(text: Any, label: Any) -> tuple[list, list] | None:
 
 
 def hold_tags(texts: Iterable[Any], labels: Iterable[Any]) -> bool:
-    """Whether labels hold a tag for each word of their texts: nearly all have as many, half of them several, and some
-    the same twice, which no name of a class has."""
-    found = [words_and_tags(text, label) for text, label in zip(texts, labels, strict=True)]
-    tags = [row[1] for row in found if row is not None and len(row[1]) > 1]
-    has_twice = any(own.count(tag) > 1 for own in tags for tag in own)
-    return has_twice and 2 * len(tags) >= len(found) and sum(row is not None for row in found) >= 0.8 * len(found)
+    """Whether labels hold tags for the words of their texts: nearly all have as many, or hold entity tags alone, be
+    they more or fewer than what blanks separate; half of them are several, and some have the same twice, which no name
+    of a class has."""
+    found = list(zip(texts, labels, strict=True))
+    rows = [words_and_tags(*row) for row in found]
+    tags = [row[1] for row in rows if row is not None]
+    if len(tags) < 0.8 * len(rows):
+        labels = [_parts(label) for text, label in found if isinstance(text, str)]
+        tags = [[tag for part in own for tag in re.split("[,;|]", str(part)) if tag] for own in labels]
+        tags = [own for own in tags if all(map(_TAG.fullmatch, own))]
+    several = [own for own in tags if len(own) > 1]
+    has_twice = any(own.count(tag) > 1 for own in several for tag in own)
+    return has_twice and 2 * len(several) >= len(rows) and len(tags) >= 0.8 * len(rows)
 
 
 def _parts(value: Any) -> list:

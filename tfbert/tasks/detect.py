@@ -39,13 +39,13 @@ def task_of_dataset(config: DataConfig) -> str | None:
     """
     if config.dataset in ("", "demo"):
         return None
-    from tfbert.data.tfds_builder import find_builder  # imports TensorFlow Datasets
+    from tfbert.data.tfds_builder import find_builder, table_of  # imports TensorFlow Datasets
 
     try:
-        builder = find_builder(config.dataset, config.data_dir)
+        table = table_of(find_builder(config.dataset, config.data_dir), config.dataset, "train")
     except UsageError:
         return None
-    entry = next((entry for entry in ENTRIES if entry.holds_dataset(builder, config)), entry_of("auto"))
+    entry = next((entry for entry in ENTRIES if entry.holds_dataset(table, config)), entry_of("auto"))
     return None if entry is entry_of("auto") else entry.name
 
 

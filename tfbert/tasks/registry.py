@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
-    from tensorflow_datasets.core import DatasetBuilder
     from transformers import BertConfig
 
     from tfbert.config.data import DataConfig
@@ -43,7 +42,7 @@ class Entry:
         inputs_class: The arguments of a loaded model in Python.
         served_class: What `--mode=export` saves.
         file_test: Whether a file can be for no other task.
-        dataset_test: Whether a data set of TensorFlow Datasets is.
+        dataset_test: Whether a data set is, where that is another question.
         warning: A line about a table of texts that looks like this task's data.
         accuracies: How the names of accuracies end that its report plots together.
     """
@@ -97,9 +96,10 @@ class Entry:
         """Whether a file can be for no other task."""
         return bool(self.file_test) and _named(self.file_test)(path, config)
 
-    def holds_dataset(self, builder: DatasetBuilder, config: DataConfig) -> bool:
+    def holds_dataset(self, table: GivenTable, config: DataConfig) -> bool:
         """Whether the features of a data set fit no other task."""
-        return bool(self.dataset_test) and _named(self.dataset_test)(builder, config)
+        test = self.dataset_test or self.file_test
+        return bool(test) and _named(test)(table, config)
 
 
 ENTRIES = (
@@ -114,7 +114,6 @@ ENTRIES = (
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
         file_test="multi_label.source:holds_label_sets",
-        dataset_test="multi_label.tfds:holds_label_sets",
     ),
     Entry(
         name="regression",
@@ -136,7 +135,7 @@ ENTRIES = (
         typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
-        dataset_test="texts.tfds:holds_texts",
+        dataset_test="texts.source:holds_texts",
     ),
     Entry(
         name="question_answering",
@@ -148,7 +147,6 @@ ENTRIES = (
         inputs_class="answering.inputs:QuestionInputs",
         served_class="answering.serving:QuestionAnswerer",
         file_test="answering.squad:holds_questions",
-        dataset_test="answering.tfds:holds_questions",
     ),
     Entry(
         name="token_classification",
@@ -160,7 +158,6 @@ ENTRIES = (
         inputs_class="tagging.inputs:SentenceInputs",
         served_class="tagging.serving:Tagger",
         file_test="tagging.tagged:holds_tags",
-        dataset_test="tagging.tfds:holds_tags",
         warning="tagging.word_rows:warning_of_words",
     ),
     Entry(
@@ -172,7 +169,6 @@ ENTRIES = (
         inputs_class="choosing.inputs:ChoiceInputs",
         served_class="choosing.serving:Chooser",
         file_test="choosing.choice_files:holds_choices",
-        dataset_test="choosing.tfds:holds_choices",
     ),
     Entry(
         name="pretraining",

@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
 from tfbert.data.columns import about_columns
+from tfbert.data.given_table import GivenTable
+from tfbert.data.sets import demo_table
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.sets import Examples, eval_prefix
@@ -23,14 +25,12 @@ class Source(Generic[Table]):
 
     Attributes:
         read_file: Reads the file at a path.
-        read_name: Reads the named data set, with or without its training split: tables by the splits' names.
-        demo: Makes the built-in corpus: training and validation.
+        demo: The folder of the built-in files.
         read_test: Reads the test file of a run; None: as any other.
     """
 
     read_file: Callable[[str], Table]
-    read_name: Callable[[bool], dict[str, Table]]
-    demo: Callable[[], tuple[Table, Table]]
+    demo: str
     read_test: Callable[[str], Table] | None = None
 
 
@@ -82,11 +82,21 @@ def _validation(config: DataConfig, source: Source[Table]) -> dict[str, Table]:
 
 
 def _by_name(config: DataConfig, source: Source[Table], *, with_train: bool) -> dict[str, Table]:
+    if not config.header:
+        raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
     if config.dataset not in ("", "demo"):
-        return source.read_name(with_train)
+        from tfbert.data.tfds_builder import read_splits  # imports TensorFlow Datasets
+
+        def read(table: GivenTable) -> Table:
+            return source.read_file(Given(table.name, table))
+
+        return read_splits(config.dataset, config.data_dir, read, with_train=with_train)
     check_demo(config)
-    train, validation = source.demo()
-    return ({"train": train} if with_train else {}) | {"validation": validation}
+    tables = {}
+    for split in ("train", "validation") if with_train else ("validation",):
+        table = source.read_file(Given(f"demo {split}", demo_table(source.demo, split)))
+        tables[split] = dataclasses.replace(table, columns={})  # Nobody can choose them.
+    return tables
 
 
 def validation_names(paths: Sequence[str]) -> list[str]:

@@ -14,8 +14,9 @@ from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.model.weights import set_weights_dict
 from tfbert.output import output_dir
-from tfbert.report.at_end import report_at_end
+from tfbert.output.reports import Reports
 from tfbert.report.model_card import model_card
+from tfbert.report.pages import report_at_end
 from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.train.build import Run
 from tfbert.train.checkpoint import tidy
@@ -29,8 +30,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfbert")
 
 
-def finish(run: Run, trained: Trained) -> dict[str, float]:
+def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
     """Writes model, card, report and results; every worker must call.
+
+    Args:
+        run: The run.
+        trained: What it was trained to.
+        reports: Told of the results, on the chief.
 
     Returns:
         What `all_results.json` holds.
@@ -72,11 +78,11 @@ def finish(run: Run, trained: Trained) -> dict[str, float]:
             "precision": keras.mixed_precision.global_policy().name,
             "parameters": run.classifier.num_parameters(),
             "dropout": _dropout(run.classifier.config),
-            "profile": trained.profile.facts() if trained.profile else None,
             "decisive_metric": evaluation.decisive if evaluation else None,
             "data": data_facts(run.identity),
         }
         report_at_end(run.directory, facts, data, kept, results)
+        reports.finishing(results)
         # Last: a run with results is one that is finished.
         output_dir.write_json(run.directory / output_dir.RESULTS, results)
         lines += tidy(run.directory, keep=config.output.save_total_limit, keep_state=config.output.keep_optimizer)

@@ -40,7 +40,6 @@ class Trained:
         progress: Of the whole run.
         evaluation: With the best weights; None without evaluation.
         saving: With the costs of checkpoints.
-        profile: None where none was asked for, and on workers other than the chief.
         seconds: From the call of `fit` to its end.
         cpu: What this process used in that time.
     """
@@ -49,7 +48,6 @@ class Trained:
     progress: Progress
     evaluation: Evaluate | None
     saving: Save
-    profile: Profile | None
     seconds: float
     cpu: CpuTime
 
@@ -126,7 +124,6 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         progress=progress,
         evaluation=evaluation,
         saving=saving,
-        profile=profile,
         seconds=time.perf_counter() - began,
         cpu=CpuTime.since(cpu),
     )

@@ -53,7 +53,10 @@ _ARCHITECTURE = {
     "classifier_dropout": "classifier_dropout",
 }
 
-_MODEL_FILES = re.compile(r"(bert_)?config\.json|vocab\.txt|.+\.(safetensors|h5|bin|keras)|.+\.ckpt.*")
+_MODEL_FILES = re.compile(
+    r"(bert_)?config\.json|task\.json|vocab(ulary)?\.txt|(tokenizer.*|special_tokens_map|added_tokens)\.json"
+    r"|.+\.(safetensors|h5|bin|keras)|.+\.ckpt.*"
+)
 """Those of a model's directory that decide what is trained; others are reports, and what a run writes beside them."""
 
 
@@ -117,7 +120,8 @@ def different_in(
 def contents_of(config: Config, known: dict[pathlib.Path, int] | None = None) -> dict[str, int]:
     """CRC-32 of what the files hold that options name, by option, 0 for none: a file may change under its name.
 
-    Records count by the manifest of their directory, where there is one, which has the checksum of each file.
+    Of directories, and of a data set by name, all files count that it has on disk. Records count by the manifest of
+    their directory, where there is one, which has the checksum of each file.
 
     Args:
         config: The run. Data in memory has no file.
@@ -135,25 +139,34 @@ def contents_of(config: Config, known: dict[pathlib.Path, int] | None = None) ->
         name: [given.source if isinstance(given, Given) else pathlib.Path(given) for given in files if given]
         for name, files in named.items()
     }
-    model = pathlib.Path(config.model.model_name_or_path)
-    with contextlib.suppress(RuntimeError):  # No such user: the run itself says so.
-        model = model.expanduser()
+    model = pathlib.Path(config.model.model_name_or_path).expanduser()
     if not config.model.is_scratch:
-        paths["model_name_or_path"] = sorted(
-            path for path in [model, *model.glob("*")] if _MODEL_FILES.fullmatch(path.name)
-        )
+        files = [path for path in (model, *model.glob("*"), *model.glob("assets/**/*")) if path.is_file()]
+        paths["model_name_or_path"] = sorted(path for path in files if _MODEL_FILES.fullmatch(path.name))
+    if not (data.uses_files or data.is_built_in):
+        from tfbert.data.tfds_builder import find_builder  # imports TensorFlow Datasets
+
+        with contextlib.suppress(UsageError):  # No such name: the run itself says so.
+            paths["dataset"] = [pathlib.Path(find_builder(data.dataset, data.data_dir).data_dir)]
     for name in ("train_records", "validation_records"):
         with contextlib.suppress(UsageError):  # The run itself says what is wrong with them.
             files = find_files(getattr(config.pretraining, name), name)
             described = [file.parent / MANIFEST for file in files]
             paths[name] = [*dict.fromkeys(a if a.is_file() else b for a, b in zip(described, files, strict=True))]
     found = {}
-    for name, files in paths.items():
-        files = [path for path in files if isinstance(path, pathlib.Path) and path.is_file()]
+    for name, given in paths.items():
+        within = [(path, file) for path in given if isinstance(path, pathlib.Path) for file in _files_of(path)]
         with contextlib.suppress(OSError):  # Likewise.
-            known |= {path: crc32_of(path) for path in files if path not in known}
-        found[name] = zlib.crc32(repr([known.get(path) for path in files]).encode()) if files else 0
+            known |= {file: crc32_of(file) for _, file in within if file not in known}
+        read = [(file.relative_to(path).as_posix(), known.get(file)) for path, file in within]
+        found[name] = zlib.crc32(repr(read).encode()) if read else 0
     return found
+
+
+def _files_of(path: pathlib.Path) -> list[pathlib.Path]:
+    """A file, or those of a directory."""
+    found = sorted(path.rglob("[!.]*")) if path.is_dir() else [path]
+    return [file for file in found if file.is_file()]
 
 
 def other_contents(run_config: dict[str, Any], contents: dict[str, int], *options: str) -> list[str]:

@@ -1,18 +1,15 @@
-"""`--profile_steps`: a TensorBoard profile of a few updates, and where their time went."""
+"""`--profile_steps`: a TensorBoard profile of a few updates."""
 
 from __future__ import annotations
 
 import logging
 import pathlib
 import time
-from typing import Any
 
 import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule
-from tfbert.errors import RunError
 from tfbert.measure.step_clock import StepClock
-from tfbert.measure.step_split import read_split
 from tfbert.train.callbacks import StepCallback
 
 log = logging.getLogger("tfbert")
@@ -35,7 +32,7 @@ class Profile(StepCallback):
         super().__init__(schedule)
         self._clock = clock
         self._first, self._last = steps
-        self._directory, self._is_running, self._is_done = directory, False, False
+        self._directory, self._is_running = directory, False
         if self._first <= schedule.first_step:
             log.info("steps %s to %s lie before the checkpoint and are not profiled again", *steps)
 
@@ -65,25 +62,12 @@ class Profile(StepCallback):
             self._is_running = False
             tf.profiler.experimental.stop()
 
-    def facts(self) -> dict[str, Any] | None:
-        """What the report shows: first and last step, and mean seconds by part; None where nothing was profiled."""
-        by_earlier_start = self._last <= self.schedule.first_step and self._directory.is_dir()
-        if not self._is_done and not by_earlier_start:
-            return None
-        try:
-            parts = read_split(self._directory)
-        except RunError as error:
-            log.warning("%s", error)
-            return None
-        return {"first_step": self._first, "last_step": self._last, "parts": parts}
-
     def _stop(self) -> None:
         self._wait()
         start = time.perf_counter()
         self._is_running = False  # Also where its files cannot be written.
         tf.profiler.experimental.stop()
         self._clock.paused += time.perf_counter() - start
-        self._is_done = True
 
     def _wait(self) -> None:
         """Waits until the device has done all its work."""

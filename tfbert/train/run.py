@@ -6,9 +6,7 @@ import gc
 import logging
 import time
 import weakref
-from collections.abc import Callable, Sequence
-
-import tensorflow as tf
+from collections.abc import Sequence
 
 from tfbert import private
 from tfbert.config.run import Config
@@ -35,10 +33,7 @@ _earlier_models: weakref.WeakSet[FineTuner] = weakref.WeakSet()
 """Models of earlier runs in this process that Python has not yet freed."""
 
 
-AtEnd = Callable[[tf.distribute.Strategy, dict[str, float]], None]
-
-
-def finetune(config: Config, *, at_end: AtEnd | None = None, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
+def finetune(config: Config, *, callbacks: Sequence[Callback] = ()) -> dict[str, float]:
     """Trains, evaluates and saves a classifier as the configuration says; resumes where an earlier start stopped.
 
     Call it as often as you like: each run is as it would be in a process of its own. Only what TensorFlow fixes at
@@ -46,7 +41,6 @@ def finetune(config: Config, *, at_end: AtEnd | None = None, callbacks: Sequence
 
     Args:
         config: The run.
-        at_end: Called on every worker after the run, with its strategy and its results.
         callbacks: Told of the run, on the chief.
 
     Returns:
@@ -68,12 +62,12 @@ def finetune(config: Config, *, at_end: AtEnd | None = None, callbacks: Sequence
     told = all_callbacks(config.output.report_to, callbacks)
     try:
         with runtime.settings_kept():
-            return _finetune(detect_task(config).resolved(), at_end, told)
+            return _finetune(detect_task(config).resolved(), told)
     finally:
         private.let_go_of_traced_gradients()
 
 
-def _finetune(config: Config, at_end: AtEnd | None, callbacks: Sequence[Callback]) -> dict[str, float]:
+def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]:
     started = time.perf_counter()
     devices = start_devices(config)
     strategy, consensus = devices.strategy, Consensus(devices.strategy)
@@ -97,8 +91,6 @@ def _finetune(config: Config, at_end: AtEnd | None, callbacks: Sequence[Callback
                 tidy(start.directory, **keep)
         if devices.chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
             log.info("uploaded to %s", hub.push(start.directory, config.hub))
-        if at_end:
-            at_end(strategy, results)
         return results
 
 
@@ -112,5 +104,5 @@ def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str,
     with stop.listening(), ended(run, reports) as results:
         trained = fit(run, stop, started, reports)
         stop.consequence = "training is done, writing what is left"
-        results |= finish(run, trained)
+        results |= finish(run, trained, reports)
     return results

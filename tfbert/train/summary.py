@@ -15,7 +15,6 @@ from tfbert.corpus.records import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
-from tfbert.measure.scaling import GRADIENT_BYTES
 from tfbert.output.logs import clock_text
 from tfbert.tasks.base import Task
 from tfbert.tasks.sets import eval_prefix
@@ -120,7 +119,8 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "data_wait_share": round(progress.data_wait_share, 5),
         "peak_memory_bytes": peak_memory_bytes(),
         "num_replicas": run.strategy.num_replicas_in_sync,
-        "gradient_bytes": GRADIENT_BYTES * sum(v.shape.num_elements() for v in run.model.trainable_variables),
+        "gradient_bytes": 4  # They are summed in float32 in every precision.
+        * sum(v.shape.num_elements() for v in run.model.trainable_variables),
         "skipped_steps": int(counters.skipped_steps.numpy()),
     }
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}

@@ -158,7 +158,7 @@ REFUSED = {
         {},
         "looks like the labels. Received: .*x.csv with columns 'id', 'text'",
     ),
-    "texts alone": ("x.jsonl", '{"text": "good"}\n', {}, "looks like the labels. .*; texts without labels are for"),
+    "texts alone": ("x.jsonl", '{"text": "good"}\n', {}, "looks like the labels. .*; data without labels is for"),
     "two separators": (
         "x.tsv",
         delimited(["a|b", "b,c", "b", ""]),

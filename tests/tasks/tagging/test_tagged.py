@@ -103,6 +103,8 @@ OF_TEXTS = {
     "one word each": {"text": ["good", "bad"], "label": ["positive", "negative"]},
     "more words": {"text": ["a good film", "a bad one here"], "label": ["very good", "very bad"]},
     "labels": {"text": ["a b", "c d e"], "labels": [["x", "y"], ["z"]]},
+    "vitamins": {"text": ["an orange a day", "fish"], "labels": ["B-1|B-6|B-12", "B-12"]},
+    "blood": {"text": ["a donor in Rome", "one"], "label": ["O B-negative", "O"]},
     "a pair": {"text": ["a b", "c d"], "text_pair": ["a b", "c d"], "label": ["x x", "y y"]},
 }
 
@@ -119,7 +121,25 @@ def test_a_row_with_fewer_tags_is_named_and_classes_are_warned_of(tmp_path):
         read_sentences(path)
     assert read_sentences(path, skip_bad_rows=True).tags == [row.split() for row in SPOKEN["labels"]]
     warning = warning_of_words(read_file(path))
-    assert "as many tags as its text has words" in warning and "--task=token_classification" in warning
+    assert "labels hold a tag for each word of their texts" in warning and "--task=token_classification" in warning
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["O O B-city O", "O B-date I-date O", "B-city O O"],
+        ["O,O,B-city,O", "O,B-date,I-date,O", "B-city,O,O"],
+        [["O", "O", "B_city", "O"], ["O", "B_date", "I_date", "O"], ["B_city", "O", "O"]],
+        ["O O U-city O", "O B-date L-date O", "O"],
+    ],
+    ids=["blanks", "commas", "lists", "BILOU"],
+)
+def test_tags_of_texts_that_blanks_cut_otherwise_are_no_classes(labels, tmp_path):
+    table = {"text": ["fly to Oslo!", "on Monday morning?", "Oslo, please"], "labels": labels}
+    path = written("a.jsonl", table, tmp_path)
+    assert looks_tagged(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
+    with pytest.raises(UsageError, match=r"needs one tag. Received: 3 words and \d tags in .*, line 1"):
+        read_sentences(path)
 
 
 def test_ids_are_text_where_they_have_no_names(write):

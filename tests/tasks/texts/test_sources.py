@@ -12,15 +12,12 @@ import pytest
 import tensorflow_datasets as tfds
 from pyarrow import parquet
 
-from tests.support.data_sets import PAIR, prepare
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification, class_ids
-from tfbert.tasks.texts.source import read_labelled
-from tfbert.tasks.texts.tfds import open_tests
 
 
 def tsv(*rows: str) -> str:
@@ -527,91 +524,6 @@ def test_options_that_the_demo_refuses(arguments, message):
         load_data(DataConfig(dataset="demo", **arguments))
 
 
-# --- TensorFlow Datasets -------------------------------------------------------------------------------------------
-
-
-SENTENCE = {"sentence": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["neg", "pos"])}
-
-
-SCORED = {"sentence1": tfds.features.Text(), "sentence2": tfds.features.Text(), "label": np.float32}
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tfds")
-    rows = [(f"text {i} é", i % 2) for i in range(6)]
-    prepare(path, "tiny_glue", SENTENCE, {"train": rows, "validation": rows[:2], "test": [("unknown", -1)]})
-    pairs = [("a", 0, "b", 2), ("c", 1, "d", 0)]
-    splits = {"train": [*pairs, ("e", 2, "f", -1)], "validation_matched": pairs, "validation_mismatched": pairs[:1]}
-    prepare(path, "tiny_mnli", PAIR, splits | {"test_matched": pairs})
-    prepare(path, "tiny_stsb", SCORED, {"train": [("a", "b", 2.0), ("c", "d", 4.0)], "test": [("e", "f", -1.0)] * 2})
-    prepare(path, "tiny_imdb", SENTENCE, {"train": rows, "test": rows[:3]}, file_format="array_record")
-    prepare(path, "no_train", SENTENCE, {"test": rows})
-    prepare(path, "no_labels", SENTENCE, {"train": [("a", -1)]})
-    words = [("a", "yes"), ("b", "None"), ("c", "NaN"), ("d", "")]
-    prepare(path, "tiny_words", {"text": np.str_, "label": np.str_}, {"train": words})
-    prepare(
-        path,
-        "two_texts",
-        {"title": np.str_, "body": np.str_, "stars": np.int64},
-        {"train": [("a", "b", 3), ("c", "d", -1)]},
-    )
-    return str(path)
-
-
-def test_tfds(data_dir):
-    data = load_data(DataConfig(dataset="tiny_glue", data_dir=data_dir))
-    assert (data.task.name, data.task.label_names, data.test) == ("classification", ("neg", "pos"), None)
-    assert sorted(data.train.text) == [f"text {i} é" for i in range(6)]
-    assert data.train.labels.tolist() == [int(text.split()[1]) % 2 for text in data.train.text]
-    assert {name: len(examples) for name, examples in data.validation.items()} == {"validation": 2}
-    assert data.notes == (
-        "tiny_glue is tiny_glue/1.0.0 of TensorFlow Datasets",
-        "warning: 2 of 2 classes with fewer than 5 training examples: 'neg' (3), 'pos' (3)",
-        "warning: tiny_glue 'validation': 2 of 2 rows are in the training data too",
-    )
-
-
-def test_tfds_pairs_two_validation_sets_and_unlabelled_rows(data_dir):
-    data = load_data(DataConfig(dataset="tiny_mnli:1.0.0", data_dir=data_dir))
-    assert data.task.label_names == ("0", "1", "2")
-    assert sorted(zip(data.train.text, data.train.text_pair, data.train.labels, strict=True)) == [
-        ("a", "b", 2),
-        ("c", "d", 0),
-    ]
-    assert {name: len(examples) for name, examples in data.validation.items()} == {
-        "validation_matched": 2,
-        "validation_mismatched": 1,
-    }
-    assert any("1 unlabelled example left out" in note for note in data.notes)
-
-
-def test_tfds_labels_as_words(data_dir):
-    data = load_data(DataConfig(dataset="tiny_words", data_dir=data_dir))
-    assert (data.task.label_names, sorted(data.train.text)) == (("None", "yes"), ["a", "b"])
-    assert "tiny_words 'train': 2 unlabelled examples left out" in data.notes
-
-
-def test_tfds_without_its_training_data(data_dir):
-    tables = read_labelled(DataConfig(dataset="tiny_mnli", data_dir=data_dir), (), [])
-    assert {table.label_names for table in tables.values()} == {("0", "1", "2")}
-    assert {name: len(table) for name, table in tables.items()} == {"eval_matched": 2, "eval_mismatched": 1}
-    assert len(read_labelled(DataConfig(dataset="no_train", data_dir=data_dir), (), [])["eval"]) == 6
-    with pytest.raises(UsageError, match="Evaluation needs labels. Received: dataset='no_labels'"):
-        read_labelled(DataConfig(dataset="no_labels", data_dir=data_dir), (), [])
-
-
-def test_tfds_test_splits_row_by_row(data_dir):
-    files = open_tests("tiny_mnli", data_dir)
-    assert list(files) == ["test_matched"]
-    file = files["test_matched"]
-    assert (file.name, file.columns) == ("tiny_mnli 'test_matched'", ["premise", "hypothesis", "idx"])
-    rows = sorted(tuple(row) for _, row in file.read(["premise", "hypothesis", "idx"]))
-    assert rows == [("a", "b", 0), ("c", "d", 1)]
-    with pytest.raises(UsageError, match="needs a test split and the feature idx. Received: dataset='tiny_glue'"):
-        open_tests("tiny_glue", data_dir)
-
-
 def test_several_validation_files(write):
     files = [write("dev_a.tsv", "text\tlabel\nx\t1\ny\t0\n"), write("dev_b.tsv", "text\tlabel\nz\t1\n")]
     config = DataConfig(train_file=files[0], validation_file=",".join(files))
@@ -623,53 +535,7 @@ def test_several_validation_files(write):
         load_data(DataConfig(train_file=files[0], validation_file=f"{files[0]},{files[0]}"))
 
 
-def test_tfds_regression(data_dir):
-    data = load_data(DataConfig(dataset="tiny_stsb", data_dir=data_dir))
-    assert (data.task.name, data.train.labels.dtype, sorted(data.train.labels)) == ("regression", np.float32, [2, 4])
-    assert data.validation == {}
-    assert any("nothing is evaluated" in note for note in data.notes)
-
-
-def test_tfds_falls_back_to_the_test_split(data_dir):
-    data = load_data(DataConfig(dataset="tiny_imdb", data_dir=data_dir))
-    assert {name: len(examples) for name, examples in data.validation.items()} == {"test": 3}
-    assert "tiny_imdb has no validation split: evaluating on 'test'" in data.notes
-
-
-def test_tfds_columns_by_choice(data_dir):
-    config = DataConfig(dataset="two_texts", data_dir=data_dir, text_column=("title", "body"), label_column="stars")
-    data = load_data(config)
-    assert data.task.label_names == ("-1", "3")
-    assert sorted(zip(data.train.text, data.train.text_pair, data.train.labels, strict=True)) == [
-        ("a", "b", 1),
-        ("c", "d", 0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("dataset", "arguments", "message"),
-    [
-        ("tiny_glu", {}, r"TensorFlow Datasets name\. Received: dataset='tiny_glu'.*Pass for example tiny_glue"),
-        ("imdb_review", {}, r"Received: dataset='imdb_review' \(Dataset imdb_review not found\)\. .*imdb_reviews"),
-        ("glue/sst3", {}, r"Received: dataset='glue/sst3' \(BuilderConfig sst3 not found.*Pass for example glue/sst2"),
-        ("glue/sst2:9.9.9", {}, r"cannot be loaded at version 9\.9\.9"),
-        ("what even: is/this", {}, r"TensorFlow Datasets name\. Received: dataset='what even: is/this'"),
-        ("no_train", {}, r"needs a train split\. Received: dataset='no_train' with splits test"),
-        ("no_labels", {}, r"needs labels\. Received: dataset='no_labels'"),
-        ("two_texts", {}, r"looks like the text\. Received: dataset='two_texts' with columns 'body', 'stars', 'title'"),
-        ("tiny_glue", {"text_column": ("body",)}, r"text_column='body' is not in the data.*'label', 'sentence'"),
-        (
-            "two_texts",
-            {"text_column": ("stars",), "label_column": "body"},
-            r"must hold strings\. Received: 'stars'.*body, title",
-        ),
-        ("tiny_glue", {"header": False, "text_column": ("0",), "label_column": "1"}, r"can lack a header"),
-    ],
-)
-def test_bad_tfds(data_dir, dataset, arguments, message):
-    with pytest.raises(UsageError, match=message) as caught:
-        load_data(DataConfig(dataset=dataset, data_dir=data_dir, **arguments))
-    assert "\n" not in str(caught.value)
+# --- TensorFlow Datasets -------------------------------------------------------------------------------------------
 
 
 def unprepared(monkeypatch, *, urls, download):

@@ -9,6 +9,7 @@ import numpy as np
 
 from tfbert.config.counted import counted
 from tfbert.data.bad_rows import BadRows
+from tfbert.data.columns import UNLABELLED
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import NO_PLACE, Answer, Place, QuestionTable, where
@@ -29,7 +30,7 @@ def question_table(
     place_names: tuple[str, ...],
     require_answers: bool = True,
     version_2_with_negative: bool = False,
-    skip_bad_rows: bool | None = False,
+    skip_bad_rows: bool = False,
 ) -> QuestionTable:
     """Checks questions one by one and makes a table of them.
 
@@ -42,8 +43,7 @@ def question_table(
         require_answers: Whether each question must have `answers`, even if only an empty list. If not required, a
             question without `answers` gets none and is not impossible.
         version_2_with_negative: Whether a question may have no answer.
-        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them. None:
-            stop at the first, and do not suggest --skip_bad_rows.
+        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them.
 
     Raises:
         UsageError: for a bad question, one without an answer where there may be none, or no question at all.
@@ -124,7 +124,7 @@ def _answers(row: dict[str, Any], require: bool, where: str) -> tuple[Answer, ..
         if require:
             raise UsageError(
                 "Every question needs 'answers', an empty list if it has none. "
-                f"Received: no 'answers' in {where}. Add them or drop the question."
+                f"Received: no 'answers' in {where}. Add them or drop the question{UNLABELLED}."
             )
         return None
     answers = tuple(_answer(text, start, where) for text, start in _pairs(given or [], where))

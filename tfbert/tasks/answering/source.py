@@ -5,7 +5,6 @@ from __future__ import annotations
 from tfbert.config.data import DataConfig
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.demo import demo_questions
 from tfbert.tasks.answering.questions import QuestionTable
 from tfbert.tasks.answering.squad import read_questions
 from tfbert.tasks.tables import Source
@@ -29,11 +28,4 @@ def question_source(config: DataConfig, *, version_2_with_negative: bool) -> Sou
             skip_bad_rows=config.skip_bad_rows,
         )
 
-    def read_name(with_train: bool) -> dict[str, QuestionTable]:
-        from tfbert.tasks.answering.tfds import read_tfds_questions  # imports TensorFlow Datasets
-
-        return read_tfds_questions(
-            config.dataset, config.data_dir, version_2_with_negative=version_2_with_negative, with_train=with_train
-        )
-
-    return Source(read_file=read_file, read_name=read_name, demo=demo_questions)
+    return Source(read_file=read_file, demo="question_answering")

@@ -182,7 +182,9 @@ def looks_like_squad(path: pathlib.Path | GivenTable) -> bool:
         return False
     if isinstance(file, NestedQuestions):
         return True
-    return file is not None and {*QUESTION_COLUMNS, "answers"} <= set(file.columns)
+    if file is None or not {*QUESTION_COLUMNS, "answers"} <= set(file.columns):
+        return False
+    return not file.kinds or {"text", "answer_start"} <= {*file.kinds["answers"].split(",")}
 
 
 def _format(source: pathlib.Path | BinaryIO | GivenTable, asked: str) -> str:

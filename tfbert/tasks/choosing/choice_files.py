@@ -12,11 +12,11 @@ import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.columns import are_of_texts, named_by_user
+from tfbert.data.columns import UNLABELLED, are_of_texts, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.json_rows import Articles, Lists, open_json
 from tfbert.data.lines import source_name
-from tfbert.data.open_file import OpenFile
+from tfbert.data.open_file import OpenFile, Unlabelled
 from tfbert.data.rows import file_format, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.answer_keys import find_indexes
@@ -50,6 +50,7 @@ class OpenQuestions:
         place_names: What the numbers of a place count.
         has_labels: Whether the file says which choices are right.
         columns: Of a table.
+        is_data_set: Whether it is a data set.
         read: Those that are read, by the options that name them; empty where nobody can choose them.
     """
 
@@ -58,6 +59,7 @@ class OpenQuestions:
     place_names: tuple[str, ...]
     has_labels: bool = True
     columns: tuple[str, ...] = ()
+    is_data_set: bool = False
     read: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
@@ -83,7 +85,7 @@ def open_questions(
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
     if isinstance(source, GivenTable):
-        return opened_table(source.open(), config, choice_columns=choice_columns, id_column=id_column, checks=checks)
+        return opened_table(source, config, choice_columns=choice_columns, id_column=id_column, checks=checks)
     source = pathlib.Path(source) if isinstance(source, str) else source
     name, format = source_name(source), config.input_format
     if format == "auto":
@@ -127,7 +129,14 @@ def opened_table(
         rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, levels=2)
         has_labels = RACE[3] in columns_of
         names = (file.unit, "question")
-        return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, columns=(*file.columns,))
+        return OpenQuestions(
+            name=name,
+            rows=rows,
+            place_names=names,
+            has_labels=has_labels,
+            columns=(*file.columns,),
+            is_data_set=bool(file.kinds),
+        )
     if is_plain and {*COPA} <= columns_of:
         label = "label" * ("label" in columns_of)
         columns, named = Columns(context="premise", question="question", choices=COPA[1:3], label=label), {}
@@ -155,31 +164,31 @@ def opened_table(
         place_names=(file.unit,),
         has_labels=bool(columns.label),
         columns=(*file.columns,),
+        is_data_set=bool(file.kinds),
         read=named,
     )
 
 
-def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool | None = False) -> ChoiceExamples:
+def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> ChoiceExamples:
     """Reads labelled questions.
 
     Args:
         opened: The file, just opened.
-        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them. None:
-            stop at the first, and do not suggest --skip_bad_rows.
+        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them.
 
     Raises:
         UsageError: for a bad question, one without a label, or no question at all.
     """
-    bad_rows, name = BadRows(skip_bad_rows), opened.name
+    bad_rows, name = BadRows(skip_bad_rows, is_data_set=opened.is_data_set), opened.name
 
     def at(place: Place) -> str:
         return ", ".join([name, place_text(opened.place_names, place)])
 
     def checked(place: Place, asked: Asked) -> tuple[Place, Asked]:
         if asked.label is None and asked.index is None:
-            raise UsageError(
+            raise Unlabelled(
                 f"Every question needs a label, the right choice. Received: none in {at(place)}. "
-                "Add it or drop the question" + (", or pass --label_column." if not opened.has_labels else ".")
+                f"Add it or drop the question{'' if opened.has_labels else f', or pass --label_column{UNLABELLED}'}."
             )
         return place, asked
 
@@ -205,6 +214,8 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         return False
     try:
         opened = open_questions(path, config)
+        if opened.is_data_set:
+            return opened.has_labels
         firsts = [asked for _, asked in itertools.islice(opened.rows, _LOOKED_AT)]
     except UsageError:
         return False

@@ -6,7 +6,6 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.data.streams import labelled_source
 from tfbert.tasks.choosing.choice_files import open_questions, read_questions
-from tfbert.tasks.choosing.demo import demo_choices
 from tfbert.tasks.choosing.questions import ChoiceExamples
 from tfbert.tasks.tables import Source
 
@@ -18,9 +17,4 @@ def choice_source(config: DataConfig, options: ChoosingConfig) -> Source[ChoiceE
         opened = open_questions(labelled_source(path), config, choice_columns=options.choice_columns)
         return read_questions(opened, skip_bad_rows=config.skip_bad_rows)
 
-    def read_name(with_train: bool) -> dict[str, ChoiceExamples]:
-        from tfbert.tasks.choosing.tfds import read_tfds_choices  # imports TensorFlow Datasets
-
-        return read_tfds_choices(config, options, with_train=with_train)
-
-    return Source(read_file=read_file, read_name=read_name, demo=demo_choices)
+    return Source(read_file=read_file, demo="multiple_choice")

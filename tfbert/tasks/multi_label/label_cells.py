@@ -17,6 +17,7 @@ import numpy as np
 from tfbert.data.given_table import plain
 from tfbert.data.labels import NAMES_OR_MISSING, canonical, is_missing
 from tfbert.data.lines import not_utf8, not_utf8_error
+from tfbert.data.open_file import Unlabelled
 from tfbert.errors import UsageError
 
 SEPARATORS = ("|", ";", ",")
@@ -220,6 +221,10 @@ class LabelReader:
 
     def _of_list(self, cell: list, where: str) -> Iterator[str]:
         for item in cell:
+            if item is None:
+                raise Unlabelled(
+                    f"A list of labels holds names or ids. Received: {_shown(cell)} in {where}. Repair it."
+                )
             if isinstance(item, bytes):
                 item = item.decode("utf-8", "surrogateescape")
             is_id = isinstance(item, int) and not isinstance(item, bool) and item >= 0

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tfbert.data.columns import RENAME, WORDS_NAMES, find_columns, in_data
-from tfbert.data.open_file import OpenFile
+from tfbert.data.columns import RENAME, UNLABELLED, WORDS_NAMES, find_columns, in_data
+from tfbert.data.open_file import LISTS, VALUES, OpenFile
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.multi_label.label_cells import holds_lists, is_indicator
@@ -66,6 +66,7 @@ def find_label_columns(
             if columns.count(column) != 1 or labels.count(column) != 1:
                 problem = "is there twice" if column in columns else "is not in the data"
                 way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{hint}"
+                way_out += "" if {*labels} & {*columns} else UNLABELLED
                 raise UsageError(
                     f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
                     f"{problem}, for {name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
@@ -89,9 +90,42 @@ def find_label_columns(
     if not labels:
         raise UsageError(
             f"No column looks like the labels. Received: {name} with columns {', '.join(map(repr, columns[:20]))}. "
-            f"Pass --label_column{hint}; texts without labels are for --mode=predict."
+            f"Pass --label_column{hint}{UNLABELLED}."
         )
     return Columns(texts=texts, labels=labels, has_one_each=None)
+
+
+def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str, known: Sequence[str] = ()) -> Columns:
+    """The columns of a table, as `find_label_columns` finds them. In a data set, the only text, and the only list or
+    truth values alone beside texts, are meant whatever they are called.
+
+    Raises:
+        UsageError: as `find_label_columns`; and for a data set that does not say which of its columns are labels.
+    """
+    if not file.kinds:
+        options = {"text_column": text_column, "label_column": label_column, "known": known, "hint": file.hint}
+        return find_label_columns(file.name, file.columns, **options)
+    columns, texts, lists, truths = (
+        file.of_kinds(*kinds) for kinds in ((*VALUES, *LISTS), ("text",), LISTS, ("truth",))
+    )
+    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
+    if not label_column and len(lists) == 1:
+        (label_column,) = lists
+    elif not label_column and len(truths) > 1 and {*truths, *texts} == {*columns}:
+        label_column = ",".join(truths)
+    asked = named_columns(label_column, columns)
+    texts = [column for column in texts if column not in asked]
+    text_column = text_column or (texts if len(texts) == 1 else ())
+    found = find_label_columns(
+        file.name, columns, text_column=text_column, label_column=label_column, known=known, hint=file.hint
+    )
+    if found.has_one_each is None:
+        raise UsageError(
+            "Labels are a list, or a feature of 0 and 1 for each. "
+            f"Received: {file.name} with features {', '.join(map(repr, columns[:20]))}. "
+            "Pass --label_column with one feature, or several separated by commas."
+        )
+    return found
 
 
 def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
@@ -118,7 +152,7 @@ def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence
         raise UsageError(
             "Labels are in a column with a usual name such as labels, or in a column of 0 and 1 for each. "
             f"Received: {name}, whose columns {', '.join(map(repr, columns[:20])) or '(none)'} are neither. "
-            "Pass --label_column with one column, or several separated by commas."
+            f"Pass --label_column with one column, or several separated by commas{UNLABELLED}."
         )
     return found
 
@@ -137,21 +171,23 @@ def shows_label_sets(file: OpenFile, text_column: Sequence[str], label_column: s
     if len(asked) > 1:
         return {*asked} <= {*file.columns}
     try:
-        found = find_label_columns(
-            file.name, file.columns, text_column=text_column, label_column=label_column, hint=file.hint
-        )
+        found = label_columns(file, text_column, label_column)
     except UsageError:
         return False
-    if found.has_one_each is not False:
+    if file.kinds and not {*found.texts} <= {*file.of_kinds("text")}:
         return False
+    if found.has_one_each is not False:
+        return bool(file.kinds)
+    (label,) = found.labels
+    if not label_column and label.lower() in WORDS:
+        return False
+    if file.kinds:
+        return file.kinds[label] in LISTS
     rows = []
     columns = [column for column in file.columns if file.columns.count(column) == 1]
     for _, row in itertools.islice(file.read(columns), most_rows):
         if not isinstance(row, UsageError):
             rows.append(dict(zip(columns, row, strict=True)))
-    (label,) = found.labels
-    if not label_column and label.lower() in WORDS:
-        return False
     lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
     # One that is missing is a bad row, which reading the file as such names.
     texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)

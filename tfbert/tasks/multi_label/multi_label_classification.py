@@ -148,7 +148,7 @@ class MultiLabelClassification(TextTask):
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, TextExamples]:
         sets, are_given = {}, bool(given_names(config))
-        for prefix, table in read_labelled(config, self.separator, self.label_names, notes).items():
+        for prefix, table in read_labelled(config, self.separator, self.label_names).items():
             notes += table.notes
             check_texts(table.text_columns, table.name)
             # Where rows say of each label whether they have it, each is looked at, also one that no row has.

@@ -1,4 +1,4 @@
-"""The source of texts and their labels as written: files, data sets of TensorFlow Datasets, the built-in corpus."""
+"""The source of texts and their labels as written: files, and data sets of TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from tfbert.data.label_names import given_names
 from tfbert.data.rows import file_format, open_rows
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.demo import demo_label_sets
-from tfbert.tasks.multi_label.label_columns import find_label_columns, shows_label_sets
+from tfbert.tasks.multi_label.label_columns import label_columns, shows_label_sets
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, read_label_sets, with_names
 from tfbert.tasks.tables import Source, read_labelled_tables
 
 
-def label_source(
-    config: DataConfig, separator: str, notes: list[str], model_labels: Sequence[str] = ()
-) -> Source[LabelSets]:
+def label_source(config: DataConfig, separator: str, model_labels: Sequence[str] = ()) -> Source[LabelSets]:
     """The source of texts with labels that the configuration names, the labels as its `label_names` name them.
 
     Reading from TensorFlow Datasets starts TensorFlow's devices: set them up first.
@@ -27,14 +24,8 @@ def label_source(
     Args:
         config: Names a data set, or files.
         separator: `label_separator`.
-        notes: Receives what the user should know of a named data set.
         model_labels: Those of a saved model, to be evaluated.
-
-    Raises:
-        UsageError: for a data set without a header.
     """
-    if not config.uses_files and not config.header:
-        raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
     names = given_names(config)
     known, seen = (*names, *model_labels), set()
 
@@ -42,47 +33,23 @@ def label_source(
         source = labelled_source(path)
         format = file_format(source) if config.input_format == "auto" else config.input_format
         file = open_rows(source, format, header=config.header, delimiter=config.separator)
-        columns = find_label_columns(
-            file.name,
-            file.columns,
-            text_column=config.text_column,
-            label_column=config.label_column,
-            known=names or model_labels,
-            hint=file.hint,
-        )
+        columns = label_columns(file, config.text_column, config.label_column, names or model_labels)
         own = file.label_names.get(columns.labels[0], ()) if columns.has_one_each is False and not names else ()
         options = {"separator": separator, "known": known, "names": own, "classes": seen}
         table = read_label_sets(file, columns, **options, skip_bad_rows=config.skip_bad_rows)
         seen.update(distinct_labels(table.labels))
         return with_names(table, names, are_given=True)
 
-    def read_name(with_train: bool) -> dict[str, LabelSets]:
-        from tfbert.tasks.multi_label.tfds import read_tfds_label_sets  # imports TensorFlow Datasets
-
-        tables, found = read_tfds_label_sets(config, separator, known, with_train=with_train)
-        notes.extend(found)
-        return {
-            name: with_names(table, names or table.label_names or (), are_given=bool(names))
-            for name, table in tables.items()
-        }
-
-    def demo() -> tuple[LabelSets, LabelSets]:
-        train, validation = demo_label_sets()
-        return with_names(train, names, are_given=True), with_names(validation, names, are_given=True)
-
-    return Source(read_file=read, read_name=read_name, demo=demo)
+    return Source(read_file=read, demo="multi_label_classification")
 
 
-def read_labelled(
-    config: DataConfig, separator: str, model_labels: Sequence[str], notes: list[str]
-) -> dict[str, LabelSets]:
+def read_labelled(config: DataConfig, separator: str, model_labels: Sequence[str]) -> dict[str, LabelSets]:
     """Reads the validation and test examples that a saved model is evaluated on, as written; no training data.
 
     Args:
         config: Its `test_file` may be `-`, standard input.
         separator: `label_separator`.
         model_labels: The model's.
-        notes: As for `label_source`.
 
     Returns:
         As `read_labelled_tables` does.
@@ -90,7 +57,7 @@ def read_labelled(
     Raises:
         UsageError: for data that is not there, cannot be read, or has no labels.
     """
-    return read_labelled_tables(config, label_source(config, separator, notes, model_labels))
+    return read_labelled_tables(config, label_source(config, separator, model_labels))
 
 
 def holds_label_sets(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:

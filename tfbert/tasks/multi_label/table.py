@@ -79,7 +79,7 @@ def read_label_sets(
     Raises:
         UsageError: for a row that cannot be used, or rows that have their labels in different forms.
     """
-    bad_rows, num_texts = BadRows(skip_bad_rows), len(columns.texts)
+    bad_rows, num_texts = BadRows(skip_bad_rows, is_data_set=bool(file.kinds)), len(columns.texts)
 
     def where(line: int) -> str:
         return f"{file.name}, {file.unit} {line}"

@@ -24,7 +24,7 @@ _MANY_ROWS = 100
 def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with several labels each."""
     notes: list[str] = []
-    tables, more = read_training_tables(config, label_source(config, options.multi_label.label_separator, notes))
+    tables, more = read_training_tables(config, label_source(config, options.multi_label.label_separator))
     notes += more
     train = tables["train"]
     task = MultiLabelClassification.of_names(_names(train), options.multi_label)

@@ -1,4 +1,4 @@
-"""Rows that hold a list of words and a list of their tags: JSON lines, Parquet, TensorFlow Datasets; and texts with as
+"""Rows that hold a list of words and a list of their tags: JSON lines, Parquet, data sets; and texts with as
 many tags as words, in any table."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from tfbert.data.columns import find_columns, find_tag_columns
 from tfbert.data.files import check_text
 from tfbert.data.given_table import GivenTable
-from tfbert.data.open_file import OpenFile
+from tfbert.data.open_file import OpenFile, Unlabelled
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags, words_and_tags
@@ -116,7 +116,8 @@ def _check_words(value: Any, column: str, where: str) -> list[str]:
             "Repair or drop the row, or pass another --text_column."
         )
     if not value:
-        raise UsageError(f"A sentence needs at least one word. Received: {column}=[] in {where}. Drop the row.")
+        rule = "A sentence needs at least one word"
+        raise Unlabelled(f"{rule}. Received: {column}=[] in {where}. Drop the row.", "empty")
     if "" in value:
         raise UsageError(
             "A word must not be empty. "
@@ -144,7 +145,8 @@ def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str
         elif isinstance(tag, str) and tag.strip():
             tags.append(sys.intern(tag.strip()))
         else:
-            raise UsageError(
+            kind = Unlabelled if tag is None or type(tag) is int else UsageError
+            raise kind(
                 "Every word needs a tag: a name, or an id from 0. "
                 f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
             )

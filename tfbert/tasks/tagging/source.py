@@ -14,7 +14,6 @@ from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import quoted
 from tfbert.tasks.tables import Source
-from tfbert.tasks.tagging.demo import demo_tagged_data
 from tfbert.tasks.tagging.tag_forms import look_like_entities, read_forms
 from tfbert.tasks.tagging.tagged import TaggedTable, read_sentences
 from tfbert.tasks.tagging.tags import invalid_transitions, scheme_of, to_scheme
@@ -40,14 +39,7 @@ def sentence_source(config: DataConfig) -> Source[TaggedTable]:
         )
         return _named(table, names)
 
-    def read_name(with_train: bool) -> dict[str, TaggedTable]:
-        from tfbert.tasks.tagging.tfds import read_tfds_tagged  # imports TensorFlow Datasets
-
-        columns = (config.text_column, config.label_column)
-        tables = read_tfds_tagged(config.dataset, config.data_dir, *columns, with_train=with_train)
-        return {name: _named(table, names) for name, table in tables.items()}
-
-    return Source(read_file=read_file, read_name=read_name, demo=demo_tagged_data)
+    return Source(read_file=read_file, demo="token_classification")
 
 
 def _named(table: TaggedTable, names: tuple[str, ...]) -> TaggedTable:

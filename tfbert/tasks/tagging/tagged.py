@@ -184,12 +184,8 @@ def open_sentences(
     if format == "csv":
         return _of_word_rows(*_named_word_rows(source, **options), tags)
     rows = open_rows(source, format)
-    words, label = find_tag_columns(
-        rows.name,
-        rows.columns,
-        text_column=text_column,
-        label_column=label_column if tags != "none" else "",
-        require_label=tags == "required",
+    words, label = list_columns(
+        rows, text_column, label_column if tags != "none" else "", require_label=tags == "required"
     )
     return _of_lists(format, rows, words, label if tags != "none" else "")
 
@@ -207,6 +203,25 @@ def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts:
         read=lambda others: sentences_of_rows(rows, words, label, names, others, are_texts=are_texts),
         notes=lambda: (note,) if are_texts else (),
         chosen={"text_column": (words,), "label_column": (label,) if label else ()},
+    )
+
+
+def list_columns(
+    file: OpenFile, text_column: Sequence[str], label_column: str, *, require_label: bool = True
+) -> tuple[str, str]:
+    """The columns of lists of words and of tags, as `find_tag_columns` finds them. Of a data set, they are such lists,
+    and the only one of texts and the only one of classes, whatever they are called.
+
+    Raises:
+        UsageError: as `find_tag_columns`.
+    """
+    columns = file.of_kinds("texts", "classes", "wholes")
+    return find_tag_columns(
+        file.name,
+        columns,
+        text_column=in_data(text_column, columns) or file.only("texts"),
+        label_column="".join(in_data([label_column], columns) or file.only("classes")),
+        require_label=require_label,
     )
 
 
@@ -243,7 +258,7 @@ def read_sentences(
         tags="required" if require_label else "optional",
     )
     words, tags, lines, places = [], [], [], []
-    bad_rows = BadRows(skip_bad_rows)
+    bad_rows = BadRows(skip_bad_rows, is_data_set=isinstance(source, GivenTable) and bool(source.kinds))
     for sentence in bad_rows.usable(enumerate(file.read(())), lambda number, sentence: sentence):
         words.append([sys.intern(word) for word in sentence.words])  # A file has few distinct words.
         tags.append(sentence.tags)
@@ -311,8 +326,8 @@ def looks_tagged(
         if format in ("conll", "tsv", "text"):
             return looks_like_conll(path, text_column=text_column, label_column=label_column)
         rows = open_rows(path, format)
-        columns = find_tag_columns(rows.name, rows.columns, text_column=text_column, label_column=label_column)
-        return any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
+        columns = list_columns(rows, text_column, label_column)
+        return bool(rows.kinds) or any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
     except UsageError:
         return False
 
@@ -357,7 +372,7 @@ def _table_format(source: pathlib.Path | BinaryIO | GivenTable, format: str) -> 
     if isinstance(source, pathlib.Path):
         if not source.exists() or source.is_fifo():
             return ""
-    elif not isinstance(source, GivenTable):
+    elif not isinstance(source, GivenTable) or source.kinds:  # Data sets have lists.
         return ""
     if format == "conll" and ending_of(source) not in CONLL_ENDINGS:  # A .tsv may be either.
         format = "tsv"

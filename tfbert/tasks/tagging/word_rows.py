@@ -181,7 +181,7 @@ def warning_of_words(table: RawTable) -> str:
     is_single = table.text_pair is None and table.labels is not None
     if is_single and hold_tags(table.text[:_SAMPLE], table.labels[:_SAMPLE]):
         return (
-            f"warning: {table.name}: each label holds as many tags as its text has words, and all of them are one "
+            f"warning: {table.name}: labels hold a tag for each word of their texts, and all of a text's are one "
             "class; --task=token_classification gives each word its tag"
         )
     if not is_single or not look_like_words(table.text_columns[0], table.text, table.labels):

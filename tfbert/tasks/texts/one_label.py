@@ -56,7 +56,7 @@ class OneLabelTask(TextTask):
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, TextExamples]:
         sets, are_given = {}, bool(given_names(config))
-        for prefix, table in read_labelled(config, self.label_names, notes).items():
+        for prefix, table in read_labelled(config, self.label_names).items():
             notes += table.notes
             check_texts(table.text_columns, table.name)
             table = self.with_model_labels(table, table.label_names, notes, are_given=are_given)

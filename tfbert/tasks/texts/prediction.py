@@ -39,7 +39,7 @@ def open_texts(config: Config) -> list[TextJob]:
         file = open_text_file(config)
         task = config.predict.glue_task
         return [_glue_job(config, file, task) if task else text_job(config, file)]
-    from tfbert.tasks.texts.tfds import open_tests  # imports TensorFlow Datasets
+    from tfbert.data.tfds_builder import open_tests  # imports TensorFlow Datasets
 
     files = open_tests(config.data.dataset, config.data.data_dir, config.data.text_column)
     tasks = {split: glue.task_of_split(config.data.dataset, split) for split in files}

@@ -1,6 +1,6 @@
 """The source of texts and their labels as written.
 
-`files` parses files, `tfds` reads TensorFlow Datasets, `demo` has the built-in corpus. The task decides what the labels
+`files` parses files. The task decides what the labels
 mean.
 """
 
@@ -12,21 +12,21 @@ from collections.abc import Collection, Container, Sequence
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.files import RawTable, read_file
+from tfbert.data.files import RawTable, read_file, text_columns
+from tfbert.data.given_table import GivenTable
 from tfbert.data.label_names import given_names, named_labels
-from tfbert.data.labels import MARKS, MISSING, stand_for_none
+from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, stand_for_none
+from tfbert.data.open_file import Unlabelled
 from tfbert.data.streams import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import have_fractions, quoted, shortened
 from tfbert.tasks.model_labels import are_numbered
 from tfbert.tasks.tables import Source, read_labelled_tables
-from tfbert.tasks.texts.demo import demo_data
 
 
 def text_source(
     config: DataConfig,
     class_words: Container[str],
-    notes: list[str],
     *,
     classes: Collection[str] | None = None,
     is_regression: bool = False,
@@ -39,18 +39,12 @@ def text_source(
     Args:
         config: Names a data set, or files.
         class_words: Words that usually stand for a missing label in files, but are classes here.
-        notes: Receives what the user should know of a named data set.
         classes: Those of a saved model; None: those of the first table that is read, the training data.
         is_regression: Whether labels are certainly measurements.
         names_ids: Whether labels get the names that the data itself has for their ids, where the user gives none.
-
-    Raises:
-        UsageError: for a data set without a header.
     """
-    if not config.uses_files and not config.header:
-        raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
     names = given_names(config)
-    labelled = _Labels(names, classes, is_regression=is_regression, skips=config.skip_bad_rows or bool(config.dataset))
+    labelled = _Labels(names, classes, is_regression=is_regression, config=config)
 
     def read(path: str, require_label: bool = True) -> RawTable:
         table = read_file(
@@ -62,7 +56,7 @@ def text_source(
             delimiter=config.separator,
             require_label=require_label,
             skip_bad_rows=config.skip_bad_rows,
-            class_words=class_words,
+            class_words=NAMES_OR_MISSING if config.dataset else class_words,
             names_ids=names_ids and not names,
         )
         if table.labels is None:
@@ -72,24 +66,15 @@ def text_source(
             )
         return labelled(table)
 
-    def read_name(with_train: bool) -> dict[str, RawTable]:
-        from tfbert.tasks.texts.tfds import read_tfds  # imports TensorFlow Datasets
-
-        columns = (config.text_column, config.label_column)
-        tables, found = read_tfds(config.dataset, config.data_dir, *columns, with_train=with_train)
-        notes.extend(found)
-        return {name: labelled(table) for name, table in tables.items()}
-
-    return Source(read_file=read, read_name=read_name, demo=demo_data, read_test=lambda path: read(path, False))
+    return Source(read_file=read, demo="classification", read_test=lambda path: read(path, False))
 
 
-def read_labelled(config: DataConfig, label_names: Sequence[str], notes: list[str]) -> dict[str, RawTable]:
+def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, RawTable]:
     """Reads the validation and test examples that a saved model is evaluated on, as written; no training data.
 
     Args:
         config: Its `test_file` may be `-`, standard input.
         label_names: The model's classes, in any case: a label that is one of them never counts as missing.
-        notes: As for `text_source`.
 
     Returns:
         As `read_labelled_tables` does.
@@ -102,12 +87,20 @@ def read_labelled(config: DataConfig, label_names: Sequence[str], notes: list[st
     source = text_source(
         config,
         class_words,
-        notes,
         classes=label_names,
         is_regression=not label_names,
         names_ids=bool(label_names) and not are_numbered(label_names),
     )
     return read_labelled_tables(config, source)
+
+
+def holds_texts(table: GivenTable, config: DataConfig) -> bool:
+    """Whether a data set has texts and a label, by names given or usual."""
+    try:
+        texts, _ = text_columns(table, config.text_column, config.label_column)
+    except UsageError:
+        return False
+    return {*texts} <= {*table.of_kinds("text")}
 
 
 class _Labels:
@@ -117,11 +110,13 @@ class _Labels:
         names: Those that the user gives to labels, in their order; empty for none.
         classes: As for `text_source`.
         is_regression: As for `text_source`.
-        skips: Whether rows whose label stands for none are left out, rather than refused.
+        config: Whether rows whose label stands for none are left out, as those of data sets are, or refused.
     """
 
-    def __init__(self, names: tuple[str, ...], classes: Collection[str] | None, *, is_regression: bool, skips: bool):
-        self._names, self._classes, self._is_regression, self._skips = names, classes, is_regression, skips
+    def __init__(
+        self, names: tuple[str, ...], classes: Collection[str] | None, *, is_regression: bool, config: DataConfig
+    ):
+        self._names, self._classes, self._is_regression, self._config = names, classes, is_regression, config
         self._written: dict[str, str] = {}
 
     def __call__(self, table: RawTable) -> RawTable:
@@ -152,14 +147,15 @@ class _Labels:
             none &= MARKS
         if not none:
             return self._with_doubt(table)
-        bad_rows, others = BadRows(self._skips), sorted(labels - none)
+        bad_rows = BadRows(self._config.skip_bad_rows, is_data_set=bool(self._config.dataset))
+        others = sorted(labels - none)
 
         def checked(row: int, label: str) -> int:
             if label not in none:
                 return row
             beside = f"beside {shortened(others, 4)}" if others else "as all labels do,"
             way_out = "; if it is a class, name all classes with --label_names" if others and not known else ""
-            raise UsageError(
+            raise Unlabelled(
                 f"Every row needs a label. Received: {quoted(label)}, which stands for a missing one {beside} "
                 f"in {table.where(row)}. Add it or drop the row{way_out}."
             )

@@ -25,7 +25,7 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     notes: list[str] = []
     class_words = {*_class_words(config.task), *given_names(config)}
     is_regression = config.task == Regression.name
-    source = text_source(config, class_words, notes, is_regression=is_regression, names_ids=not is_regression)
+    source = text_source(config, class_words, is_regression=is_regression, names_ids=not is_regression)
     tables, more = read_training_tables(config, source)
     check_same_columns(tables["train"], tables.values())
     notes += [*more, *warnings_of_others(Classification.name, tables["train"])]

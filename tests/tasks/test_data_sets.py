@@ -1,0 +1,345 @@
+"""Data sets of TensorFlow Datasets, of every task: small ones, prepared in its own files with published features."""
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from tests.support.data_sets import PAIR, prepare
+from tests.support.task_runs import config_of
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert.data.tfds_builder import open_tests
+from tfbert.errors import UsageError
+from tfbert.tasks.detect import detect_task, task_of_dataset
+from tfbert.tasks.examples import load_data
+from tfbert.tasks.texts.source import read_labelled
+
+TEXTS, TAGS, LABELS, CHOICES = "classification", "token_classification", "multi_label_classification", "multiple_choice"
+QUESTIONS = "question_answering"
+TEXT = tfds.features.Text()
+LIST = tfds.features.Sequence(TEXT)
+CLASS = tfds.features.ClassLabel(num_classes=2)
+NER = tfds.features.Sequence(tfds.features.ClassLabel(names=["O", "B-LOC", "I-LOC"]))
+XYZ = tfds.features.Sequence(tfds.features.ClassLabel(names=["x", "y", "z"]))
+LETTERS = tfds.features.ClassLabel(names=list("ABCDE"))
+SENTENCE = {"sentence": TEXT, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
+SCORED = {"sentence1": TEXT, "sentence2": TEXT, "label": np.float32}
+NUMBERS = {"id": TEXT, "text": TEXT, "toxicity": np.float32, "threat": np.float32}
+ANSWERS = tfds.features.Sequence({"text": TEXT, "answer_start": np.int32})
+SQUAD = {"id": TEXT, "title": TEXT, "context": TEXT, "question": TEXT, "answers": ANSWERS}
+SQUAD_2 = SQUAD | {"plausible_answers": ANSWERS, "is_impossible": np.bool_}
+COSMOS = {"context": TEXT, "question": TEXT, "answer0": TEXT, "answer1": TEXT, "label": np.int64}
+
+
+def answers(*pairs):
+    return {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]}
+
+
+ZOE = "Zoë lives in Rome, a city."
+ASKED = [
+    ("q1", "t", ZOE, "Where does Zoë live?", answers(("Rome", 13), ("in Rome", 10))),
+    ("q2", "t", ZOE, "Who lives in Rome?", answers(("Zoë", 0))),
+]
+ASKED_2 = [(*row, answers(), False) for row in ASKED]
+ASKED_2.append(("q3", "t", ZOE, "Who left?", answers(), answers(("Zoë", 0)), True))
+REVIEWS = [(f"text {i} é", i % 2) for i in range(6)]
+PAIRS = [("a", 0, "b", 2), ("c", 1, "d", 0)]
+WORDS = [(["New", "York", "wins"], [1, 2, 0]), (["x"], [0]), ([], []), (["Naïve", "Rome"], [0, 1])]
+HIDDEN = [(["who", "knows"], [-1, -1])]
+RACE = [("Zoë sang.", ["q1", "q2"], [["a", "b"], ["c", "d", "e"]], ["B", "A"])]
+ARC = [("1", "Why?", {"label": ["A", "B", "C"], "text": ["a", "b", "c"]}, "C")]
+COPA_FEATURES = {"choice1": TEXT, "choice2": TEXT, "idx": np.int32, "premise": TEXT, "question": TEXT}
+COPA_FEATURES["label"] = tfds.features.ClassLabel(names=["choice1", "choice2"])
+COPA = [("sun", "grass", 0, "It rained.", "effect", "choice2")]
+ONE = [("c", "q", "a", "b", 1)]
+SETS = {
+    "tiny_glue": (SENTENCE, {"train": REVIEWS, "validation": REVIEWS[:2], "test": [("unknown", -1)]}),
+    "mnli": (
+        PAIR,
+        {
+            "train": [*PAIRS, ("e", 2, "f", -1)],
+            "validation_matched": PAIRS,
+            "validation_mismatched": PAIRS[:1],
+            "test_matched": PAIRS,
+        },
+    ),
+    "stsb": (SCORED, {"train": [("a", "b", 2.0), ("c", "d", 4.0)], "test": [("e", "f", -1.0)] * 2}),
+    "no_train": (SENTENCE, {"test": REVIEWS}),
+    "no_labels": (SENTENCE, {"train": [("a", -1)]}),
+    "words": ({"text": TEXT, "label": TEXT}, {"train": [("a", "yes"), ("b", "None"), ("c", "NaN"), ("d", "")]}),
+    "two_texts": ({"title": TEXT, "body": TEXT, "stars": np.int64}, {"train": [("a", "b", 3), ("c", "d", -1)]}),
+    "ner": ({"tokens": LIST, "tags": NER}, {"train": WORDS, "dev": WORDS[:1], "test": HIDDEN}),
+    "only_test": (
+        {"tokens": LIST, "ner": tfds.features.Sequence(np.int64)},
+        {"train": WORDS, "validation": HIDDEN, "test": WORDS},
+    ),
+    "two_tags": (
+        {"words": LIST, "first": NER, "other": NER},
+        {"train": [(["a", "b"], [0, 1], [1, 0])]},
+    ),
+    "no_tags": ({"tokens": LIST, "title": TEXT}, {"train": [(["a"], "t")]}),
+    "uneven": ({"tokens": LIST, "tags": NER}, {"train": [(["a", "b"], [0])]}),
+    "squad1": (SQUAD, {"train": ASKED, "validation": ASKED[:1]}),
+    "squad2": (SQUAD_2, {"train": ASKED_2, "validation": ASKED_2[2:]}),
+    "same_ids": (SQUAD, {"train": [ASKED[0], ASKED[0]]}),
+    "ids": (
+        {"text": TEXT, "labels": XYZ},
+        {"train": [("one", [0, 2]), ("two", []), ("three", [1])], "test": [("?", [-1])]},
+    ),
+    "names": ({"text": TEXT, "topics": LIST}, {"train": [("one", ["b", "a"]), ("two", []), ("three", ["c"])]}),
+    "flags": (
+        {"joy": np.bool_, "anger": np.bool_, "comment_text": TEXT},
+        {"train": [(True, False, "one"), (False, False, "two")]},
+    ),
+    "numbers": (NUMBERS, {"train": [("1", "one", 1.0, 0.0), ("2", "two", 0.0, 0.0)]}),
+    "soft": (NUMBERS, {"train": [("1", "one", 0.4, 0.0)]}),
+    "tiny_race": (
+        {"article": TEXT, "questions": LIST, "options": tfds.features.Sequence(LIST), "answers": LIST},
+        {"train": RACE, "validation": RACE},
+    ),
+    "tiny_arc": (
+        {
+            "id": TEXT,
+            "question": TEXT,
+            "choices": tfds.features.Sequence({"label": LETTERS, "text": TEXT}),
+            "answerKey": LETTERS,
+        },
+        {"train": ARC, "validation": ARC},
+    ),
+    "tiny_copa": (COPA_FEATURES, {"train": COPA, "validation": COPA, "test": [(*COPA[0][:5], -1)]}),
+    "cosmos": (COSMOS, {"train": ONE, "validation": [(*ONE[0][:4], -1)], "test": ONE}),
+    "both": ({"text": TEXT, "label": CLASS, "tokens": LIST, "tags": NER}, {"train": [("a b", 1, ["a", "b"], [0, 1])]}),
+    "scored": (
+        {"text": TEXT, "score": np.float32, "tokens": LIST, "tags": NER},
+        {"train": [("a b", 1.0, ["a", "b"], [0, 1])]},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tfds")
+    for name, (features, splits) in SETS.items():
+        prepare(path, name, features, splits)
+    prepare(path, "tiny_imdb", SENTENCE, {"train": REVIEWS, "test": REVIEWS[:3]}, file_format="array_record")
+    return str(path)
+
+
+@pytest.fixture
+def load(data_dir):
+    def loaded(name, task="auto", **columns):
+        options = TaskOptions(answering=AnsweringConfig(version_2_with_negative=name == "squad2"))
+        return load_data(DataConfig(dataset=name, data_dir=data_dir, task=task, **columns), options)
+
+    return loaded
+
+
+def rows(examples):
+    """Each example's texts, and its label as a number, a list or what a question's answers are."""
+    if hasattr(examples, "table"):
+        return [(*texts, own) for texts, own in zip(examples.contents(), examples.table.answers, strict=True)]
+    labels = examples.labels.tolist()
+    if hasattr(examples, "words"):
+        ends = np.cumsum([len(words) for words in examples.words]).tolist()
+        labels = [labels[end - len(words) : end] for words, end in zip(examples.words, ends, strict=True)]
+        return list(zip(map(tuple, examples.words), labels, strict=True))
+    return [(*texts, label) for texts, label in zip(examples.contents(), labels, strict=True)]
+
+
+NEW_YORK, NAIVE = (("New", "York", "wins"), [1, 2, 0]), (("Naïve", "Rome"), [0, 1])
+CHOSEN = {
+    "tiny_race": [("Zoë sang.", "q1", "a", "b", 1), ("Zoë sang.", "q2", "c", "d", "e", 0)],
+    "tiny_arc": [("", "Why?", "a", "b", "c", 2)],
+    "tiny_copa": [("It rained.", "What happened as a result?", "sun", "grass", 1)],
+    "cosmos": [("c", "q", "a", "b", 1)],
+}
+
+
+@pytest.mark.parametrize(
+    "name, task, columns, names, train, others",
+    [
+        ("tiny_glue", "auto", {}, ("neg", "pos"), REVIEWS, {"validation": 2}),
+        (
+            "mnli:1.0.0",
+            "auto",
+            {},
+            ("0", "1", "2"),
+            [("a", "b", 2), ("c", "d", 0)],
+            {"validation_matched": 2, "validation_mismatched": 1},
+        ),
+        ("words", "auto", {}, ("None", "yes"), [("a", 1), ("b", 0)], {}),
+        ("stsb", "auto", {}, (), [("a", "b", 2.0), ("c", "d", 4.0)], {}),
+        ("tiny_imdb", "auto", {}, ("neg", "pos"), REVIEWS, {"test": 3}),
+        (
+            "two_texts",
+            "auto",
+            {"text_column": ("title", "body"), "label_column": "stars"},
+            ("-1", "3"),
+            [("a", "b", 1), ("c", "d", 0)],
+            {},
+        ),
+        ("ner", TAGS, {}, ("O", "B-LOC", "I-LOC"), [NAIVE, NEW_YORK, (("x",), [0])], {"validation": 1}),
+        ("only_test", TAGS, {}, ("0", "1", "2"), [NAIVE, NEW_YORK, (("x",), [0])], {"test": 3}),
+        (
+            "two_tags",
+            TAGS,
+            {"text_column": ("words",), "label_column": "other"},
+            ("O", "B-LOC"),
+            [(("a", "b"), [1, 0])],
+            {},
+        ),
+        ("ids", LABELS, {}, ("x", "y", "z"), [("one", [1, 0, 1]), ("three", [0, 1, 0]), ("two", [0, 0, 0])], {}),
+        ("names", LABELS, {}, ("a", "b", "c"), [("one", [1, 1, 0]), ("three", [0, 0, 1]), ("two", [0, 0, 0])], {}),
+        ("flags", LABELS, {}, ("anger", "joy"), [("one", [0, 1]), ("two", [0, 0])], {}),
+        (
+            "numbers",
+            LABELS,
+            {"label_column": "toxicity,threat"},
+            ("toxicity", "threat"),
+            [("one", [1, 0]), ("two", [0, 0])],
+            {},
+        ),
+        (
+            "squad1",
+            QUESTIONS,
+            {},
+            (),
+            [
+                ("Where does Zoë live?", ZOE, (("Rome", 13), ("in Rome", 10))),
+                ("Who lives in Rome?", ZOE, (("Zoë", 0),)),
+            ],
+            {"validation": 1},
+        ),
+        ("tiny_race", CHOICES, {}, (), CHOSEN["tiny_race"], {"validation": 2}),
+        ("tiny_arc", CHOICES, {}, (), CHOSEN["tiny_arc"], {"validation": 1}),
+        ("tiny_copa", CHOICES, {}, (), CHOSEN["tiny_copa"], {"validation": 1}),
+        ("cosmos", CHOICES, {}, (), CHOSEN["cosmos"], {"test": 1}),  # The labels of `validation` are held back.
+    ],
+)
+def test_features_of_every_kind(load, name, task, columns, names, train, others):
+    data = load(name, task, **columns)
+    assert (data.task.label_names, sorted(rows(data.train)), data.test) == (names, sorted(train), None)
+    assert {name: len(part) for name, part in data.validation.items()} == others
+    own = name.partition(":")[0]
+    assert f"{name} is {own}/1.0.0 of TensorFlow Datasets" in data.notes
+    assert data.train.where(0).startswith("example ") and data.train.name == f"{name} 'train'"
+    if "test" in others and task != CHOICES:
+        assert f"{name} has no validation split: evaluating on 'test'" in data.notes
+    if not others:
+        assert any("nothing is evaluated during training" in note for note in data.notes)
+
+
+@pytest.mark.parametrize(
+    "name, task, note",
+    [
+        ("mnli", "auto", "mnli 'train': 1 unlabelled example left out"),
+        ("words", "auto", "words 'train': 2 unlabelled examples left out"),
+        ("ner", TAGS, "ner 'train': 1 empty sentence left out"),
+    ],
+)
+def test_rows_without_a_label_are_left_out(load, name, task, note):
+    assert note in load(name, task).notes
+
+
+def test_questions_without_an_answer(load):
+    data = load("squad2", QUESTIONS)
+    assert rows(data.validation["validation"]) == [("Who left?", ZOE, ())] and len(data.train) == 3
+    assert data.validation["validation"].table.is_impossible.tolist() == [True]
+
+
+def test_without_the_training_data(data_dir):
+    tables = read_labelled(DataConfig(dataset="mnli", data_dir=data_dir), ())
+    assert {table.label_names for table in tables.values()} == {("0", "1", "2")}
+    assert {name: len(table) for name, table in tables.items()} == {"eval_matched": 2, "eval_mismatched": 1}
+    assert len(read_labelled(DataConfig(dataset="no_train", data_dir=data_dir), ())["eval"]) == 6
+    with pytest.raises(UsageError, match="Evaluation needs labels. Received: dataset='no_labels'"):
+        read_labelled(DataConfig(dataset="no_labels", data_dir=data_dir), ())
+
+
+def test_test_splits_row_by_row(data_dir):
+    (file,) = open_tests("mnli", data_dir).values()
+    assert (file.name, file.columns) == ("mnli 'test_matched'", ["premise", "hypothesis", "idx"])
+    assert sorted(tuple(row) for _, row in file.read(file.columns)) == [("a", "b", 0), ("c", "d", 1)]
+    with pytest.raises(UsageError, match="needs a test split and the feature idx. Received: dataset='tiny_glue'"):
+        open_tests("tiny_glue", data_dir)
+
+
+@pytest.mark.parametrize(
+    "name, task, options, message",
+    [
+        ("nr", "auto", {}, r"TensorFlow Datasets name\. Received: dataset='nr'.*Pass for example .*ner"),
+        ("imdb_review", "auto", {}, r"dataset='imdb_review' \(Dataset imdb_review not found\)\. .*imdb_reviews"),
+        ("glue/sst3", "auto", {}, r"Received: dataset='glue/sst3' \(.*Pass for example glue/sst2"),
+        ("what even: is/this", "auto", {}, r"TensorFlow Datasets name\. Received: dataset='what even: is/this'"),
+        ("no_train", "auto", {}, r"needs a train split\. Received: dataset='no_train' with splits test"),
+        ("no_labels", "auto", {}, r"needs labels\. Received: dataset='no_labels'"),
+        ("two_texts", "auto", {}, r"like the text\. Received: two_texts 'train' with columns 'body', 'stars', 'title'"),
+        ("mnli", "auto", {"text_column": ("body",)}, r"text_column='body' is not in .*'hypothesis', 'idx', 'label'"),
+        (
+            "two_texts",
+            "auto",
+            {"text_column": ("stars",), "label_column": "body"},
+            r"needs a text, .* Received: .* for 'stars' in two_texts 'train', example 1",
+        ),
+        ("mnli", "auto", {"header": False}, r"can lack a header"),
+        ("no_tags", TAGS, {}, r"the tags: each row needs a list\. Received: no_tags 'train' with columns 'tokens'\."),
+        ("two_tags", TAGS, {"label_column": "ner"}, r"label_column='ner' is not in .*'first', 'other', 'words'"),
+        (
+            "two_tags",
+            TAGS,
+            {"text_column": ("first",), "label_column": "other"},
+            r"Words must be a list of strings .*first=\[",
+        ),
+        ("uneven", TAGS, {}, r"one tag\. Received: 2 words and 1 tags in uneven 'train', example 1\."),
+        ("mnli", QUESTIONS, {}, r"'question' is not in .*: mnli 'train' with columns 'hypothesis'.*questions"),
+        ("same_ids", QUESTIONS, {}, r"a unique id\. Received: .* in same_ids 'train', example 2 \(id 'q1'\)\. "),
+        ("soft", LABELS, {"label_column": "toxicity,threat"}, r"holds 0 or 1 in each row, .* 0.4 for 'toxicity'"),
+        ("numbers", LABELS, {}, r"a feature of 0 and 1 for each. Received: numbers 'train' with"),
+        ("mnli", CHOICES, {}, "No column looks like"),
+    ],
+)
+def test_bad_data_sets(load, name, task, options, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        load(
+            **(
+                {"name": name, "task": task}
+                | {"name" if key == "dataset" else key: own for key, own in options.items()}
+            )
+        )
+    assert "\n" not in str(caught.value)
+
+
+def test_some_questions_need_an_option(data_dir):
+    with pytest.raises(UsageError, match=r"need version_2_with_negative\. .* 1 of 3 questions of squad2 'train'"):
+        load_data(DataConfig(dataset="squad2", data_dir=data_dir, task=QUESTIONS))
+
+
+@pytest.mark.parametrize(
+    "name, columns, task",
+    [
+        ("squad1", {}, QUESTIONS),
+        ("ner", {}, TAGS),
+        ("two_tags", {"label_column": "other"}, TAGS),
+        ("two_tags", {}, None),  # Which of them are the tags?
+        ("no_tags", {}, None),
+        ("no_such_name", {}, None),
+        *((name, {}, CHOICES) for name in CHOSEN),
+        *((name, {}, LABELS) for name in ("ids", "names", "flags")),
+        ("numbers", {"label_column": "toxicity,threat"}, LABELS),
+        # These hold texts with a label, whatever else they hold.
+        ("mnli", {}, None),
+        ("both", {}, None),
+        ("scored", {}, None),
+        ("both", {"text_column": ("tokens",), "label_column": "tags"}, TAGS),
+    ],
+)
+def test_the_features_decide_the_task(data_dir, name, columns, task):
+    assert task_of_dataset(DataConfig(dataset=name, data_dir=data_dir, **columns)) == task
+
+
+def test_auto_trains_that_task_and_what_the_user_asks_for_stays(data_dir):
+    config = detect_task(config_of("--dataset=squad1", f"--data_dir={data_dir}"))
+    assert load_data(config.data).task.name == QUESTIONS
+    given = [f"--data_dir={data_dir}", "--task=classification"]
+    assert detect_task(config_of("--dataset=squad1", *given)).data.task == "classification"
+    assert detect_task(config_of()).data.task == detect_task(config_of("--dataset=demo")).data.task == "auto"
