@@ -97,11 +97,11 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 862,
+    "batches": 823,
     "bert": 889,
     "commandline": 592,
     "config": 1679,
-    "corpus": 2567,
+    "corpus": 2334,
     "data": 1961,
     "devices": 1139,
     "doors": 480,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 505,
     "report": 1152,
     "step": 3202,
-    "tasks": 9171,
+    "tasks": 9170,
     "tokens": 797,
     "train": 1826,
 }
@@ -247,9 +247,8 @@ def test_config_needs_the_standard_library_only():
 @pytest.mark.parametrize(
     "name, others",
     [
-        ("plan", {("errors",)}),
+        ("plan", {("data", "permutation"), ("errors",)}),
         ("packing", {("batches", "plan")}),
-        ("pools", {("batches", "plan"), ("data", "permutation")}),
     ],
 )
 def test_plans_are_pure_numpy(name, others):

@@ -17,8 +17,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.masking import Masking, most_predictions
-from tfbert.corpus.record_files import open_records
-from tfbert.corpus.records import Records
+from tfbert.corpus.records import Records, open_records
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
