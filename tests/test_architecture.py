@@ -110,7 +110,7 @@ MOST_LINES = {
     "model": 1981,
     "modes": 2485,
     "output": 895,
-    "python": 542,
+    "python": 544,
     "report": 1419,
     "step": 3202,
     "tasks": 10308,
