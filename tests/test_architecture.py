@@ -110,7 +110,7 @@ MOST_LINES = {
     "model": 1773,
     "modes": 1494,
     "output": 864,
-    "python": 505,
+    "python": 507,
     "report": 1152,
     "step": 3202,
     "tasks": 9170,
