@@ -108,7 +108,7 @@ MOST_LINES = {
     "launch": 376,
     "measure": 207,
     "model": 1773,
-    "modes": 1494,
+    "modes": 1490,
     "output": 864,
     "python": 507,
     "report": 1116,
