@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import WORDS, undrawn
+from tfbert.bert import models
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
