@@ -97,24 +97,24 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 862,
-    "bert": 852,
-    "commandline": 603,
-    "config": 1786,
-    "corpus": 2567,
-    "data": 1943,
-    "devices": 1176,
-    "doors": 476,
-    "launch": 378,
+    "batches": 823,
+    "bert": 889,
+    "commandline": 592,
+    "config": 1679,
+    "corpus": 2334,
+    "data": 1961,
+    "devices": 1139,
+    "doors": 482,
+    "launch": 376,
     "measure": 207,
-    "model": 1784,
-    "modes": 1496,
-    "output": 892,
-    "python": 525,
-    "report": 1216,
-    "step": 3200,
-    "tasks": 9466,
-    "tokens": 788,
+    "model": 1773,
+    "modes": 1494,
+    "output": 864,
+    "python": 507,
+    "report": 1152,
+    "step": 3202,
+    "tasks": 9170,
+    "tokens": 797,
     "train": 1826,
 }
 
@@ -247,9 +247,8 @@ def test_config_needs_the_standard_library_only():
 @pytest.mark.parametrize(
     "name, others",
     [
-        ("plan", {("errors",)}),
+        ("plan", {("data", "permutation"), ("errors",)}),
         ("packing", {("batches", "plan")}),
-        ("pools", {("batches", "plan"), ("data", "permutation")}),
     ],
 )
 def test_plans_are_pure_numpy(name, others):

@@ -12,7 +12,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING
 
-from tfbert.bert.elsewhere import INSTEAD, error_for
+from tfbert.bert.elsewhere import error_for
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
@@ -150,9 +150,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name in INSTEAD:
-        raise error_for(name)
     if name != "callbacks" and name not in _LAZY:
+        if error := error_for(name):
+            raise error
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
     with imports_whole(), contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
         if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.

@@ -27,6 +27,21 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tfbert.errors import UsageError
 
 
+def check_not_in_tf_keras(name: str) -> None:
+    """Refuses a model of Keras 3 inside a layer of tf_keras, which would not train it. There is no public way to ask.
+
+    Raises:
+        UsageError: in the call of such a layer.
+    """
+    calls = sys.modules.get("tf_keras.src.engine.base_layer_utils")
+    if calls is not None and calls.call_context().in_call:
+        raise UsageError(
+            f"A model of Keras 3 is trained within models of Keras 3. Received: {name} called by a layer of tf_keras, "
+            "which would leave it as it is. Write `import keras` and derive from its classes. (`tf.keras` is tf_keras "
+            "where TF_USE_LEGACY_KERAS=1.)"
+        )
+
+
 def is_op_determinism_enabled() -> bool:
     """Whether only deterministic kernels run. There is a public way to set that, but none to ask."""
     return framework_config.is_op_determinism_enabled()

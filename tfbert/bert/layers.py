@@ -73,6 +73,15 @@ class Part(keras.layers.Layer):
             layer, self._sizes[key] = value if isinstance(value, tuple) else (value, None)
             setattr(self, key, layer)
 
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """What a part computes, where it does so by itself."""
+        if type(self).call is keras.layers.Layer.call:
+            raise UsageError(
+                f"A part of BERT holds weights, which the model computes with. Received: a call of {self.path!r}. "
+                "Call the model, with output_hidden_states=True for what is between its layers."
+            )
+        return super().__call__(*args, **options)
+
     def build(self, input_shape: Any = None) -> None:
         """Creates all variables, under the names of the parts that they are in."""
         for key, size in self._sizes.items():
@@ -224,6 +233,10 @@ class TFBertMainLayer(Called, Part):
         super().__init__("bert", make.dtype, **parts)
         take_as_they_are(self)
         self.config = make.config
+
+    def get_input_embeddings(self) -> Embedding:
+        """The layer that holds the table of words."""
+        return self.embeddings.word_embeddings
 
     def _fields(self, inputs: dict[str, tf.Tensor], training: bool | None, seen: Seen | None) -> dict[str, tf.Tensor]:
         tokens = encode(self, inputs, training, seen=seen)

@@ -36,10 +36,9 @@ def read_reported(directory: pathlib.Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"The note of what callbacks were told must be whole. Received: {str(path)!r} ({first_line(error)}). "
-            "Remove it: they are told everything again."
-        ) from None
+        rule = "The note of what callbacks were told must be whole"
+        todo = "Remove it: they are told everything again."
+        raise UsageError(f"{rule}. Received: {str(path)!r} ({first_line(error)}). {todo}") from None
 
 
 def check_callbacks(callbacks: Sequence[Callback]) -> None:
@@ -51,15 +50,11 @@ def check_callbacks(callbacks: Sequence[Callback]) -> None:
     seen = set()
     for callback in callbacks:
         if not isinstance(callback, Callback):
-            raise UsageError(
-                "Each of callbacks must be a tfbert.callbacks.Callback, made already. "
-                f"Received: {callback!r}. Derive it from that class, and pass an object."
-            )
+            rule = "Each of callbacks must be a tfbert.callbacks.Callback, made already"
+            raise UsageError(f"{rule}. Received: {callback!r}. Derive it from that class, and pass an object.")
         if name_of(callback) in seen:
-            raise UsageError(
-                "Callbacks of a run are told apart by their names. "
-                f"Received: two called {name_of(callback)!r}. Set the attribute name of one."
-            )
+            rule = "Callbacks of a run are told apart by their names"
+            raise UsageError(f"{rule}. Received: two called {name_of(callback)!r}. Set the attribute name of one.")
         seen.add(name_of(callback))
 
 

@@ -15,7 +15,7 @@ import json
 import pathlib
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,7 +181,7 @@ class BertTokenizer:
             raise UsageError(f"{path}: {error}") from None
 
     @classmethod
-    def from_pretrained(cls, directory: str | pathlib.Path) -> BertTokenizer:
+    def from_pretrained(cls, directory: str | pathlib.Path, **options: Any) -> BertTokenizer:
         """Reads a model directory: `vocab.txt`, or else the vocabulary in `tokenizer.json`.
 
         The casing is what `tokenizer_config.json` says, as for transformers. Where that does not say whether text is
@@ -191,6 +191,7 @@ class BertTokenizer:
             UsageError: if neither file exists, they contradict each other, or they describe a tokenizer that would give
                 other ids than this one.
         """
+        _check_own(options)
         vocab, casing = read_pretrained(pathlib.Path(directory))
         try:
             return cls(vocab, **casing)
@@ -222,7 +223,7 @@ class BertTokenizer:
             return find_pieces(text, normalized, _words(normalized), self._wordpiece, self.unk_id, self._casing)
 
     def __call__(
-        self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, max_seq_length: int
+        self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, max_seq_length: int = 0, **options: Any
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Makes model inputs: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
@@ -238,6 +239,7 @@ class BertTokenizer:
         Raises:
             UsageError: if `max_seq_length` has no room for the special tokens.
         """
+        _check_own(options)
         num_special = 2 if text_pair is None else 3
         if max_seq_length < num_special:
             raise UsageError(
@@ -409,6 +411,16 @@ def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicF
         return *(ragged.values for ragged in pieces), *lengths
 
     return flat_pieces
+
+
+def _check_own(options: Mapping[str, Any]) -> None:
+    """Refuses the arguments of transformers' class of this name."""
+    if options:
+        raise UsageError(
+            "tfbert.BertTokenizer tokenizes in graphs, and has other arguments than transformers'. "
+            f"Received: {', '.join(options)}. Write `from transformers import BertTokenizer`, and "
+            'tokenizer(texts, padding=True, return_tensors="np").'
+        )
 
 
 def _words(normalized: tf.Tensor) -> tf.RaggedTensor:

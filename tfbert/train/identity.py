@@ -22,7 +22,7 @@ from tfbert.config.given import Given, names_given_data
 from tfbert.config.rules import OnResume
 from tfbert.config.run import CONTENTS, Config
 from tfbert.corpus.manifest import MANIFEST, crc32_of
-from tfbert.corpus.record_files import find_files
+from tfbert.corpus.records import find_files
 from tfbert.errors import UsageError
 from tfbert.tasks.base import TaskData
 from tfbert.train.saved_state import RunState

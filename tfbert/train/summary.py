@@ -11,7 +11,7 @@ import numpy as np
 from tfbert.batches.plan import micro_batch_size
 from tfbert.config.counted import counted, rate_text
 from tfbert.config.training import OPTIMIZERS
-from tfbert.corpus.record_lengths import RecordLengths
+from tfbert.corpus.records import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops

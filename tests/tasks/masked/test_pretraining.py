@@ -24,7 +24,7 @@ from tfbert.config.run import Config
 from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.training import TrainingConfig
-from tfbert.corpus.record_files import open_records
+from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
 from tfbert.model.forward import forward_pretraining
 from tfbert.model.predictor import Predictor

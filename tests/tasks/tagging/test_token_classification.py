@@ -82,8 +82,8 @@ def test_conll_out_is_the_input_with_a_column_more(trained, tagged):
 
 def test_lists_of_words_get_tags_and_entities(trained, tagged):
     directory, _ = trained
-    words = read_sentences(tagged, format="conll").words
-    tags = read_sentences(tagged, format="conll").tags
+    words = read_sentences(tagged, DataConfig(input_format="conll")).words
+    tags = read_sentences(tagged, DataConfig(input_format="conll")).tags
     source = directory / "words.jsonl"
     source.write_text("".join(json.dumps({"guid": f"s{i}", "tokens": own}) + "\n" for i, own in enumerate(words)))
     rows = read_json(predict(directory, source, "words-out.jsonl"))
@@ -160,7 +160,7 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_tags(trained, tag
     )
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
-    table = read_sentences(tagged, format="conll")
+    table = read_sentences(tagged, DataConfig(input_format="conll"))
     compared = 0
     for words, tags in zip(table.words, table.tags, strict=True):
         inputs = tokenizer(words, is_split_into_words=True, return_tensors="tf")

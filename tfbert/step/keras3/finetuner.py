@@ -175,7 +175,7 @@ class FineTuner(Step, keras.Model):
         Its own reads a batch, which it takes a mean of over replicas.
         """
         compiled = private.compiled_metrics_of(self)
-        if self.model.built and (compiled is None or compiled.built):
+        if all(layer.built for layer in private.layers_of(self.model)) and (compiled is None or compiled.built):
             self.built = True
             return
         spec = private.spec_of(iterator) if iterator is not None else data_batch

@@ -68,6 +68,11 @@ def take_as_they_are(model: keras.Model) -> None:
     model._allow_non_tensor_positional_args = True
 
 
+def accept_layers(model: keras.Model) -> None:
+    """Lets a class that derives from a model's add layers to it after the model's constructor, which builds it."""
+    model._tracker.unlock()
+
+
 def loss_of(identifier: Any, labels: tf.Tensor, predictions: tf.Tensor) -> keras.losses.Loss:
     """The loss that `compile` means by a name, a function or an object; "crossentropy" depends on the shapes."""
     return get_loss(identifier, labels, predictions)

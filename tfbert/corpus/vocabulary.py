@@ -1,10 +1,14 @@
-"""Whether records can be made of a corpus: its documents, and its words that a vocabulary does not know, `[UNK]`, are
-counted, warned of, or refused."""
+"""A corpus and its vocabulary: one is learned from a sample, and whether records can be made with it.
+
+The words of the corpus that a vocabulary does not know, `[UNK]`, are counted, warned of, or refused.
+"""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
+import heapq
 import logging
 import re
 from typing import Any
@@ -13,12 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.corpus.documents import Source
-from tfbert.corpus.recipe import Recipe
+from tfbert.corpus.manifest import Recipe
 from tfbert.errors import UsageError
+from tfbert.output.progress import PassProgress
 from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.vocabulary import learn_vocabulary
 
 log = logging.getLogger("tfbert")
 
+SAMPLE_CHARACTERS = 64 << 20
+"""Characters of text that a vocabulary is learned from. Twice as many take twice the time and change it hardly."""
+_MAX_PARTS = 4096
 MANY, NEARLY_ALL = 0.03, 0.9
 """Shares of unknown words. Vocabularies that fit have below 0.5%; Chinese text and English vocabularies 60%."""
 _MOST_PARTS, _MOST_CHARACTERS = 32, 1 << 20  # Of a sample.
@@ -26,7 +35,82 @@ _MOST_WORDS, _SHOWN, _SHOWN_CHARACTERS = 1000, 3, 20
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def counted(recipe: Recipe, tokens: np.ndarray) -> dict[str, int]:
+def learn_vocab(
+    source: Source, size: int, seed: int, *, lower_case: bool = True, sample_characters: int = SAMPLE_CHARACTERS
+) -> list[str]:
+    """Learns a vocabulary; the same corpus, size and seed give the same one.
+
+    Args:
+        source: The corpus.
+        size: The most tokens. A small corpus gives fewer.
+        seed: The seed of the sample.
+        lower_case: Learn from lower-cased text without accents.
+        sample_characters: The most characters of text to learn from.
+
+    Returns:
+        The tokens; see `learn_vocabulary`.
+
+    Raises:
+        UsageError: for a corpus without a word, or a size without room for its characters.
+    """
+    texts = sample(source, seed, sample_characters)
+    log.info("learning a vocabulary of %d tokens from %d documents", size, len(texts))
+    vocab = learn_vocabulary(texts, vocab_size=size, do_lower_case=lower_case, is_sample=True)
+    if len(vocab) < size:
+        log.warning(
+            "The vocabulary has %s tokens, fewer than the %s asked for: all that occur twice in the corpus are in it. "
+            "Pass more text for more.",
+            f"{len(vocab):,}",
+            f"{size:,}",
+        )
+    return vocab
+
+
+def sample(source: Source, seed: int, most_characters: int = SAMPLE_CHARACTERS) -> list[str]:
+    """A sample of a corpus's documents, each as one text.
+
+    All parts (of very many, the 4,096 with the smallest hashes) are read from their beginnings, eight times the sample
+    in total. What short parts leave of their share goes to longer ones. Of the documents that were read, those with the
+    smallest hashes are kept. So time and memory are bounded, and a corpus smaller than the sample is taken whole.
+
+    Args:
+        source: The corpus.
+        seed: Decides which documents are taken.
+        most_characters: The characters to sample; the last document may exceed them.
+
+    Returns:
+        The documents in the order of their hashes.
+    """
+    sizes = source.sizes()
+    parts = sorted(sizes, key=lambda part: _hash(seed, part))[:_MAX_PARTS]
+    parts.sort(key=lambda part: (sizes[part], part))  # The shortest first: the later ones share what they leave over.
+    left = 8 * most_characters
+    share = left // max(1, len(parts))
+    kept: list[tuple[int, str, int, str]] = []  # A heap with the largest hash on top.
+    num_kept = 0
+    with PassProgress("reading a sample", sum(min(sizes[part], share) for part in parts)) as progress:
+        for i, part in enumerate(parts):
+            allowed = left // (len(parts) - i)
+            for number, document in enumerate(source.read(part)):
+                text = " ".join(document)
+                left -= len(text)
+                allowed -= len(text)
+                heapq.heappush(kept, (-_hash(seed, part, number), part, number, text))
+                num_kept += len(text)
+                while num_kept - len(kept[0][-1]) >= most_characters:
+                    num_kept -= len(heapq.heappop(kept)[-1])
+                progress.advance(0, len(document))
+                if allowed <= 0:
+                    break
+            progress.advance(min(sizes[part], share), 0)
+    return [text for *_, text in sorted(kept, reverse=True)]
+
+
+def _hash(*values: object) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(values).encode("utf-8", "backslashreplace"), digest_size=8).digest())
+
+
+def word_counts(recipe: Recipe, tokens: np.ndarray) -> dict[str, int]:
     """The number of words in tokens, and how many of them are unknown; marks of punctuation are no words.
 
     Args:
@@ -71,7 +155,7 @@ def check_beginnings(source: Source, recipe: Recipe) -> None:
         )
     tokenizer = BertTokenizer(recipe.vocab, **dict(recipe.casing))
     tokens = tokenizer.tokenize(tf.constant(found.sentences, tf.string)).values.numpy()
-    words = counted(recipe, tokens)
+    words = word_counts(recipe, tokens)
     if share_of(words) >= NEARLY_ALL:
         _refuse(source, recipe, words, "of a sample of ")
 

@@ -1,18 +1,21 @@
-"""What a record for pre-training holds and what its features are called, in our files and in other projects'.
+"""What a record for pre-training holds, what its features are called, and its bytes: ours and other projects'.
 
 The schema is that of google-research/bert, `create_pretraining_data.py`, which NVIDIA's scripts share; Model Garden
-has other names for two of the features (`v2`). All are of fixed length.
+has other names for two of the features (`v2`). All are of fixed length. A record is a serialised `tf.train.Example`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tfbert.config.pretraining import RecordNames
+from tfbert.corpus.masking import Masked
 from tfbert.errors import UsageError
 
 POSITIONS, LABELS, WEIGHTS = "masked_lm_positions", "masked_lm_ids", "masked_lm_weights"
@@ -20,6 +23,9 @@ MASK = "input_mask"
 NEXT_SENTENCE = "next_sentence_labels"
 IDS: dict[RecordNames, str] = {"v1": "input_ids", "v2": "input_word_ids"}
 SEGMENTS: dict[RecordNames, str] = {"v1": "segment_ids", "v2": "input_type_ids"}
+_MOST = 1 << 21  # Three bytes of seven bits.
+_LENGTH_DELIMITED = 2
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # The fields of tf.train.Feature.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +104,40 @@ def detect_schema(record: bytes, where: str) -> Schema:
     return schema
 
 
+class Parsed(NamedTuple):
+    """Records as tensors or arrays: int64 `[n, ...]`, except the weights, which are float32.
+
+    Attributes:
+        ids: `[n, max_seq_length]`, masked.
+        mask: `[n, max_seq_length]`: 1 for a token.
+        segments: `[n, max_seq_length]`: 1 for a token of segment B.
+        positions: `[n, max_predictions_per_seq]`: the masked places.
+        labels: `[n, max_predictions_per_seq]`: the ids that were there.
+        weights: `[n, max_predictions_per_seq]`: 0 where there is no masked place.
+        next_sentence: `[n, 1]`; None if records do not say.
+    """
+
+    ids: Any
+    mask: Any
+    segments: Any
+    positions: Any
+    labels: Any
+    weights: Any
+    next_sentence: Any
+
+
+def parse(records: tf.Tensor, schema: Schema) -> Parsed:
+    """Parses records, in a graph or eagerly.
+
+    Args:
+        records: string `[n]`.
+        schema: Their form.
+    """
+    found = tf.io.parse_example(records, schema.feature_spec())
+    keys = (IDS[schema.names], MASK, SEGMENTS[schema.names], POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE)
+    return Parsed(*(found.get(key) for key in keys))
+
+
 def restore(ids: np.ndarray, positions: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The ids of records before they were masked.
 
@@ -116,8 +156,87 @@ def restore(ids: np.ndarray, positions: np.ndarray, labels: np.ndarray, weights:
     return out
 
 
+def serialize(
+    masked: Masked, lengths: np.ndarray, second_start: np.ndarray, next_sentence: np.ndarray, names: RecordNames
+) -> list[bytes]:
+    """Serialises records, many at once.
+
+    All values are small and not negative, and every feature is a packed list, so NumPy can assemble the bytes: the same
+    as those of protobuf's deterministic serialisation, in a third of the time.
+
+    Args:
+        masked: The masked records, at any width.
+        lengths: int [rows]: tokens of each.
+        second_start: int [rows]: where the second segment begins; the length for records of one segment.
+        next_sentence: int [rows]: 1 if the second stretch of text does not follow the first.
+        names: What the features are called.
+    """
+    places = np.arange(masked.ids.shape[1])
+    is_token = places < lengths[:, None]
+    values = {
+        IDS[names]: masked.ids,
+        MASK: is_token,
+        SEGMENTS[names]: is_token & (places >= second_start[:, None]),
+        POSITIONS: masked.positions,
+        LABELS: masked.labels,
+        WEIGHTS: masked.weights,
+        NEXT_SENTENCE: next_sentence[:, None],
+    }
+    columns = []
+    for name in sorted(values):
+        is_float = name == WEIGHTS
+        payloads = _floats(values[name]) if is_float else _varints(values[name])
+        field = _FLOAT_LIST if is_float else _INT64_LIST
+        columns.append([_entry_start(name, field, len(payload)) + payload for payload in payloads])
+    features = map(b"".join, zip(*columns, strict=True))
+    return [_start(1, len(body)) + body for body in features]
+
+
 def _error(where: str, what: str) -> UsageError:
     return UsageError(
         f"Records to pre-train on must have the features of Google's script or of Model Garden's. "
         f"Received: {where}: {what}. Pass files of --mode=prepare, or of such a script."
     )
+
+
+def _varints(values: np.ndarray) -> list[bytes]:
+    """Each row's values as base 128 varints."""
+    values = values.astype(np.uint32)
+    assert not values.size or values.max() < _MOST
+    two, three = values >= 1 << 7, values >= 1 << 14
+    parts = np.empty((*values.shape, 3), np.uint8)
+    parts[..., 0] = values & 127 | two.astype(np.uint32) << 7
+    parts[..., 1] = values >> 7 & 127 | three.astype(np.uint32) << 7
+    parts[..., 2] = values >> 14
+    kept = np.stack([np.ones_like(two), two, three], axis=-1)
+    return _cut(parts[kept].tobytes(), kept.sum(axis=(1, 2)))
+
+
+def _floats(values: np.ndarray) -> list[bytes]:
+    rows, width = values.shape
+    return _cut(values.astype("<f4").tobytes(), np.full(rows, 4 * width))
+
+
+def _cut(buffer: bytes, sizes: np.ndarray) -> list[bytes]:
+    ends = np.cumsum(sizes).tolist()
+    return [buffer[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _entry_start(name: str, field: int, size: int) -> bytes:
+    """The bytes before a packed list of `size` bytes: headers of the list, its feature and its entry in the map."""
+    listed = _start(1, size)
+    feature = _start(field, len(listed) + size) + listed
+    key = name.encode()
+    inner = _start(1, len(key)) + key + _start(2, len(feature) + size) + feature
+    return _start(1, len(inner) + size) + inner
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _start(field: int, size: int) -> bytes:
+    """The tag and length of a length-delimited field."""
+    out = [field << 3 | _LENGTH_DELIMITED]
+    while size >= 128:
+        out.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*out, size])
