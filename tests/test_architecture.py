@@ -102,7 +102,7 @@ MOST_LINES = {
     "commandline": 603,
     "config": 1786,
     "corpus": 2567,
-    "data": 1951,
+    "data": 1952,
     "devices": 1189,
     "doors": 531,
     "launch": 378,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 525,
     "report": 1216,
     "step": 3202,
-    "tasks": 9223,
+    "tasks": 9158,
     "tokens": 744,
     "train": 1804,
 }

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tfbert.corpus.digests import digest
 from tfbert.corpus.documents import ALL, Document
-from tfbert.data.sets import demo_table
+from tfbert.data.rows import demo_table
 
 _PARTS = 4
 
