@@ -236,7 +236,7 @@ def test_the_names_and_the_order_of_classes_are_those_of_the_table(tmp_path):
         (({"learning_rate": []},), {}, "an empty one"),
         (({"learning_rate": 1e-5},), {}, r"a list of values\. Received: learning_rate=1e-05"),
         (({"learning_rate": "1e-5,3e-5"},), {}, "a list of values"),
-        (({"learning_rate": [1e-5, None]},), {}, "learning_rate is a number. Received: 'None'"),
+        (({"learning_rate": [1e-5, None]},), {}, "learning_rate must be a number. Received: 'None'"),
         (("learning_rate=1e-5",), {}, "a dictionary"),
         (({},), {}, "a dictionary"),
         (({"output_dir": ["a", "b"]},), {}, "cannot vary output_dir"),

@@ -184,10 +184,8 @@ def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], lis
                 values[name] = fitted(value, kind, name, is_joined=is_joined)
             except TypeError:
                 todo = _way_out(name, value, kind, is_joined)
-                problems.append(
-                    f"{name} must be {in_words(kind, name, is_joined=is_joined)}. "
-                    f"Received: {name}={shown(value)}. {todo}"
-                )
+                rule = f"{name} must be {in_words(kind, name, is_joined=is_joined)}"
+                problems.append(f"{rule}. Received: {name}={shown(value)}. {todo}")
     return values, problems
 
 

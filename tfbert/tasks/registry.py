@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
     from tfbert.data.given_table import GivenTable
+    from tfbert.model.configuration import BertConfig
     from tfbert.tasks.base import Task, TaskData
     from tfbert.tasks.inputs import Inputs
     from tfbert.tasks.prediction_job import Job

@@ -173,6 +173,17 @@ def test_the_user_says_which_column_holds_the_words(before, column, message, wri
     assert holds_tags(path), "so that the message is about the words"
 
 
+@pytest.mark.parametrize("between", [" ", " _ x "])
+def test_tabs_separate_all_columns_or_none(between):
+    content = with_places(lambda *_: (), has_pos=True)
+    lines = [line.replace("\t", between, 1) for line in content.split("\n")]
+    with pytest.raises(UsageError, match=f"either all columns or none.*blanks, such as 'Ann{between}NNP' in column 0"):
+        read("\n".join(lines))
+    assert read("\n".join(lines), text_column=["0"])[0][0].startswith(f"Ann{between}NNP/")
+    some = with_places(lambda *_: ()).replace("Oslo", "New York").replace("Ann", "Ann Lee")
+    assert read(some)[0][0].startswith("Ann Lee/"), "words of more than one, as names may be"
+
+
 UNSEPARATED = {
     "sentences": ((lambda s, n, i, a, b, pos: (s,)), {}, "'0' to '1'"),
     "words of sentences": ((lambda s, n, i, a, b, pos: (n,)), {}, "'6' to '0'"),

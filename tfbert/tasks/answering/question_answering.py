@@ -37,11 +37,10 @@ from tfbert.tasks.losses import SpanCrossEntropy
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.run import Config
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 _SHOWN_CONTEXT = 400

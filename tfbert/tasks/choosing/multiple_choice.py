@@ -25,11 +25,10 @@ from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import ChoosingConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 

@@ -17,8 +17,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.masking import Masking, most_predictions
-from tfbert.corpus.record_files import open_records
-from tfbert.corpus.records import Records
+from tfbert.corpus.records import Records, open_records
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
@@ -30,11 +29,11 @@ from tfbert.tasks.sets import subset
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from transformers import BertConfig
 
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 

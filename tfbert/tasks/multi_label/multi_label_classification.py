@@ -46,11 +46,10 @@ from tfbert.tasks.text_task import (
 )
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import MultiLabelConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 _NOTED = "label_threshold"

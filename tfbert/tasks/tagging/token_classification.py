@@ -42,11 +42,10 @@ from tfbert.tasks.tagging.tags import PLAIN, TagMeanings, class_names, scheme_of
 from tfbert.tasks.tagging.words import encode_text_words, encode_words
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 _OF_TAGS = ("accuracy", "loss")

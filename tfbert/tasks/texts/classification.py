@@ -44,11 +44,10 @@ from tfbert.tasks.texts.regression import Regression
 from tfbert.tasks.texts.source import TEXTS, text_reader
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
 
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""
