@@ -14,11 +14,10 @@ import tensorflow as tf
 from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.devices.cluster import current_cluster
-from tfbert.devices.private import publish, published
 from tfbert.devices.same_run import check_same, versions_of
 from tfbert.devices.strategy import build_strategy, describe, is_chief
 from tfbert.errors import UsageError
-from tfbert.private import check_not_forked
+from tfbert.private import check_not_forked, publish, published
 
 log = logging.getLogger("tfbert")
 
