@@ -98,7 +98,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 862,
-    "bert": 889,
+    "bert": 1075,
     "commandline": 1031,
     "config": 2048,
     "corpus": 2700,
@@ -107,7 +107,7 @@ MOST_LINES = {
     "doors": 484,
     "launch": 416,
     "measure": 330,
-    "model": 1777,
+    "model": 1795,
     "modes": 2343,
     "output": 889,
     "python": 539,

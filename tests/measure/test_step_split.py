@@ -115,9 +115,9 @@ def test_the_marks_of_an_update_enclose_it(tmp_path, replicas):
     import keras
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
+    from tfbert.step.fused import FusedAdamW
 
     from tfbert import FineTuner
-    from tfbert.step.fused import FusedAdamW
 
     with tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(replicas)]).scope():
         layers = [keras.layers.Dense(300, input_shape=(300,)), keras.layers.Dense(300), keras.layers.Dense(2)]
