@@ -98,7 +98,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 823,
-    "bert": 889,
+    "bert": 1075,
     "commandline": 592,
     "config": 1681,
     "corpus": 2334,
@@ -107,7 +107,7 @@ MOST_LINES = {
     "doors": 496,
     "launch": 376,
     "measure": 207,
-    "model": 1773,
+    "model": 1791,
     "modes": 1490,
     "output": 864,
     "python": 507,
